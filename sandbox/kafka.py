@@ -25,6 +25,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from sandbox.errors import SandboxError
 from sandbox.java import Java, Progress, classpath, find_java, jars
@@ -59,12 +60,16 @@ class Broker:
     java: Java | None = None
     progress: Progress = print
     sasl_port: int = field(default=0, init=False)
-    process: subprocess.Popen[bytes] | None = field(default=None, init=False, repr=False)
+    process: subprocess.Popen[bytes] | None = field(
+        default=None, init=False, repr=False
+    )
     _jars: list[Path] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.version not in VERSIONS:
-            raise SandboxError(f"no Kafka {self.version} in the lock file: choose one of {', '.join(VERSIONS)}")
+            raise SandboxError(
+                f"no Kafka {self.version} in the lock file: choose one of {', '.join(VERSIONS)}"
+            )
         self.folder = Path(self.folder).absolute()
         self.port = self.port or free_port()
         self.controller_port = self.controller_port or free_port()
@@ -94,7 +99,9 @@ class Broker:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._config.write_text(self._server_properties())
         except OSError as error:
-            raise SandboxError(f"cannot write to {self.folder}: {error.strerror}: free or repair it") from None
+            raise SandboxError(
+                f"cannot write to {self.folder}: {error.strerror}: free or repair it"
+            ) from None
         if not (self._data / "meta.properties").exists():
             self._format()
 
@@ -123,7 +130,11 @@ class Broker:
             require_free(port, "Kafka", "stop what listens there or choose another")
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
-                self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                self.command(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
 
     def wait_ready(self, deadline_s: float = 60) -> None:
@@ -131,9 +142,13 @@ class Broker:
         until = time.monotonic() + deadline_s
         while not is_ready(self.bootstrap):
             if self.process and self.process.poll() is not None:
-                raise SandboxError(f"Kafka stopped while starting: {explain(self._log_tail())} (see {self.log_file})")
+                raise SandboxError(
+                    f"Kafka stopped while starting: {explain(self._log_tail())} (see {self.log_file})"
+                )
             if time.monotonic() > until:
-                raise SandboxError(f"Kafka did not answer on {self.bootstrap} in {deadline_s:.0f} s: see {self.log_file}")
+                raise SandboxError(
+                    f"Kafka did not answer on {self.bootstrap} in {deadline_s:.0f} s: see {self.log_file}"
+                )
             time.sleep(0.1)
 
     def stop(self, deadline_s: float = 20) -> None:
@@ -144,7 +159,7 @@ class Broker:
         """End it with SIGKILL, as a crash would."""
         self._end(signal.SIGKILL, 20)
 
-    def __enter__(self) -> Broker:
+    def __enter__(self) -> Self:
         try:
             self.start()
             self.wait_ready()
@@ -154,7 +169,10 @@ class Broker:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.stop()
 
@@ -184,10 +202,19 @@ class Broker:
         cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         # A cluster id that starts with a dash would be read as an option.
         cluster_id = "F" + cluster_id[1:]
-        command = self.tool("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self._config))
-        done = subprocess.run(command, capture_output=True, text=True)
+        command = self.tool(
+            "kafka.tools.StorageTool",
+            "format",
+            "-t",
+            cluster_id,
+            "-c",
+            str(self._config),
+        )
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise SandboxError(f"cannot format {self._data}: {explain(done.stderr + done.stdout)}")
+            raise SandboxError(
+                f"cannot format {self._data}: {explain(done.stderr + done.stdout)}"
+            )
 
     def _server_properties(self) -> str:
         return "".join(f"{key}={value}\n" for key, value in self._settings().items())
@@ -212,8 +239,12 @@ class Broker:
             "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": "PLAINTEXT",
             "listeners": ",".join(urls.values()),
-            "advertised.listeners": ",".join(url for name, url in urls.items() if name != "CONTROLLER"),
-            "listener.security.protocol.map": ",".join(f"{name}:{how}" for name, how in security.items()),
+            "advertised.listeners": ",".join(
+                url for name, url in urls.items() if name != "CONTROLLER"
+            ),
+            "listener.security.protocol.map": ",".join(
+                f"{name}:{how}" for name, how in security.items()
+            ),
             "log.dirs": str(self._data),
             **DEFAULTS,
             **extra,
@@ -245,7 +276,9 @@ DEFAULTS: Mapping[str, str] = {
 
 
 def _sasl_settings(sasl: Sasl) -> dict[str, str]:
-    users = " ".join(f'user_{name}="{password}"' for name, password in sasl.users.items())
+    users = " ".join(
+        f'user_{name}="{password}"' for name, password in sasl.users.items()
+    )
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
     return {
         "listener.name.sasl.sasl.enabled.mechanisms": "PLAIN",
@@ -259,7 +292,9 @@ def is_ready(bootstrap: str) -> bool:
     from confluent_kafka.admin import AdminClient
 
     # Refused connections are what we wait through here: librdkafka would print each of them.
-    client = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, "error_cb": lambda error: None})
+    client = AdminClient(
+        {"bootstrap.servers": bootstrap, "log_level": 0, "error_cb": lambda error: None}
+    )
     try:
         found = client.list_topics(timeout=2)
     except KafkaException:
@@ -270,14 +305,31 @@ def is_ready(bootstrap: str) -> bool:
 def explain(log: str) -> str:
     """Pick the line of a Java log that says why it stopped; known causes first, in our words."""
     for sign, meaning in (
-        ("No space left on device", "the disk is full (No space left on device): free some space"),
-        ("Address already in use", "a port is taken (Address already in use): stop what listens there"),
+        (
+            "No space left on device",
+            "the disk is full (No space left on device): free some space",
+        ),
+        (
+            "Address already in use",
+            "a port is taken (Address already in use): stop what listens there",
+        ),
         ("Permission denied", "it may not write its folder (Permission denied)"),
-        ("Failed to acquire lock", "another broker runs on the same folder: stop it first"),
+        (
+            "Failed to acquire lock",
+            "another broker runs on the same folder: stop it first",
+        ),
         ("OutOfMemoryError", "it ran out of memory: give it more heap"),
     ):
         if sign in log:
             return meaning
-    lines = [line.strip() for line in log.splitlines() if line.strip() and not line.startswith(("\t", " "))]
-    telling = [line for line in lines if "ERROR" in line or "FATAL" in line or "Exception" in line]
+    lines = [
+        line.strip()
+        for line in log.splitlines()
+        if line.strip() and not line.startswith(("\t", " "))
+    ]
+    telling = [
+        line
+        for line in lines
+        if "ERROR" in line or "FATAL" in line or "Exception" in line
+    ]
     return (telling or lines or ["it said nothing"])[-1][:300]

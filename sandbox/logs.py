@@ -1,0 +1,78 @@
+"""What a part says: onto the terminal with its name in front, and into a file of bounded size."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+import threading
+from collections import deque
+from pathlib import Path
+from typing import IO
+
+#: A log file is moved aside once at this size, so a part never keeps more than twice of it.
+ROTATE_BYTES = 4_000_000
+#: Longer lines are cut into pieces of this many bytes.
+LINE_BYTES = 16_384
+#: Colours and cursor movements: they mean nothing in a file, and nothing behind a prefix.
+_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+
+_terminal = threading.Lock()
+
+
+def say(line: str, name: str = "up") -> None:
+    """Print one line with its prefix. A terminal that went away ends nothing."""
+    with _terminal, contextlib.suppress(OSError, ValueError):
+        print(f"{name:<14} | {line}", flush=True)
+
+
+class PartLog:
+    """The log of one part, across its restarts."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name = name
+        self.path = folder / f"{name}.log"
+        #: The last lines, to say why it died.
+        self.tail: deque[str] = deque(maxlen=6)
+        self._complained = False
+
+    def pump(self, stream: IO[bytes]) -> threading.Thread:
+        """Copy a process's output until it ends, in a thread of its own, which is returned."""
+        thread = threading.Thread(
+            target=self._copy, args=(stream,), name=f"log-{self.name}", daemon=True
+        )
+        thread.start()
+        return thread
+
+    def _copy(self, stream: IO[bytes]) -> None:
+        with stream:
+            while line := stream.readline(LINE_BYTES):
+                self.write(_ESCAPES.sub("", line.decode(errors="replace")).rstrip())
+
+    def write(self, line: str) -> None:
+        """Take one line."""
+        self.tail.append(line)
+        say(line, self.name)
+        try:
+            self._append(line)
+            self._complained = False
+        except OSError as error:
+            if not self._complained:
+                say(
+                    f"cannot write {self.path}: {error.strerror}: its log is only here until that is repaired"
+                )
+            self._complained = True
+
+    def _append(self, line: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            if self.path.stat().st_size >= ROTATE_BYTES:
+                os.replace(self.path, self.path.with_suffix(".log.1"))
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+
+def fail(message: str) -> int:
+    """Print why nothing runs, to stderr; return the exit status."""
+    print(f"make up: {message}", file=sys.stderr, flush=True)
+    return 1

@@ -1,0 +1,108 @@
+"""End whole families of processes, also when whoever started them was killed.
+
+Every part runs in its own session and carries MARKER in its environment. A session alone misses a
+grandchild that made its own; the environment alone misses a server that overwrote its own (redis does,
+to set its title). Together they find all. Linux only: reads /proc.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
+
+MARKER = "FENCELINE_STACK"
+#: How long processes get between SIGTERM and SIGKILL when their supervisor is gone.
+ORPHAN_GRACE_S = 3.0
+
+
+def family(sessions: Collection[int], marker: str) -> list[int]:
+    """Return the living processes of these sessions, and those that carry the marker; never our own."""
+    sign = f"{MARKER}={marker}".encode()
+    own = os.getpid()
+    pids = [
+        int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()
+    ]
+    return [
+        pid
+        for pid in pids
+        if pid != own and (_session(pid) in sessions or sign in _environment(pid))
+    ]
+
+
+def _session(pid: int) -> int:
+    """The session of a process; 0 when it is gone or a zombie, which nothing can end."""
+    try:
+        state, _, _, session = (
+            Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:4]
+        )
+    except (OSError, ValueError):
+        return 0
+    return 0 if state == "Z" else int(session)
+
+
+def _environment(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
+def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
+    """Send a signal to each process that is still there."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def end_all(find: Callable[[], list[int]], grace_s: float) -> None:
+    """SIGTERM what `find` returns, and SIGKILL what is still there after the grace, until nothing is."""
+    signal_all(find(), signal.SIGTERM)
+    until = time.monotonic() + grace_s
+    while pids := find():
+        if time.monotonic() > until:
+            signal_all(pids, signal.SIGKILL)
+        time.sleep(0.05)
+
+
+class Guard:
+    """A process that outlives its supervisor just long enough to end what that leaves behind.
+
+    Forked before any thread exists. It learns sessions over a pipe and acts when the pipe closes, be it by
+    `close()` or by the supervisor's death.
+    """
+
+    def __init__(self, marker: str, remove: Iterable[Path] = ()) -> None:
+        read_end, self._write_end = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                os.close(self._write_end)
+                _guard(read_end, marker, remove)
+            finally:
+                os._exit(0)
+        os.close(read_end)
+
+    def watch(self, session: int) -> None:
+        """Tell it of a session to end."""
+        os.write(self._write_end, b"%d\n" % session)
+
+    def close(self) -> None:
+        """Let it end what is left, and wait for that."""
+        os.close(self._write_end)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
+
+
+def _guard(read_end: int, marker: str, remove: Iterable[Path]) -> None:
+    os.setsid()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    with open(read_end, "rb") as pipe:
+        sessions = {int(line) for line in pipe}
+    for path in remove:
+        path.unlink(missing_ok=True)
+    end_all(lambda: family(sessions, marker), ORPHAN_GRACE_S)

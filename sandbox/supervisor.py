@@ -1,0 +1,330 @@
+"""Run a list of parts: start them as they become possible, restart what dies, leave nothing behind.
+
+    parts = [
+        Part("redis", redis.command(folder, port), ready=lambda: redis.is_ready(port), stage=0),
+        Part("migrate", [python, "manage.py", "migrate"], once=True),
+        Part("web", ["uvicorn", …], ready=…, after=("redis", "migrate"), stage=2),
+    ]
+    status = Supervisor(parts, logs=data / "logs").run()
+
+A part starts when all it comes `after` are ready. It is restarted at once when it dies, and with a pause
+from the third death within 30 s on; 10 s of readiness forgive all (design.md §10, "First run"). SIGINT,
+SIGTERM and SIGHUP stop everything, the highest stage first; a second one stops the patience. After a
+SIGKILL the guard does it (web.md §5).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+from sandbox.errors import SandboxError
+from sandbox.logs import PartLog, say
+from sandbox.processes import MARKER, Guard, end_all, family, signal_all
+
+FORGIVE_AFTER_S = 10.0
+WINDOW_S = 30.0
+LONGEST_PAUSE_S = 30.0
+#: An essential part that dies so often before it was ever ready ends the start.
+GIVE_UP_AFTER = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One process of the stack. `command` may be a callable that prepares and returns the argument list."""
+
+    name: str
+    command: Sequence[str] | Callable[[], Sequence[str]]
+    #: Added to the supervisor's own environment.
+    environment: Mapping[str, str] = field(default_factory=dict)
+    #: Asked several times a second until it says yes. None: ready as soon as it runs.
+    ready: Callable[[], bool] | None = None
+    after: tuple[str, ...] = ()
+    #: Parts of the highest stage are stopped first, those of stage 0 last.
+    stage: int = 1
+    #: Runs to its end and is then ready; a failure ends the start.
+    once: bool = False
+    #: Whether the start gives up when it never becomes ready.
+    essential: bool = True
+    stop_within_s: float = 10.0
+    #: A part that is not ready by then is named; it is waited for all the same.
+    slow_after_s: float = 60.0
+
+
+class Backoff:
+    """How long to pause before a restart, from the deaths so far."""
+
+    def __init__(self) -> None:
+        self._deaths: list[float] = []
+        self._pause_s = 0.0
+
+    def died(self, now_s: float, ready_for_s: float) -> float:
+        """Record a death and return the pause in seconds: 0, 0, then 2, 4, … 30."""
+        if ready_for_s >= FORGIVE_AFTER_S:
+            self._deaths, self._pause_s = [], 0.0
+        self._deaths = [*(t for t in self._deaths if now_s - t <= WINDOW_S), now_s]
+        if not self._pause_s and len(self._deaths) < 3:
+            return 0.0
+        self._pause_s = min(LONGEST_PAUSE_S, self._pause_s * 2 or 2.0)
+        return self._pause_s
+
+
+class Supervisor:
+    """Runs parts until it is told to stop or a start fails for good."""
+
+    def __init__(
+        self,
+        parts: Sequence[Part],
+        logs: Path,
+        *,
+        on_ready: Callable[[], None] = lambda: None,
+        on_change: Callable[[dict[str, int]], None] = lambda running: None,
+        on_give_up: Callable[[str], None] = say,
+        remove_after: Sequence[Path] = (),
+    ) -> None:
+        """`on_change` gets {part: pid} at every start and death; `remove_after` is unlinked at the very end."""
+        self._marker = uuid.uuid4().hex
+        self._keepers = {part.name: _Keeper(part, logs, self) for part in parts}
+        self._on_ready, self._on_change, self._on_give_up = (
+            on_ready,
+            on_change,
+            on_give_up,
+        )
+        self._remove_after = remove_after
+        self._signals = 0
+        self._changing = threading.Lock()
+        self.stopping = threading.Event()
+        self.failure = ""
+
+    def run(self) -> int:
+        """Run until stopped; return the exit status. Call it from the main thread, before any other starts."""
+        self._guard = Guard(self._marker, self._remove_after)
+        before = {
+            n: signal.signal(n, self._signalled)
+            for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        }
+        for keeper in self._keepers.values():
+            keeper.thread.start()
+        try:
+            self._attend()
+        finally:
+            self.stopping.set()
+            self._stop()
+            self._guard.close()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        return 1 if self.failure else 0
+
+    def wait_for(self, names: Sequence[str]) -> bool:
+        """Wait until these parts are ready; False when the stack stops before."""
+        for name in names:
+            while not self._keepers[name].is_ready.wait(0.05):
+                if self.stopping.is_set():
+                    return False
+        return not self.stopping.is_set()
+
+    def give_up(self, reason: str) -> None:
+        """Stop everything because of one part."""
+        self.failure = self.failure or reason
+        self.stopping.set()
+
+    def environment(self, part: Part) -> dict[str, str]:
+        """Return the environment of a part, marked as ours."""
+        return {**os.environ, **part.environment, MARKER: self._marker}
+
+    def started(self, process: subprocess.Popen[bytes]) -> None:
+        """Note a new process, first of all for the guard."""
+        self._guard.watch(process.pid)
+        self.changed()
+
+    def changed(self) -> None:
+        """Tell the owner which parts run."""
+        with self._changing:
+            running = {
+                name: k.process.pid for name, k in self._keepers.items() if k.process
+            }
+            self._on_change(running)
+
+    def leftovers(self, session: int) -> list[int]:
+        """Return what still runs in a part's session."""
+        return family({session}, "")
+
+    def _attend(self) -> None:
+        """Watch for readiness once, and for the end."""
+        essential = [
+            keeper for keeper in self._keepers.values() if keeper.part.essential
+        ]
+        while not self._signals and not self.stopping.is_set():
+            if essential and all(keeper.is_ready.is_set() for keeper in essential):
+                essential = []
+                self._on_ready()
+            time.sleep(0.05)
+
+    def _signalled(self, number: int, frame: FrameType | None) -> None:
+        # Only counted: setting an Event here could wait for a lock that the interrupted code holds.
+        self._signals += 1
+
+    def _stop(self) -> None:
+        if self.failure:
+            self._on_give_up(self.failure)
+        say("stopping …")
+        for stage in sorted(
+            {keeper.part.stage for keeper in self._keepers.values()}, reverse=True
+        ):
+            self._stop_stage(
+                [k for k in self._keepers.values() if k.part.stage == stage]
+            )
+        say("stopped")
+
+    def _stop_stage(self, keepers: list[_Keeper]) -> None:
+        for keeper in keepers:
+            keeper.terminate()
+        until = time.monotonic() + max(keeper.part.stop_within_s for keeper in keepers)
+        while any(keeper.thread.is_alive() for keeper in keepers):
+            if time.monotonic() > until or self._signals > 1:
+                for keeper in keepers:
+                    keeper.kill()
+            time.sleep(0.02)
+
+
+class _Keeper:
+    """Keeps one part alive, in a thread of its own."""
+
+    def __init__(self, part: Part, logs: Path, supervisor: Supervisor) -> None:
+        self.part, self._supervisor = part, supervisor
+        self.log = PartLog(part.name, logs)
+        self.process: subprocess.Popen[bytes] | None = None
+        self.is_ready = threading.Event()
+        self.thread = threading.Thread(target=self._keep, name=part.name)
+        self._backoff = Backoff()
+        self._ready_at = 0.0
+        self._early_deaths = 0
+        self._starting = threading.Lock()
+
+    def terminate(self) -> None:
+        """Ask the part to end. Under the lock, so that none is born after it was asked."""
+        with self._starting:
+            if self.process and self.process.poll() is None:
+                self.process.terminate()
+
+    def kill(self) -> None:
+        """End the part and all of its session at once."""
+        if process := self.process:
+            signal_all(self._supervisor.leftovers(process.pid), signal.SIGKILL)
+
+    def _keep(self) -> None:
+        if not self._supervisor.wait_for(self.part.after):
+            return
+        try:
+            while (process := self._start()) and not self._run(process):
+                pass
+        except (SandboxError, OSError) as error:
+            self._supervisor.give_up(f"{self.part.name}: {error}")
+        finally:
+            self.process = None
+
+    def _start(self) -> subprocess.Popen[bytes] | None:
+        """Start the part; None when the stack is stopping."""
+        command = (
+            self.part.command() if callable(self.part.command) else self.part.command
+        )
+        with self._starting:
+            if self._supervisor.stopping.is_set():
+                return None
+            process = self._spawn(list(command))
+            self.process = process
+        self._supervisor.started(process)
+        return process
+
+    def _spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
+        try:
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env=self._supervisor.environment(self.part),
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise SandboxError(
+                f"cannot start {command[0]}: {error.strerror}: install or repair it"
+            ) from None
+
+    def _run(self, process: subprocess.Popen[bytes]) -> bool:
+        """Attend one process from its start to its end; return whether the part is finished for good."""
+        assert process.stdout is not None
+        born = time.monotonic()
+        pump = self.log.pump(process.stdout)
+        if not self.part.once:
+            self._wait_until_ready(process, born)
+        status = process.wait()
+        # A grandchild that survives would hold ports, folders and this pipe.
+        end_all(lambda: self._supervisor.leftovers(process.pid), grace_s=2)
+        pump.join(5)
+        return self._ended(status, born)
+
+    def _wait_until_ready(self, process: subprocess.Popen[bytes], born: float) -> None:
+        slow_said = False
+        while process.poll() is None:
+            if self.part.ready is None or self.part.ready():
+                self._ready_at = time.monotonic()
+                self.is_ready.set()
+                say(f"{self.part.name} is ready ({self._ready_at - born:.1f} s)")
+                return
+            if time.monotonic() - born > self.part.slow_after_s and not slow_said:
+                slow_said = True
+                say(
+                    f"{self.part.name} is not ready after {self.part.slow_after_s:.0f} s: see {self.log.path}"
+                )
+            if self._supervisor.stopping.wait(0.1):
+                return
+
+    def _ended(self, status: int, born: float) -> bool:
+        self.process = None
+        if self._supervisor.stopping.is_set():
+            return True
+        self._supervisor.changed()
+        if self.part.once and status == 0:
+            self.is_ready.set()
+            say(f"{self.part.name} is done ({time.monotonic() - born:.1f} s)")
+            return True
+        return self._died(status, born)
+
+    def _died(self, status: int, born: float) -> bool:
+        """Name the death, then pause; return whether to leave it dead."""
+        now = time.monotonic()
+        ready_for_s = now - self._ready_at if self._ready_at > born else 0.0
+        ever_ready = self.is_ready.is_set()
+        self._early_deaths += not ever_ready
+        what = f"{self.part.name} died ({exit_reason(status)}) after {now - born:.0f} s"
+        said = " / ".join(line for line in self.log.tail if line)[-600:]
+        if self.part.once or (
+            self.part.essential and self._early_deaths >= GIVE_UP_AFTER
+        ):
+            self._supervisor.give_up(
+                f"{what}; it said: {said or 'nothing'}; all of it: {self.log.path}"
+            )
+            return True
+        pause_s = self._backoff.died(now, ready_for_s)
+        then = f"restarting in {pause_s:.0f} s" if pause_s else "restarting at once"
+        say(f"{what}, {then}; it said: {said or 'nothing'}")
+        return self._supervisor.stopping.wait(pause_s)
+
+
+def exit_reason(status: int) -> str:
+    """Say how a process ended, from its return code as subprocess gives it."""
+    if status >= 0:
+        return f"exit status {status}"
+    try:
+        return f"killed by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"killed by signal {-status}"
