@@ -1,0 +1,226 @@
+"""The resumable tail of `__transaction_state`: a warm consumer that reads in offset order and folds.
+
+It knows neither the database nor Celery. Whoever drives it loads positions with `seek`, takes a `Look`,
+saves it, and confirms with `saved`; a look that was not saved is read again after the next `seek`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Mapping
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from collectors.kafka import CannotSee, Complaints, consumer_properties
+from fenceline.decode.transaction_state import decode
+from fenceline.facts import Located, Look, PositionMove, Undecoded
+
+log = logging.getLogger(__name__)
+
+TOPIC = "__transaction_state"
+#: How many records one flush folds while catching up.
+_FOLD = 100_000
+_BATCH = 10_000
+#: Seconds between two questions for the end of the topic, which prove how far we have seen.
+_ASK_ENDS_EVERY_S = 1.0
+# Shorter than half a lease: a call that waits in vain must not cost the lease.
+_TIMEOUT_S = 2.5
+#: ListOffsets takes this for "the end" (`OffsetSpec.LATEST`).
+_LATEST = -1
+
+
+class NoSuchTopic(Exception):
+    """The topic does not exist: no transaction was ever begun on this cluster."""
+
+
+class TopicReplaced(Exception):
+    """The topic is not the one that was read before, or no longer holds what came next."""
+
+
+class Tail:
+    """A consumer of `__transaction_state` with positions of its own.
+
+    `properties` are librdkafka's. Raises `CannotSee` from every method that speaks to the cluster, with a
+    text for operators.
+    """
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self._properties = properties
+        self._where = properties["bootstrap.servers"]
+        self._complaints = Complaints()
+        settings = {**consumer_properties(properties), "error_cb": self._complaints.hear}
+        try:
+            self._consumer = Consumer(settings)
+        except KafkaException as error:
+            raise CannotSee(f"the configuration is refused: {error.args[0].str()}") from error
+        self.topic_id = ""
+        self._saved: dict[int, int | None] = {}
+        self._next: dict[int, int] = {}
+        self._ends: dict[int, int] = {}
+        self._ends_asked_ms = 0
+        self._ends_asked = 0.0
+        self._proved_ms = 0
+
+    def close(self) -> None:
+        """Close the consumer and its connections."""
+        self._consumer.close()
+
+    def at(self, topic_id: str, positions: Mapping[int, int]) -> bool:
+        """Return whether the next look begins exactly at these saved positions."""
+        known = {partition: saved for partition, saved in self._saved.items() if saved is not None}
+        return bool(known) and topic_id == self.topic_id and known == dict(positions) and known == self._next
+
+    def seek(self, topic_id: str, positions: Mapping[int, int]) -> None:
+        """Begin at `positions`, and at the oldest record of partitions that have none.
+
+        Raises `NoSuchTopic`, and `TopicReplaced` when `topic_id` ("" on the first look) is another one's.
+        """
+        partitions = self._partitions()
+        self.topic_id = self._ask_topic_id()
+        if topic_id and topic_id != self.topic_id:
+            raise TopicReplaced(f"{TOPIC} was deleted and made again")
+        oldest = self._ask_offsets(partitions, -2)
+        self._saved = {p: positions.get(p) for p in partitions}
+        self._next = {p: positions.get(p, oldest[p]) for p in partitions}
+        self._ask_ends()
+        self._refuse_lost_positions(oldest)
+        self._consumer.assign([TopicPartition(TOPIC, p, offset) for p, offset in self._next.items()])
+
+    def look(self, timeout_s: float) -> Look:
+        """Read for up to `timeout_s`, longer while catching up, and return what changed.
+
+        Raises `TopicReplaced` when the next record is gone.
+        """
+        changes: dict[str, Located] = {}
+        undecoded: Counter[str] = Counter()
+        records = compacted = 0
+        while records < _FOLD:
+            messages = self._consume(timeout_s)
+            for message in messages:
+                compacted += self._advance(message)
+                if message.error() is None:
+                    records += 1
+                    _fold(message, changes, undecoded)
+            if len(messages) < _BATCH:
+                break
+        if time.monotonic() - self._ends_asked > _ASK_ENDS_EVERY_S:
+            self._ask_ends()
+        return Look(
+            changes=changes,
+            moves=self._moves(),
+            records=records,
+            compacted=compacted,
+            undecoded=undecoded,
+            seen_through_ms=self._seen_through_ms(),
+            behind=sum(max(0, end - self._next[p]) for p, end in self._ends.items()),
+        )
+
+    def saved(self, look: Look) -> None:
+        """Take the look's positions as saved; the next look begins there."""
+        self._saved.update((move.partition, move.next) for move in look.moves)
+
+    def _consume(self, timeout_s: float) -> list[Message]:
+        try:
+            return self._consumer.consume(_BATCH, timeout_s)
+        except KafkaException as error:
+            raise self._blind("read", error) from error
+
+    def _advance(self, message: Message) -> int:
+        """Move past a message or an end-of-partition event; return how many offsets were skipped."""
+        error = message.error()
+        if error is not None and error.code() != KafkaError._PARTITION_EOF:
+            raise self._refused(error)
+        partition, offset = message.partition(), message.offset()
+        skipped = offset - self._next[partition]
+        self._next[partition] = offset if error is not None else offset + 1
+        return max(0, skipped)
+
+    def _moves(self) -> tuple[PositionMove, ...]:
+        return tuple(
+            PositionMove(p, saved, self._next[p], max(self._ends.get(p, 0), self._next[p]))
+            for p, saved in self._saved.items()
+            if saved != self._next[p]
+        )
+
+    def _seen_through_ms(self) -> int | None:
+        if self._proved_ms == self._ends_asked_ms or any(
+            self._next[p] < end for p, end in self._ends.items()
+        ):
+            return None
+        self._proved_ms = self._ends_asked_ms
+        return self._proved_ms
+
+    def _partitions(self) -> list[int]:
+        try:
+            topic = self._consumer.list_topics(TOPIC, _TIMEOUT_S).topics[TOPIC]
+        except KafkaException as error:
+            raise self._blind("reach the cluster", error) from error
+        if topic.error is not None and topic.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise NoSuchTopic
+        if topic.error is not None:
+            raise self._refused(topic.error)
+        return sorted(topic.partitions)
+
+    def _ask_topic_id(self) -> str:
+        admin = AdminClient({**self._properties, "log_level": 0, "error_cb": self._complaints.hear})
+        answers = admin.describe_topics(TopicCollection([TOPIC]), request_timeout=_TIMEOUT_S)
+        try:
+            return str(answers[TOPIC].result().topic_id)
+        except KafkaException as error:
+            raise self._refused(error.args[0]) from error
+
+    def _ask_ends(self) -> None:
+        asked_ms = time.time_ns() // 1_000_000
+        self._ends = self._ask_offsets(list(self._next), _LATEST)
+        self._ends_asked_ms, self._ends_asked = asked_ms, time.monotonic()
+        self._complaints.forget()
+
+    def _ask_offsets(self, partitions: list[int], when: int) -> dict[int, int]:
+        asked = [TopicPartition(TOPIC, partition, when) for partition in partitions]
+        try:
+            answers = self._consumer.offsets_for_times(asked, timeout=_TIMEOUT_S)
+        except KafkaException as error:
+            raise self._blind("ask for offsets", error) from error
+        for answer in answers:
+            if answer.error is not None:
+                raise self._refused(answer.error)
+        return {answer.partition: answer.offset for answer in answers}
+
+    def _refuse_lost_positions(self, oldest: Mapping[int, int]) -> None:
+        for partition, offset in self._next.items():
+            if not oldest[partition] <= offset <= self._ends[partition]:
+                raise TopicReplaced(
+                    f"{TOPIC}-{partition} no longer holds offset {offset}, where reading stopped"
+                )
+
+    def _blind(self, doing: str, error: KafkaException) -> CannotSee:
+        # Callbacks are only served by poll: the reason may still be waiting there.
+        self._consumer.poll(0)
+        reason = self._complaints.reason(error.args[0].str())
+        return CannotSee(f"cannot {doing} at {self._where}: {reason}")
+
+    def _refused(self, error: KafkaError) -> Exception:
+        if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            return CannotSee(
+                f"no READ on {TOPIC} at {self._where}; grant it: kafka-acls --add --allow-principal User:… "
+                f"--operation READ --operation DESCRIBE --topic {TOPIC}"
+            )
+        if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            return TopicReplaced(f"{TOPIC} no longer holds the record that came next")
+        if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return TopicReplaced(f"{TOPIC} was deleted")
+        return CannotSee(f"cannot read {TOPIC} at {self._where}: {self._complaints.reason(error.str())}")
+
+
+def _fold(message: Message, changes: dict[str, Located], undecoded: Counter[str]) -> None:
+    fact = decode(message.key(), message.value())
+    if isinstance(fact, Undecoded):
+        if fact.reason not in undecoded:
+            where = f"{TOPIC}-{message.partition()}@{message.offset()}"
+            log.warning("%s cannot be decoded: %s (%s)", where, fact.reason, fact.detail)
+        undecoded[fact.reason] += 1
+    else:
+        changes[fact.transactional_id] = Located(fact, message.partition(), message.offset())

@@ -1,0 +1,20 @@
+"""The HTTP API, version 1. Lists carry `items`, `next`, `as_of` and `gaps`; errors are RFC 9457 problems."""
+
+from __future__ import annotations
+
+from ninja import NinjaAPI
+
+from dashboard.api import collectors, problems, transactions
+from dashboard.api.auth import bearer, session
+
+api = NinjaAPI(
+    title="Fenceline",
+    version="1",
+    description="The control room for exactly-once between Kafka and Spark.",
+    auth=[bearer, session],
+    docs_url="/docs",
+    openapi_url="/openapi.json",
+)
+api.add_router("/transactions", transactions.router)
+api.add_router("/collectors", collectors.router)
+problems.install(api)

@@ -1,0 +1,55 @@
+"""`/api/v1/collectors`: who looks at what, and how far it has seen."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest
+from ninja import Router, Schema
+
+from dashboard import queries
+from dashboard.api import schemas
+from dashboard.models import Collector
+
+router = Router(tags=["collectors"])
+
+
+class CollectorOut(Schema):
+    """A collector; `alive` tells whether its lease is, `behind` counts records (null: unknown)."""
+
+    cluster: str
+    name: str
+    alive: bool
+    token: int
+    seen_through: str | None
+    behind: int | None
+    records: int
+    rate_per_s: float
+    undecoded: dict[str, int]
+    error: str
+    since: str | None
+
+
+class CollectorList(schemas.Listing):
+    items: list[CollectorOut]
+
+
+@router.get("", response=CollectorList, summary="List collectors")
+def list_collectors(request: HttpRequest, cluster: str = "") -> dict[str, object]:
+    """Every collector of the configured clusters; they are few, so there is one page."""
+    items = [_out(row) for row in queries.collectors(cluster)]
+    return {"items": items, "next": None, **schemas.seen(queries.sight(cluster))}
+
+
+def _out(row: Collector) -> CollectorOut:
+    return CollectorOut(
+        cluster=row.cluster.name,
+        name=row.name,
+        alive=row.alive,
+        token=row.token,
+        seen_through=schemas.iso(row.seen_through_ms),
+        behind=row.behind,
+        records=row.records,
+        rate_per_s=round(row.rate, 1),
+        undecoded=row.undecoded,
+        error=row.error,
+        since=schemas.iso(row.since_ms),
+    )

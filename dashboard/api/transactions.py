@@ -1,0 +1,106 @@
+"""`/api/v1/transactions`: the newest state of every transactional id."""
+
+from __future__ import annotations
+
+import time
+from typing import Literal
+
+from django.http import Http404, HttpRequest
+from ninja import Query, Router, Schema
+
+from dashboard import queries
+from dashboard.api import cursors, schemas
+from dashboard.models import Transaction
+
+router = Router(tags=["transactions"])
+
+StateFilter = Literal[
+    "", "open", "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort"
+]
+
+
+class Partition(Schema):
+    topic: str
+    partition: int
+
+
+class Coordinator(Schema):
+    """The partition of `__transaction_state` that holds the id."""
+
+    partition: int
+
+
+class TransactionOut(Schema):
+    """A transactional id; `state` is Kafka's own word, `started_at` is null while nothing was begun."""
+
+    cluster: str
+    transactional_id: str
+    state: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    started_at: str | None
+    updated_at: str | None
+    partitions: list[Partition]
+    coordinator: Coordinator
+    client_version: int
+    rev: int
+
+
+class TransactionList(schemas.Listing):
+    items: list[TransactionOut]
+
+
+class Wanted(Schema):
+    """The query string of the list."""
+
+    cluster: str = ""
+    state: StateFilter = ""
+    q: str = ""
+    min_age_s: float | None = None
+    limit: int = Query(100, ge=1, le=1000)
+    cursor: str = ""
+
+
+@router.get("", response=TransactionList, summary="List transactional ids")
+def list_transactions(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, object]:
+    """Every transactional id that matches, in the order in which it was first seen."""
+    matching = queries.Filter(
+        cluster=wanted.cluster, state=wanted.state, q=wanted.q, min_age_s=wanted.min_age_s
+    )
+    after = cursors.read(wanted.cursor)
+    rows = queries.transactions_after(
+        matching, after=after, limit=wanted.limit, now_ms=time.time_ns() // 1_000_000
+    )
+    return {
+        "items": [_out(row) for row in rows],
+        "next": cursors.write(rows[-1].pk) if len(rows) == wanted.limit else None,
+        **schemas.seen(queries.sight(wanted.cluster)),
+    }
+
+
+@router.get("/{cluster}/{path:transactional_id}", response=TransactionOut, summary="One transactional id")
+def get_transaction(request: HttpRequest, cluster: str, transactional_id: str) -> TransactionOut:
+    """The newest state of one id; percent-encode what is not a letter or digit in it."""
+    row = queries.transaction(cluster, transactional_id)
+    if row is None:
+        raise Http404(f"No transactional id '{transactional_id}' is known on cluster '{cluster}'.")
+    return _out(row)
+
+
+def _out(row: Transaction) -> TransactionOut:
+    named = queries.partitions_of(row)
+    return TransactionOut(
+        cluster=row.cluster.name,
+        transactional_id=row.transactional_id,
+        state=row.state,
+        producer_id=row.producer_id,
+        producer_epoch=row.producer_epoch,
+        timeout_ms=row.timeout_ms,
+        started_at=schemas.iso(row.started_ms),
+        updated_at=schemas.iso(row.updated_ms),
+        partitions=[Partition(topic=topic, partition=n) for topic, numbers in named for n in numbers],
+        coordinator=Coordinator(partition=row.log_partition),
+        client_version=row.client_version,
+        rev=row.rev,
+    )

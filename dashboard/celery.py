@@ -1,0 +1,46 @@
+"""Celery: one queue per tail shard, one for everything that waits, and a beat that restarts what stopped.
+
+Acknowledge early: under `acks_late` a Redis restart in mid slice ends the worker, and a message may run
+several times at once. The lease row is the recovery (design.md §4).
+"""
+
+from __future__ import annotations
+
+import os
+
+from celery import Celery
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
+
+#: Seconds between two looks for collectors that nobody runs.
+RESTART_EVERY_S = 2.0
+
+app = Celery("fenceline")
+app.conf.update(
+    broker_url=os.environ.get("REDIS_URL", "redis://127.0.0.1:6379/0"),
+    broker_connection_retry_on_startup=True,
+    broker_connection_max_retries=None,
+    broker_transport_options={"visibility_timeout": 3600, "socket_keepalive": True},
+    task_acks_late=False,
+    task_reject_on_worker_lost=False,
+    task_ignore_result=True,
+    task_default_queue="default",
+    worker_prefetch_multiplier=1,
+    worker_hijack_root_logger=False,
+    worker_cancel_long_running_tasks_on_connection_loss=False,
+    worker_proc_alive_timeout=30,
+    imports=("collectors.tasks", "dashboard.tasks"),
+    timezone="UTC",
+    beat_schedule={
+        "start-missing-collectors": {
+            "task": "collectors.start_missing",
+            "schedule": RESTART_EVERY_S,
+            "options": {"expires": RESTART_EVERY_S},
+        },
+        "start-missing-judge": {
+            "task": "dashboard.start_judge",
+            "schedule": RESTART_EVERY_S,
+            "options": {"expires": RESTART_EVERY_S},
+        },
+    },
+)

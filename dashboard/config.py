@@ -1,0 +1,151 @@
+"""Read `fenceline.toml`: which clusters to watch, where the rules draw their lines.
+
+Everything a user can get wrong ends in one `ConfigError` that names the file, the key and the remedy.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from fenceline.facts import Limits
+
+_SECTIONS = ("clusters", "limits")
+_SECRET_WORDS = ("password", "secret", "key.pem", "sasl.jaas", "oauthbearer.config")
+_NAME_REMEDY = "use letters, digits, '-', '_' and '.', at most 64 of them"
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used; the text says where and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterConfig:
+    """One `[clusters.NAME]`: librdkafka's properties by their own names, secrets already read."""
+
+    name: str
+    properties: Mapping[str, str]
+
+    @property
+    def bootstrap(self) -> str:
+        """Return the bootstrap servers, `host:port` separated by commas."""
+        return self.properties["bootstrap.servers"]
+
+    def shown(self) -> dict[str, str]:
+        """Return the properties with every secret hidden, fit for a page or a log."""
+        return {key: "(hidden)" if _is_secret(key) else value for key, value in self.properties.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The whole of `fenceline.toml`."""
+
+    path: Path | None = None
+    clusters: Mapping[str, ClusterConfig] = field(default_factory=dict)
+    limits: Limits = field(default_factory=Limits)
+
+
+def load(path: Path | None, env: Mapping[str, str]) -> Config:
+    """Return the configuration in the file at `path`; without a path, one that watches nothing.
+
+    Raises `ConfigError` for a file that cannot be read, TOML that cannot be parsed, unknown keys and bad
+    values. `env` answers the `env:NAME` secrets.
+    """
+    if path is None:
+        return Config()
+    document = _parse(path)
+    _refuse_unknown(path, "", document, _SECTIONS)
+    clusters = _table(path, "clusters", document)
+    return Config(
+        path=path,
+        clusters={name: _cluster(path, name, clusters[name], env) for name in clusters},
+        limits=_limits(path, _table(path, "limits", document)),
+    )
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror}). Check CONFIG.") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: is not UTF-8 text at byte {error.start}. Save it as UTF-8.") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: is not valid TOML: {error}.") from error
+
+
+def _table(path: Path, key: str, document: Mapping[str, Any]) -> Mapping[str, Any]:
+    table = document.get(key, {})
+    if not isinstance(table, dict):
+        raise ConfigError(f"{path}: '{key}' must be a table; write [{key}] or [{key}.NAME].")
+    return table
+
+
+def _refuse_unknown(path: Path, where: str, table: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    for key in table:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(known)}."
+            raise ConfigError(f"{path}: unknown key '{where}{key}'; {hint}")
+
+
+def _cluster(path: Path, name: str, table: Any, env: Mapping[str, str]) -> ClusterConfig:
+    where = f"clusters.{name}"
+    if not isinstance(table, dict):
+        raise ConfigError(f"{path}: '{where}' must be a table; write [{where}].")
+    if not name or len(name) > 64 or not all((c.isalnum() and c.isascii()) or c in "-_." for c in name):
+        raise ConfigError(f"{path}: '{where}' is not a usable cluster name; {_NAME_REMEDY}.")
+    properties = {key: _property(path, f'{where}."{key}"', value, env) for key, value in table.items()}
+    if not properties.get("bootstrap.servers"):
+        raise ConfigError(f'{path}: {where} lacks "bootstrap.servers"; set it to "host:port".')
+    return ClusterConfig(name, properties)
+
+
+def _property(path: Path, where: str, value: Any, env: Mapping[str, str]) -> str:
+    if isinstance(value, dict):
+        raise ConfigError(f'{path}: {where} is a table; quote dotted names: "security.protocol" = "…".')
+    if isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, (str, int, float)):
+        raise ConfigError(f"{path}: {where} must be text or a number.")
+    return _secret(path, where, str(value), env)
+
+
+def _secret(path: Path, where: str, value: str, env: Mapping[str, str]) -> str:
+    if value.startswith("env:"):
+        name = value.removeprefix("env:")
+        if name not in env:
+            raise ConfigError(f"{path}: {where} asks for the environment variable {name}, which is not set.")
+        return env[name]
+    if value.startswith("file:"):
+        try:
+            return Path(value.removeprefix("file:")).read_text().rstrip("\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(
+                f"{path}: {where}: cannot read {value.removeprefix('file:')}: {error}"
+            ) from error
+    return value
+
+
+def _limits(path: Path, table: Mapping[str, Any]) -> Limits:
+    known = tuple(f.name for f in fields(Limits))
+    _refuse_unknown(path, "limits.", table, known)
+    for key, value in table.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 10**9:
+            raise ConfigError(f"{path}: limits.{key} must be a number of seconds above 0, not {value!r}.")
+    return Limits(**table)
+
+
+def _is_secret(key: str) -> bool:
+    return any(word in key for word in _SECRET_WORDS)
+
+
+def environment_path(env: Mapping[str, str] = os.environ) -> Path | None:
+    """Return the path that FENCELINE_CONFIG names, None where it names none."""
+    value = env.get("FENCELINE_CONFIG", "")
+    return Path(value) if value else None

@@ -1,0 +1,78 @@
+"""Leases with fencing tokens: at most one collector of a name writes, whatever else still runs.
+
+A lease is a row of `Collector`, timed by the database's clock. Its token grows with every new holder; every
+save names the token it was given, so that a holder which was paused past its expiry can write nothing
+(design.md §4).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from django.db import transaction
+from django.db.models import F, Q, QuerySet
+from django.db.models.functions import Now
+
+from dashboard.models import Cluster, Collector
+
+#: How long a lease lives without a renewal; holders renew every second.
+TTL = timedelta(seconds=6)
+
+
+class LeaseLost(Exception):
+    """Another collector holds the lease now, or has moved the positions: nothing was saved."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to write as collector `name` of a cluster, until `token` is outdated."""
+
+    cluster: str
+    cluster_id: int
+    name: str
+    token: int
+    ttl: timedelta = TTL
+
+
+def unheld(name: str) -> list[str]:
+    """Return the configured clusters in which no live lease of collector `name` exists."""
+    held = Collector.objects.filter(name=name, expires_at__gt=Now()).values("cluster_id")
+    rows = Cluster.objects.filter(configured=True).exclude(id__in=held)
+    return list(rows.order_by("name").values_list("name", flat=True))
+
+
+def acquire(
+    cluster: str, name: str, *, holder: str, now_ms: int, previous: int | None = None, ttl: timedelta = TTL
+) -> Lease | None:
+    """Take the lease of a collector if it is free, expired, or was `previous` (our own last token).
+
+    Returns None when another holder's lease is live. Expiry is judged by the database's clock; `now_ms`
+    only says since when a new collector exists.
+    """
+    row = Cluster.objects.get(name=cluster)
+    fresh = Collector(cluster=row, name=name, expires_at=Now(), since_ms=now_ms)
+    Collector.objects.bulk_create([fresh], ignore_conflicts=True)
+    mine = Collector.objects.filter(cluster=row, name=name)
+    with transaction.atomic():
+        free = mine.filter(Q(expires_at__lte=Now()) | Q(token=previous if previous is not None else -1))
+        if not free.update(token=F("token") + 1, holder=holder[:128], expires_at=Now() + ttl):
+            return None
+        return Lease(cluster, row.id, name, mine.get().token, ttl)
+
+
+def renew(lease: Lease, **fields: object) -> None:
+    """Prolong a lease and set columns of its collector row; raises `LeaseLost` when it is not ours."""
+    held = collector(lease).filter(token=lease.token)
+    if not held.update(expires_at=Now() + lease.ttl, **fields):
+        raise LeaseLost(f"{lease.cluster}/{lease.name}: token {lease.token} is outdated")
+
+
+def release(lease: Lease) -> None:
+    """Give a lease back, so that the next holder need not wait for its expiry."""
+    collector(lease).filter(token=lease.token).update(expires_at=Now())
+
+
+def collector(lease: Lease) -> QuerySet[Collector]:
+    """Return the collector row a lease is about, whoever holds it."""
+    return Collector.objects.filter(cluster_id=lease.cluster_id, name=lease.name)

@@ -1,0 +1,54 @@
+"""`manage.py prepare`: make the database ready for this version and this configuration, once per start."""
+
+from __future__ import annotations
+
+import os
+
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandError
+from django.db import DatabaseError, connection
+from django.db.migrations.loader import MigrationLoader
+
+from dashboard import store
+
+
+class Command(BaseCommand):
+    """Migrate, note the configured clusters, and make the admin where a password is given."""
+
+    help = "Migrate the database, note the configured clusters and set the admin's password."
+
+    def handle(self, *args: object, **options: object) -> None:
+        """Refuse a database that a newer version has made; the rest may run any number of times."""
+        try:
+            _refuse_newer_schema()
+            call_command("migrate", verbosity=0, interactive=False)
+            store.sync_clusters(settings.FENCELINE.clusters)
+            _ensure_admin(os.environ.get("FENCELINE_ADMIN_PASSWORD", ""))
+        except DatabaseError as error:
+            raise CommandError(f"The database cannot be used: {error}. Check DATABASE_URL.") from error
+
+
+def _refuse_newer_schema() -> None:
+    loader = MigrationLoader(connection)
+    unknown = [
+        name
+        for app, name in loader.applied_migrations
+        if app == "dashboard" and (app, name) not in loader.disk_migrations
+    ]
+    if unknown:
+        raise CommandError(
+            f"The database was made by a newer Fenceline (it has {max(unknown)}). "
+            "Upgrade, or use another database."
+        )
+
+
+def _ensure_admin(password: str) -> None:
+    if not password:
+        return
+    users = get_user_model().objects
+    admin, _ = users.get_or_create(username="admin", defaults={"is_staff": True, "is_superuser": True})
+    if not admin.check_password(password):
+        admin.set_password(password)
+        admin.save(update_fields=["password"])

@@ -1,0 +1,77 @@
+"""Celery work that never ends, in slices: hold a lease, work for 30 s, hand it on to the next message.
+
+A slice ends by sending its successor, which takes over by the token it is told. Whatever breaks the chain
+(a kill, a lost message, an error) is mended by beat, which every 2 s sends a first slice where nobody holds
+the lease. While Redis does not take the successor, the slice goes on where it is.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+
+from celery import Task
+from celery.signals import worker_shutting_down
+from django.db import DatabaseError, connection
+from kombu.exceptions import OperationalError
+
+from dashboard import leases
+
+log = logging.getLogger(__name__)
+
+SLICE_S = 30.0
+#: Set when the worker was told to stop: slices end at once and give their lease back.
+stopping = threading.Event()
+
+#: Works as the holder of a lease until `time.monotonic()` passes the second argument or `stopping` is set.
+Work = Callable[[leases.Lease, float], None]
+
+
+@worker_shutting_down.connect  # type: ignore[untyped-decorator]
+def _stop(**_: object) -> None:
+    stopping.set()
+
+
+def start_missing(task: Task, name: str, queue: str) -> None:
+    """Send a first slice of `task` for every cluster in which nobody holds the lease `name`."""
+    for cluster in leases.unheld(name):
+        task.apply_async((cluster,), queue=queue, expires=SLICE_S)
+
+
+def run(task: Task, cluster: str, name: str, work: Work, *, queue: str, previous: int | None) -> None:
+    """Work as collector `name` of a cluster for a slice, then hand on; nothing when another one holds it.
+
+    `previous` is the token of the slice before. A lost lease and a database that refuses are logged in one
+    line each: nothing was saved, and the next slice begins where the database stands.
+    """
+    holder = f"{os.getpid()}-{threading.get_ident():x}"
+    lease = leases.acquire(cluster, name, holder=holder, now_ms=now_ms(), previous=previous)
+    try:
+        while lease is not None:
+            work(lease, time.monotonic() + SLICE_S)
+            lease = None if _hand_on(task, lease, queue) else lease
+    except leases.LeaseLost as lost:
+        log.warning("%s/%s: lease lost, nothing was saved: %s", cluster, name, lost)
+    except DatabaseError as error:
+        log.error("%s/%s: the database refused, starting again soon: %s", cluster, name, error)
+        connection.close()
+
+
+def _hand_on(task: Task, lease: leases.Lease, queue: str) -> bool:
+    if stopping.is_set():
+        leases.release(lease)
+        return True
+    try:
+        task.apply_async((lease.cluster, lease.token), queue=queue, expires=SLICE_S, retry=False)
+    except OperationalError as error:
+        log.warning("%s/%s: Redis does not answer, going on here: %s", lease.cluster, lease.name, error)
+        return False
+    return True
+
+
+def now_ms() -> int:
+    """Return the wall clock in milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,29 @@
+"""Figures in words, the same wherever they are shown."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+
+def duration(ms: int) -> str:
+    """Return a duration in at most two units: `850 ms`, `2.1 s`, `14 m 2 s`, `3 h 5 m`, `2 d 4 h`."""
+    if ms < 1_000:
+        return f"{max(0, ms)} ms"
+    if ms < 10_000:
+        return f"{ms / 1_000:.1f} s".replace(".0 s", " s")
+    seconds = ms // 1_000
+    for unit, name, below, lower in ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "m"), (60, "m", 1, "s")):
+        if seconds >= unit:
+            rest = seconds % unit // below
+            return f"{seconds // unit} {name}" + (f" {rest} {lower}" if rest else "")
+    return f"{seconds} s"
+
+
+def count(number: int, noun: str) -> str:
+    """Return `1 partition`, `1,204 partitions`: grouped digits and the noun in its number."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def clock(ms: int) -> str:
+    """Return an instant as `12:17:31 UTC`."""
+    return f"{datetime.fromtimestamp(ms / 1_000, UTC):%H:%M:%S} UTC"

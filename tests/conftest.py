@@ -1,0 +1,14 @@
+"""What every test stands on: settings that never touch `.data`, and a fixed configuration."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+
+_data = tempfile.TemporaryDirectory(prefix="fenceline-tests-")
+# Settings are read when Django starts, so the environment comes first. A file and not `:memory:`: tests
+# share the database with threads and processes.
+os.environ["SECRET_KEY"] = "only for tests"
+os.environ["FENCELINE_DATA"] = _data.name
+os.environ.pop("FENCELINE_CONFIG", None)
+os.environ.setdefault("DATABASE_URL", "")
