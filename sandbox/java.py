@@ -133,9 +133,7 @@ def _describe(executable: Path) -> tuple[Path, int, bool] | None:
     """Ask a Java for (home, major version, has the vector module); None when it does not run."""
     command = [str(executable), "-XshowSettings:properties", "--list-modules"]
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=60, check=False
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
     text = done.stderr + done.stdout
@@ -172,9 +170,7 @@ def locked(set_name: str, lock_file: Path = LOCK_FILE) -> list[Jar]:
     try:
         rows = tomllib.loads(lock_file.read_text())[set_name]["jars"]
     except (OSError, KeyError, tomllib.TOMLDecodeError) as error:
-        raise SandboxError(
-            f"{lock_file}: no jar set {set_name!r} ({error}): restore the file"
-        ) from None
+        raise SandboxError(f"{lock_file}: no jar set {set_name!r} ({error}): restore the file") from None
     return [Jar(row["coordinate"], row["sha256"], row["size"]) for row in rows]
 
 
@@ -227,9 +223,7 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _fetch_all(
-    missing: list[Jar], root: Path, set_name: str, progress: Progress
-) -> None:
+def _fetch_all(missing: list[Jar], root: Path, set_name: str, progress: Progress) -> None:
     total = sum(jar.size for jar in missing) / 1e6
     progress(f"{set_name}: fetching {len(missing)} jars, {total:.1f} MB, into {root}")
     with ThreadPoolExecutor(4) as pool:
@@ -238,9 +232,7 @@ def _fetch_all(
             for count, done in enumerate(as_completed(started), 1):
                 jar = started[done]
                 done.result()
-                progress(
-                    f"{set_name} {count}/{len(missing)} {jar.filename} {jar.size / 1e6:.1f} MB"
-                )
+                progress(f"{set_name} {count}/{len(missing)} {jar.filename} {jar.size / 1e6:.1f} MB")
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
@@ -261,9 +253,7 @@ def _partial_folder(parent: Path) -> Iterator[Path]:
         parent.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=".partial-", dir=parent))
     except OSError as error:
-        raise SandboxError(
-            f"cannot write to {parent}: {error.strerror}: free or repair it"
-        ) from None
+        raise SandboxError(f"cannot write to {parent}: {error.strerror}: free or repair it") from None
     try:
         yield folder
     finally:
@@ -279,15 +269,11 @@ def _download(jar: Jar, folder: Path) -> Path:
     except OSError as error:
         if isinstance(error, requests.RequestException):
             raise SandboxError(
-                f"cannot download {jar.coordinate} ({type(error).__name__}): check the network, then run it again"
+                f"cannot download {jar.coordinate} ({type(error).__name__}): check the network and try again"
             ) from None
-        raise SandboxError(
-            f"cannot write {jar.filename} to {folder.parent}: {error.strerror}"
-        ) from None
+        raise SandboxError(f"cannot write {jar.filename} to {folder.parent}: {error.strerror}") from None
     except RuntimeError:
-        raise SandboxError(
-            f"no repository serves {jar.coordinate}: check jgo's settings"
-        ) from None
+        raise SandboxError(f"no repository serves {jar.coordinate}: check jgo's settings") from None
 
 
 def _maven(repository: Path) -> MavenContext:
@@ -307,11 +293,9 @@ def _maven(repository: Path) -> MavenContext:
 
 
 def lock(lock_file: Path = LOCK_FILE, progress: Progress = print) -> None:
-    """Resolve every set with jgo, download the jars and write the lock file. Trust on first use: review it."""
+    """Resolve every set with jgo, download the jars, write the lock file. Trust on first use: review it."""
     root = _local_repository()
-    parts = [
-        "# Made by `python -m sandbox.java lock`. Coordinates and checksums; no host.\n"
-    ]
+    parts = ["# Made by `python -m sandbox.java lock`. Coordinates and checksums; no host.\n"]
     for name, (roots, alone) in SETS.items():
         progress(f"resolving {name}")
         coordinates = sorted({*_resolve(roots, root), *alone})
@@ -324,9 +308,7 @@ def _resolve(roots: tuple[str, ...], root: Path) -> list[str]:
     if not roots:
         return []
     context = _maven(root)
-    inputs, needed = context.resolver.resolve(
-        [context.create_dependency(text) for text in roots]
-    )
+    inputs, needed = context.resolver.resolve([context.create_dependency(text) for text in roots])
     taken = [
         *inputs,
         *(d for d in needed if d.scope in ("compile", "runtime") and not d.optional),
@@ -336,7 +318,9 @@ def _resolve(roots: tuple[str, ...], root: Path) -> list[str]:
 
 def _lock_row(coordinate: str, root: Path) -> str:
     path = Path(_maven(root).create_dependency(coordinate).artifact.resolve())
-    return f'    {{ coordinate = "{coordinate}", sha256 = "{_sha256(path)}", size = {path.stat().st_size} }},\n'
+    return (
+        f'    {{ coordinate = "{coordinate}", sha256 = "{_sha256(path)}", size = {path.stat().st_size} }},\n'
+    )
 
 
 def main(arguments: list[str]) -> int:

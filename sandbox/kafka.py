@@ -7,7 +7,7 @@
         folder,
         properties={"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"},
         sasl=Sasl(users={"viewer": "secret"}),                         # a second listener, SASL/PLAIN
-        authorizer=True,                                              # StandardAuthorizer: SASL users need ACLs
+        authorizer=True,                                               # SASL users need ACLs
     )
 
 A folder is formatted once; the same folder and ports give the same cluster with its data again, also
@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from sandbox.errors import SandboxError
 from sandbox.java import Java, Progress, classpath, find_java, jars
@@ -60,9 +60,7 @@ class Broker:
     java: Java | None = None
     progress: Progress = print
     sasl_port: int = field(default=0, init=False)
-    process: subprocess.Popen[bytes] | None = field(
-        default=None, init=False, repr=False
-    )
+    process: subprocess.Popen[bytes] | None = field(default=None, init=False, repr=False)
     _jars: list[Path] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -212,9 +210,7 @@ class Broker:
         )
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise SandboxError(
-                f"cannot format {self._data}: {explain(done.stderr + done.stdout)}"
-            )
+            raise SandboxError(f"cannot format {self._data}: {explain(done.stderr + done.stdout)}")
 
     def _server_properties(self) -> str:
         return "".join(f"{key}={value}\n" for key, value in self._settings().items())
@@ -239,12 +235,8 @@ class Broker:
             "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": "PLAINTEXT",
             "listeners": ",".join(urls.values()),
-            "advertised.listeners": ",".join(
-                url for name, url in urls.items() if name != "CONTROLLER"
-            ),
-            "listener.security.protocol.map": ",".join(
-                f"{name}:{how}" for name, how in security.items()
-            ),
+            "advertised.listeners": ",".join(url for name, url in urls.items() if name != "CONTROLLER"),
+            "listener.security.protocol.map": ",".join(f"{name}:{how}" for name, how in security.items()),
             "log.dirs": str(self._data),
             **DEFAULTS,
             **extra,
@@ -276,9 +268,7 @@ DEFAULTS: Mapping[str, str] = {
 
 
 def _sasl_settings(sasl: Sasl) -> dict[str, str]:
-    users = " ".join(
-        f'user_{name}="{password}"' for name, password in sasl.users.items()
-    )
+    users = " ".join(f'user_{name}="{password}"' for name, password in sasl.users.items())
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
     return {
         "listener.name.sasl.sasl.enabled.mechanisms": "PLAIN",
@@ -292,9 +282,8 @@ def is_ready(bootstrap: str) -> bool:
     from confluent_kafka.admin import AdminClient
 
     # Refused connections are what we wait through here: librdkafka would print each of them.
-    client = AdminClient(
-        {"bootstrap.servers": bootstrap, "log_level": 0, "error_cb": lambda error: None}
-    )
+    quiet: dict[str, Any] = {"log_level": 0, "error_cb": lambda error: None}
+    client = AdminClient({"bootstrap.servers": bootstrap, **quiet})
     try:
         found = client.list_topics(timeout=2)
     except KafkaException:
@@ -322,14 +311,6 @@ def explain(log: str) -> str:
     ):
         if sign in log:
             return meaning
-    lines = [
-        line.strip()
-        for line in log.splitlines()
-        if line.strip() and not line.startswith(("\t", " "))
-    ]
-    telling = [
-        line
-        for line in lines
-        if "ERROR" in line or "FATAL" in line or "Exception" in line
-    ]
+    lines = [line.strip() for line in log.splitlines() if line.strip() and not line.startswith(("\t", " "))]
+    telling = [line for line in lines if "ERROR" in line or "FATAL" in line or "Exception" in line]
     return (telling or lines or ["it said nothing"])[-1][:300]

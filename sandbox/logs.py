@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import sys
 import threading
 from collections import deque
 from pathlib import Path
@@ -30,8 +29,10 @@ def say(line: str, name: str = "up") -> None:
 class PartLog:
     """The log of one part, across its restarts."""
 
-    def __init__(self, name: str, folder: Path) -> None:
-        self.name = name
+    def __init__(self, name: str, folder: Path, awaited: str = "") -> None:
+        """`awaited` is what a line must contain to set `seen`."""
+        self.name, self._awaited = name, awaited
+        self.seen = threading.Event()
         self.path = folder / f"{name}.log"
         #: The last lines, to say why it died.
         self.tail: deque[str] = deque(maxlen=6)
@@ -39,9 +40,7 @@ class PartLog:
 
     def pump(self, stream: IO[bytes]) -> threading.Thread:
         """Copy a process's output until it ends, in a thread of its own, which is returned."""
-        thread = threading.Thread(
-            target=self._copy, args=(stream,), name=f"log-{self.name}", daemon=True
-        )
+        thread = threading.Thread(target=self._copy, args=(stream,), name=f"log-{self.name}", daemon=True)
         thread.start()
         return thread
 
@@ -53,6 +52,8 @@ class PartLog:
     def write(self, line: str) -> None:
         """Take one line."""
         self.tail.append(line)
+        if self._awaited and self._awaited in line:
+            self.seen.set()
         say(line, self.name)
         try:
             self._append(line)
@@ -70,9 +71,3 @@ class PartLog:
                 os.replace(self.path, self.path.with_suffix(".log.1"))
         with self.path.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
-
-
-def fail(message: str) -> int:
-    """Print why nothing runs, to stderr; return the exit status."""
-    print(f"make up: {message}", file=sys.stderr, flush=True)
-    return 1

@@ -23,9 +23,7 @@ def require_free(port: int, purpose: str, remedy: str) -> None:
         try:
             probe.bind((HOST, port))
         except OSError as error:
-            raise SandboxError(
-                f"port {port} ({purpose}) is not usable: {error.strerror}: {remedy}"
-            ) from None
+            raise SandboxError(f"port {port} ({purpose}) is not usable: {error.strerror}: {remedy}") from None
 
 
 def answers(port: int) -> bool:

@@ -23,22 +23,14 @@ def family(sessions: Collection[int], marker: str) -> list[int]:
     """Return the living processes of these sessions, and those that carry the marker; never our own."""
     sign = f"{MARKER}={marker}".encode()
     own = os.getpid()
-    pids = [
-        int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()
-    ]
-    return [
-        pid
-        for pid in pids
-        if pid != own and (_session(pid) in sessions or sign in _environment(pid))
-    ]
+    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    return [pid for pid in pids if pid != own and (_session(pid) in sessions or sign in _environment(pid))]
 
 
 def _session(pid: int) -> int:
     """The session of a process; 0 when it is gone or a zombie, which nothing can end."""
     try:
-        state, _, _, session = (
-            Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:4]
-        )
+        state, _, _, session = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:4]
     except (OSError, ValueError):
         return 0
     return 0 if state == "Z" else int(session)

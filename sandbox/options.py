@@ -1,0 +1,80 @@
+"""What `make up` was asked for, checked: every variable it takes, in one place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandbox.errors import SandboxError
+
+ROOT = Path(__file__).resolve().parent.parent
+_SERVERS = re.compile(r"[^\s,:]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5}")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Every text is "" unless given; without `database_url` and `redis_url` the embedded ones serve."""
+
+    data: Path
+    port: int
+    bootstrap: str
+    config: str
+    demo: bool
+    shards: int
+    database_url: str
+    redis_url: str
+    password: str
+
+    @property
+    def sandbox(self) -> bool:
+        """Whether this stack has a Kafka of its own."""
+        return not self.bootstrap and not self.config
+
+
+def read(environment: Mapping[str, str]) -> Options:
+    """Read the options from the environment, where make puts its variables. Raises SandboxError."""
+    get = environment.get
+    if get("BROKERS", "1") != "1":
+        raise SandboxError(f"BROKERS={get('BROKERS')}: this version runs one broker; leave BROKERS out")
+    options = Options(
+        data=Path(get("FENCELINE_DATA") or ROOT / ".data").absolute(),
+        port=_number(environment, "PORT", 8000, 65535),
+        bootstrap=_servers(get("BOOTSTRAP", "")),
+        config=_file(get("CONFIG", "")),
+        demo=_flag(environment, "DEMO", True),
+        shards=_number(environment, "SHARDS", 1, 64),
+        database_url=get("DATABASE_URL", ""),
+        redis_url=get("REDIS_URL", ""),
+        password=get("FENCELINE_ADMIN_PASSWORD", ""),
+    )
+    if options.bootstrap and options.config:
+        raise SandboxError("BOOTSTRAP and CONFIG both name clusters: give one of them")
+    return options
+
+
+def _number(environment: Mapping[str, str], name: str, default: int, highest: int) -> int:
+    text = environment.get(name) or str(default)
+    if not text.isdigit() or not 1 <= int(text) <= highest:
+        raise SandboxError(f"{name}={text}: give a number from 1 to {highest}")
+    return int(text)
+
+
+def _flag(environment: Mapping[str, str], name: str, default: bool) -> bool:
+    text = environment.get(name) or str(int(default))
+    if text not in ("0", "1"):
+        raise SandboxError(f"{name}={text}: give 0 or 1")
+    return text == "1"
+
+
+def _servers(text: str) -> str:
+    if text and not all(_SERVERS.fullmatch(server) for server in text.split(",")):
+        raise SandboxError(f"BOOTSTRAP={text}: give host:port, several with commas between")
+    return text
+
+
+def _file(text: str) -> str:
+    if text and not Path(text).is_file():
+        raise SandboxError(f"CONFIG={text}: no such file (start from fenceline.example.toml)")
+    return str(Path(text).absolute()) if text else ""

@@ -1,0 +1,201 @@
+"""Short plays for the sandbox, each ending in something that Fenceline should have seen.
+
+A scene prints its steps and what to look for. It uses transactional ids of its own, so the demo's
+producers go on undisturbed; playing a scene again uses the same ids and so first ends what it left open.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sandbox import topics
+from sandbox.errors import SandboxError as SandboxError
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Producer
+
+Say = Callable[[str], None]
+ABANDONED_TIMEOUT_S = 600
+_TIMEOUT_S = 3
+#: The coordinator looks for timed-out transactions every 10 s; the rest is for a busy machine.
+_ABORTED_WITHIN_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A scene's one-line summary, and the function that plays it against a broker."""
+
+    summary: str
+    play: Callable[[str, Say], None]
+
+
+def sandbox_bootstrap(stack_file: Path) -> str:
+    """Return the sandbox's own Kafka from a running stack's description.
+
+    Raises SandboxError where none runs or where its Kafka is somebody else's: scenes break things.
+    """
+    try:
+        stack = json.loads(stack_file.read_text())
+        parts = {part["name"] for part in stack["parts"]}
+    except FileNotFoundError:
+        raise SandboxError(
+            f"no stack runs here ({stack_file} is missing): start one with `make up`"
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SandboxError(f"{stack_file} cannot be read ({error}): restart with `make up`") from None
+    if "kafka" not in parts:
+        raise SandboxError("this stack watches a Kafka that is not the sandbox's: scenes never touch those")
+    return str(stack["kafka"])
+
+
+def producer(bootstrap: str, transactional_id: str, timeout_s: float = 60) -> Producer:
+    """Return a transactional producer, labelled demo, initialised: whoever had the id is fenced now."""
+    from confluent_kafka import Producer
+
+    settings: dict[str, Any] = {
+        "bootstrap.servers": bootstrap,
+        "client.id": f"demo-{transactional_id}",
+        "transactional.id": transactional_id,
+        "transaction.timeout.ms": int(timeout_s * 1000),
+        "linger.ms": 5,
+        # Fencing is the play here: librdkafka would print it as an alarm.
+        "log_level": 0,
+        "error_cb": lambda error: None,
+    }
+    made = Producer(settings)
+    made.init_transactions(30)
+    return made
+
+
+def open_transaction(made: Producer, topic: str, partition: int, text: str) -> int:
+    """Begin a transaction and write one record; return its offset once the broker has it."""
+    from confluent_kafka import KafkaException, Message
+
+    offsets: list[int] = []
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            offsets.append(message.offset() or 0)
+
+    made.begin_transaction()
+    value = json.dumps({"demo": True, "scene": text})
+    made.produce(topic, value=value, partition=partition, on_delivery=delivered)
+    if made.flush(30) or not offsets:
+        raise KafkaException("the broker did not take the record")
+    return offsets[0]
+
+
+def zombie(bootstrap: str, say: Say) -> None:
+    """A second instance takes over an id whose first instance is in the middle of a transaction."""
+    from confluent_kafka import KafkaException
+
+    name = "demo-zombie"
+    first = producer(bootstrap, name)
+    offset = open_transaction(first, "orders", 0, "zombie, first instance")
+    say(f"1. the first instance of {name} has a transaction open (orders-0, offset {offset})")
+    second = producer(bootstrap, name)
+    say("2. a second instance has initialised the same id: the coordinator aborted and raised the epoch")
+    open_transaction(second, "orders", 0, "zombie, second instance")
+    second.commit_transaction(30)
+    say("3. the second instance has committed")
+    try:
+        first.commit_transaction(30)
+    except KafkaException as refused:
+        say(f"4. the first instance tried to commit and was refused: {refused.args[0].name()}")
+    else:
+        raise SandboxError("the first instance could commit, which Kafka should have refused")
+    say(
+        f"Look for: {name} with a new epoch; PrepareAbort, CompleteAbort, Empty, then the second one's commit"
+    )
+
+
+def timeout(bootstrap: str, say: Say) -> None:
+    """A producer takes longer than its own transaction timeout."""
+    from confluent_kafka import KafkaException
+
+    name = "demo-timeout"
+    slow = producer(bootstrap, name, timeout_s=_TIMEOUT_S)
+    offset = open_transaction(slow, "orders", 1, "timeout")
+    say(f"1. {name} has a transaction open with a timeout of {_TIMEOUT_S} s (orders-1, offset {offset})")
+    say("2. it now thinks for too long; the coordinator looks every 10 s …")
+    waited = _wait_for_release(bootstrap, "orders", 1, offset)
+    say(f"3. the coordinator aborted it after {waited:.1f} s, and the last stable offset moved on")
+    try:
+        slow.commit_transaction(30)
+    except KafkaException as refused:
+        say(f"4. its commit was refused: {refused.args[0].name()}, though nobody took over")
+    say(f"Look for: {name} in CompleteAbort, aborted by the broker, and no new instance after it")
+
+
+def abandoned(bootstrap: str, say: Say) -> None:
+    """A producer dies in the middle of a transaction that may stay open for ten minutes."""
+    name = "demo-abandoned"
+    command = [sys.executable, "-m", "sandbox.scenes", bootstrap, name]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    if done.returncode:
+        raise SandboxError(f"the producer of the scene failed: {done.stderr.strip()[-300:]}")
+    offset = done.stdout.strip()
+    say(f"1. {name} opened a transaction on payments-0 at offset {offset} and its process is gone")
+    say(f"2. the last stable offset of payments-0 stays at {offset}: the group billing reads no further")
+    say(f"Look for: {name} Ongoing, too long open, for up to {ABANDONED_TIMEOUT_S // 60} minutes")
+    say("To end it sooner, play it again: the new instance takes the id over, and leaves the next one open")
+
+
+def _abandon(bootstrap: str, name: str) -> None:
+    """Open a transaction and leave without a word, as a process that is killed would."""
+    offset = open_transaction(producer(bootstrap, name, ABANDONED_TIMEOUT_S), "payments", 0, "abandoned")
+    print(offset, flush=True)
+    os._exit(0)
+
+
+def _wait_for_release(bootstrap: str, topic: str, partition: int, offset: int) -> float:
+    """Wait until read_committed consumers may read past an offset; return the seconds it took."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    started = time.monotonic()
+    # A read_committed consumer's high watermark is the last stable offset.
+    reader = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "demo-scene", "isolation.level": "read_committed"}
+    )
+    try:
+        while reader.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)[1] <= offset:
+            if time.monotonic() - started > _ABORTED_WITHIN_S:
+                raise SandboxError(f"{topic}-{partition} is held at {offset} after {_ABORTED_WITHIN_S} s")
+            time.sleep(0.2)
+    finally:
+        reader.close()
+    return time.monotonic() - started
+
+
+SCENES: Mapping[str, Scene] = {
+    "zombie": Scene("a second instance takes an id over; the first tries to commit and is fenced", zombie),
+    "timeout": Scene("a transaction outlives its timeout; the coordinator aborts it", timeout),
+    "abandoned": Scene(
+        "a process dies with a 10-minute transaction open; the LSO of payments is held", abandoned
+    ),
+}
+
+
+def play(name: str, bootstrap: str, say: Say) -> None:
+    """Play a scene. Raises SandboxError for an unknown name and for a broker that does not answer."""
+    from confluent_kafka import KafkaException
+
+    if name not in SCENES:
+        raise SandboxError(f"no scene {name!r}: choose one of {', '.join(SCENES)}")
+    try:
+        topics.ensure(bootstrap)
+        SCENES[name].play(bootstrap, say)
+    except KafkaException as error:
+        raise SandboxError(f"the sandbox's Kafka at {bootstrap} refused: {error}") from None
+
+
+if __name__ == "__main__":
+    _abandon(*sys.argv[1:3])

@@ -1,0 +1,29 @@
+"""The demo's topics, made where they are missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+#: Topic -> partitions.
+TOPICS: Mapping[str, int] = {"orders": 4, "orders_enriched": 4, "payments": 2, "payments_ledger": 2}
+#: How long a topic may take to exist everywhere, in seconds.
+_CREATE_WITHIN_S = 30
+
+
+def ensure(bootstrap: str) -> None:
+    """Create what is missing of TOPICS. Raises KafkaException when the broker refuses."""
+    from confluent_kafka import KafkaError, KafkaException
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.cimpl import NewTopic
+
+    admin = AdminClient({"bootstrap.servers": bootstrap, "client.id": "demo-setup"})
+    there = admin.list_topics(timeout=_CREATE_WITHIN_S).topics
+    missing = [NewTopic(name, count, 1) for name, count in TOPICS.items() if name not in there]
+    if not missing:
+        return
+    for created in admin.create_topics(missing, operation_timeout=_CREATE_WITHIN_S).values():
+        try:
+            created.result()
+        except KafkaException as refused:
+            if refused.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise

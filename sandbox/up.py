@@ -1,0 +1,315 @@
+"""`make up`: the parts of a stack, and what they need before they start.
+
+redis ─────────┬─ worker-tail-N  worker-pollers  beat  web
+migrate ─ admin┘                                            (setup, once)
+kafka ─────────── workers, demo, spark-orders-enrich
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import secrets
+import signal
+import sys
+import tomllib
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from sandbox import folder, kafka, redis
+from sandbox.errors import SandboxError
+from sandbox.java import find_java, jars
+from sandbox.logs import say
+from sandbox.options import ROOT, Options, read
+from sandbox.ports import HOST, require_free
+from sandbox.supervisor import Part, Supervisor
+
+_PR_SET_PDEATHSIG = 1
+#: In a sandbox nothing is meant to stay open: its scenes should show within seconds.
+SANDBOX_OPEN_TOO_LONG_S = 10
+
+
+class Stack:
+    """One deployment: options and ports in, parts and their environment out."""
+
+    def __init__(self, options: Options) -> None:
+        """Choose ports, make secrets and write the configuration. The folder is locked by now."""
+        self.options, self.data = options, options.data
+        self.python = sys.executable
+        self._ports = folder.ports(self.data, ("redis", "kafka", "kafka_controller"))
+        self.is_up = False
+        self.url = f"http://{HOST}:{options.port}/"
+        self.redis_url = options.redis_url or f"redis://{HOST}:{self._ports['redis']}/0"
+        self.database_url = options.database_url or f"sqlite:///{self.data / 'fenceline.db'}"
+        self.bootstrap = f"{HOST}:{self._ports['kafka']}" if options.sandbox else options.bootstrap
+        self.password = options.password or folder.secret(self.data, "admin_password")
+        self.environment = self._environment()
+
+    def _environment(self) -> dict[str, str]:
+        return {
+            "DJANGO_SETTINGS_MODULE": "dashboard.settings",
+            "FENCELINE_CONFIG": self.options.config or str(self._write_config()),
+            "FENCELINE_DATA": str(self.data),
+            "DATABASE_URL": self.database_url,
+            "REDIS_URL": self.redis_url,
+            "SECRET_KEY": folder.secret(self.data, "secret_key", lambda: secrets.token_urlsafe(50)),
+            "FENCELINE_INGEST_TOKEN": folder.secret(
+                self.data, "ingest_token", lambda: secrets.token_urlsafe(32)
+            ),
+            "ALLOWED_HOSTS": os.environ.get("ALLOWED_HOSTS") or "127.0.0.1,localhost",
+            "PYTHONPATH": str(ROOT),
+            "PYTHONUNBUFFERED": "1",
+        }
+
+    def _write_config(self) -> Path:
+        path = self.data / "fenceline.toml"
+        name = "sandbox" if self.options.sandbox else "default"
+        text = f"# Written by make up at each start.\n[clusters.{name}]\n"
+        text += f'"bootstrap.servers" = "{self.bootstrap}"\n'
+        if self.options.sandbox:
+            text += f"\n[limits]\nopen_too_long_s = {SANDBOX_OPEN_TOO_LONG_S}\n"
+        with folder.plain_errors(path):
+            path.write_text(text)
+        return path
+
+    def describe(self, running: Mapping[str, int]) -> None:
+        """Write stack.json once all is up, and at every change; a full disk must not end what runs."""
+        if not self.is_up:
+            return
+        stack = {
+            "url": self.url,
+            "kafka": self.bootstrap or None,
+            "redis": self.redis_url,
+            "database": self.database_url,
+            "data_dir": str(self.data),
+        }
+        try:
+            folder.describe(self.data, stack, running)
+        except SandboxError as error:
+            say(str(error))
+
+    def parts(self) -> list[Part]:
+        """Return all parts, in the order in which they are listed."""
+        parts = [] if self.options.redis_url else [self._redis()]
+        parts += self._setup()
+        if self.options.sandbox:
+            parts.append(self._kafka())
+        needs = tuple(part.name for part in parts)
+        parts += [*self._workers(needs), self._web(needs)]
+        if self.options.sandbox and self.options.demo:
+            parts += self._demo()
+        return parts
+
+    def _redis(self) -> Part:
+        port = self._ports["redis"]
+        return Part(
+            "redis",
+            redis.command(self.data / "redis", port),
+            ready=lambda: redis.is_ready(port),
+            stage=0,
+        )
+
+    def _kafka(self) -> Part:
+        broker = kafka.Broker(
+            self.data / "kafka",
+            port=self._ports["kafka"],
+            controller_port=self._ports["kafka_controller"],
+            progress=say,
+        )
+
+        def command() -> Sequence[str]:
+            broker.prepare()
+            return broker.command()
+
+        return Part(
+            "kafka",
+            command,
+            ready=lambda: kafka.is_ready(broker.bootstrap),
+            stage=1,
+            stop_within_s=20,
+        )
+
+    def _setup(self) -> list[Part]:
+        admin = {**self.environment, "FENCELINE_ADMIN_PASSWORD": self.password}
+        return [
+            Part(
+                "migrate",
+                self._manage("migrate", "--noinput", "-v", "0"),
+                self.environment,
+                once=True,
+            ),
+            Part(
+                "admin",
+                self._manage("ensure_admin"),
+                admin,
+                once=True,
+                after=("migrate",),
+            ),
+        ]
+
+    def _manage(self, *arguments: str) -> list[str]:
+        return [self.python, str(ROOT / "manage.py"), *arguments]
+
+    def _workers(self, needs: tuple[str, ...]) -> list[Part]:
+        clusters = str(self._cluster_count())
+        tails = [
+            self._celery(
+                f"worker-tail-{shard}",
+                needs,
+                "worker",
+                "-Q",
+                f"tail-{shard}",
+                "-c",
+                clusters,
+            )
+            for shard in range(self.options.shards)
+        ]
+        pollers = self._celery("worker-pollers", needs, "worker", "-Q", "default", "-c", "16")
+        return [
+            *tails,
+            pollers,
+            self._celery("beat", needs, "beat", "-s", str(self.data / "beat")),
+        ]
+
+    def _celery(self, name: str, needs: tuple[str, ...], role: str, *arguments: str) -> Part:
+        worker = ("-P", "threads", "-n", f"{name}@fenceline") if role == "worker" else ("--pidfile=",)
+        command = [
+            self.python,
+            "-m",
+            "celery",
+            "-A",
+            "dashboard.celery",
+            role,
+            *arguments,
+            *worker,
+        ]
+        ready = " ready." if role == "worker" else ""
+        return Part(name, command, self.environment, after=needs, stage=2, ready_line=ready)
+
+    def _cluster_count(self) -> int:
+        """How many clusters the file names; what is wrong with the file the settings will say."""
+        try:
+            found = tomllib.loads(Path(self.environment["FENCELINE_CONFIG"]).read_text())
+            return max(1, len(found["clusters"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return 1
+
+    def _web(self, needs: tuple[str, ...]) -> Part:
+        command = [
+            self.python, "-m", "uvicorn", "dashboard.asgi:application", "--host", HOST, "--port",
+            str(self.options.port), "--ws-per-message-deflate", "false", "--timeout-graceful-shutdown", "5",
+            "--no-access-log", "--log-level", "warning",
+        ]  # fmt: skip
+        needs = tuple(name for name in needs if name != "kafka")
+        return Part(
+            "web",
+            command,
+            self.environment,
+            ready=lambda: _is_ok(f"{self.url}readyz"),
+            after=needs,
+            stage=2,
+        )
+
+    def _demo(self) -> list[Part]:
+        demo = [self.python, "-m", "sandbox.demo", self.bootstrap]
+        return [
+            Part(
+                "demo",
+                demo,
+                self.environment,
+                ready_line="producing",
+                after=("kafka",),
+                stage=3,
+                essential=False,
+            ),
+            Part(
+                "spark",
+                self._spark_command,
+                {**self.environment, "SPARK_LOCAL_IP": HOST, "PYSPARK_PYTHON": self.python},
+                ready_line="finished its first batch",
+                after=("kafka",),
+                stage=3,
+                essential=False,
+                slow_after_s=120,
+            ),
+        ]
+
+    def _spark_command(self) -> Sequence[str]:
+        connector = ",".join(str(path) for path in jars("spark-connector", say))
+        home = find_java(self.data).home
+        query = [
+            self.python,
+            "-m",
+            "sandbox.demo_query",
+            self.bootstrap,
+            str(self.data / "spark"),
+            connector,
+        ]
+        return ["env", f"JAVA_HOME={home}", *query]
+
+
+def _is_ok(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=2) as answer:  # noqa: S310 - our own loopback address
+            return bool(answer.status == 200)
+    except (OSError, urllib.error.URLError):
+        return False
+
+
+def run(options: Options) -> int:
+    """Start the stack and stay until it is stopped; return the exit status."""
+    folder.make(options.data)
+    with folder.locked(options.data, say):
+        (options.data / "stack.json").unlink(missing_ok=True)
+        require_free(options.port, "the web page", "choose another with PORT=")
+        stack = Stack(options)
+        parts = stack.parts()
+        supervisor = Supervisor(
+            parts,
+            options.data / "logs",
+            on_ready=lambda: _announce(stack, supervisor),
+            on_change=stack.describe,
+            remove_after=[options.data / "stack.json"],
+        )
+        status = supervisor.run()
+    if supervisor.failure:
+        raise SandboxError(supervisor.failure)
+    return status
+
+
+def _announce(stack: Stack, supervisor: Supervisor) -> None:
+    stack.is_up = True
+    supervisor.changed()
+    password = "the password in FENCELINE_ADMIN_PASSWORD" if stack.options.password else stack.password
+    say("")
+    say(f"Fenceline is up: {stack.url}")
+    say(f"Sign in as admin with {password}")
+    say("Ctrl-C stops everything. Scenes to play: .venv/bin/python manage.py scene")
+    say("")
+
+
+def _end_with_make() -> None:
+    """Be told to stop when make is killed: nobody would be left to press Ctrl-C."""
+    if "MAKELEVEL" in os.environ:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def main() -> int:
+    """Run `make up`; every refusal is one line on stderr and status 1."""
+    _end_with_make()
+    try:
+        options = read(os.environ)
+        # Only the part that sets the password is to know it.
+        os.environ.pop("FENCELINE_ADMIN_PASSWORD", None)
+        return run(options)
+    except SandboxError as error:
+        print(f"make up: {error}", file=sys.stderr, flush=True)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())
