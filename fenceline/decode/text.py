@@ -1,0 +1,62 @@
+"""The text form of names that Kafka takes as bytes: what is stored, shown, typed and put into URLs.
+
+Kafka takes up to 32 kB of anything as a transactional id. Printable text stays as it is. A backslash is
+written `\\\\`; a byte of what cannot be shown (control and format characters, unassigned ones, separators
+other than the space, invalid UTF-8) is written `\\xNN`. So the text form is printable UTF-8 without NUL or
+surrogates, PostgreSQL stores it, and `unescape` gives back the very bytes.
+
+Which characters count as printable is Python's Unicode table, which grows with its versions: compare
+bytes, never two text forms.
+"""
+
+from __future__ import annotations
+
+import re
+
+_ESCAPE = re.compile(rb"\\(?:\\|x([0-9a-fA-F]{2}))?")
+
+
+def escape(raw: bytes) -> str:
+    """Return the text form of any bytes."""
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        return _escape_each(raw)
+    if text.isprintable() and "\\" not in text:
+        return text
+    return _escape_each(raw)
+
+
+def unescape(text: str) -> bytes:
+    """Return the bytes that `text` spells; `\\x2e` and the like are taken for printable characters too.
+
+    Raises ValueError, in words for the user, on a backslash that starts no escape and on a surrogate.
+    """
+    try:
+        raw = text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"character {error.start + 1} is half of a surrogate pair") from None
+    return _ESCAPE.sub(_unescaped, raw) if b"\\" in raw else raw
+
+
+def _escape_each(raw: bytes) -> str:
+    # The backslashes are doubled first, so that those which "backslashreplace" adds stay single.
+    text = raw.replace(b"\\", b"\\\\").decode(errors="backslashreplace")
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else _hex(char) for char in text)
+
+
+def _hex(char: str) -> str:
+    return "".join(f"\\x{byte:02x}" for byte in char.encode())
+
+
+def _unescaped(match: re.Match[bytes]) -> bytes:
+    if match[1] is not None:
+        return bytes.fromhex(match[1].decode())
+    if match[0] == b"\\\\":
+        return b"\\"
+    at = len(match.string[: match.start()].decode()) + 1
+    raise ValueError(
+        rf"the backslash at character {at} starts no escape: write \\ for a backslash or \xNN for a byte"
+    )

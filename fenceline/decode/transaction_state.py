@@ -1,0 +1,229 @@
+"""Records of `__transaction_state` -> TransactionRecord, Tombstone or, for all else, Undecoded.
+
+Key version 0, value versions 0 (until Kafka 3.9) and 1 (flexible, Kafka 4). The layout is Kafka's own
+schema, TransactionLogKey.json and TransactionLogValue.json of its transaction coordinator.
+
+This is the hot path of a cold start (millions of records): precompiled structs, no object per field.
+Positions only grow and every read is checked by `unpack_from` or an index, so a count or a length that
+promises more than the value holds ends as `truncated` before anything of that size is made.
+"""
+
+from __future__ import annotations
+
+from struct import Struct, error, unpack_from
+
+from fenceline.decode.text import escape
+from fenceline.facts import State, Tombstone, TopicPartitions, TransactionRecord, Undecoded
+
+#: The state behind each status byte. Dead (6) and PrepareEpochFence (7) never leave the coordinator's memory.
+STATES = (
+    State.EMPTY,
+    State.ONGOING,
+    State.PREPARE_COMMIT,
+    State.PREPARE_ABORT,
+    State.COMPLETE_COMMIT,
+    State.COMPLETE_ABORT,
+)
+
+_KEY_VERSION = b"\x00\x00"
+_VALUE_V0 = b"\x00\x00"
+_VALUE_V1 = b"\x00\x01"
+_INT16 = Struct(">h")
+_INT32 = Struct(">i")
+_INT64 = Struct(">q")
+#: Producer id, epoch, timeout, status; they follow the version.
+_HEAD = Struct(">qhib")
+#: Last update, start.
+_TIMES = Struct(">qq")
+#: Tag -> its type: previous producer id, next producer id, client version, next producer epoch.
+_TAGS = {0: _INT64, 1: _INT64, 2: _INT16, 3: _INT16}
+_NO_TAGS: dict[int, Struct] = {}
+#: The fields from client_version on. Kafka up to 4.2 writes these two tag sections and no other.
+_COMMON_TAILS = {b"\x00": (0, None, None, None, 1), b"\x01\x02\x02\x00\x02": (2, None, None, None, 1)}
+_V0_EXTRAS = (0, None, None, None, 0)
+_LARGEST = 2**31 - 1
+#: A named tuple made from a tuple, without the call to its own `__new__`: a third of the time.
+_new = tuple.__new__
+
+_Partitions = tuple[TopicPartitions, ...] | None
+
+
+class _Unreadable(Exception):
+    """Ends the reading of one record; never leaves this module."""
+
+    def __init__(self, undecoded: Undecoded) -> None:
+        super().__init__(undecoded)
+        self.undecoded = undecoded
+
+
+def decode(key: bytes | None, value: bytes | None) -> TransactionRecord | Tombstone | Undecoded:
+    """Return what one record says. Never raises, whatever the bytes.
+
+    The reasons of an Undecoded: `no_key`, `key_version`, `value_version`, `status`, `truncated` (also where
+    a count or length promises more than there is), `length` (negative, null where there is no null, or of
+    the wrong size for its field), `trailing` (bytes after the end).
+    """
+    transactional_id = decode_key(key)
+    if isinstance(transactional_id, Undecoded):
+        return transactional_id
+    if value is None:
+        return Tombstone(transactional_id)
+    return decode_value(transactional_id, value)
+
+
+def decode_key(key: bytes | None) -> str | Undecoded:
+    """Return the transactional id as `text.escape` writes it. Its raw bytes are `key[4:]`."""
+    if key is None:
+        return Undecoded("no_key", "a record without a key")
+    if key[:2] != _KEY_VERSION:
+        return _strange_version("key", key)
+    try:
+        (length,) = _INT16.unpack_from(key, 2)
+    except error:
+        return _truncated("key", key)
+    if length == len(key) - 4:
+        return escape(key[4:])
+    if length < 0:
+        return Undecoded("length", f"key with an id of {length} bytes")
+    return _truncated("key", key) if length > len(key) - 4 else _trailing("key", len(key) - 4 - length)
+
+
+def decode_value(transactional_id: str, value: bytes) -> TransactionRecord | Undecoded:
+    """Return what a value says of an id, given as text. Never raises."""
+    try:
+        version = value[:2]
+        if version == _VALUE_V1:
+            return _decode_v1(transactional_id, value)
+        if version == _VALUE_V0:
+            return _decode_v0(transactional_id, value)
+        return _strange_version("value", value)
+    except _Unreadable as problem:
+        return problem.undecoded
+    except (error, IndexError):
+        return _truncated("value", value)
+
+
+def _decode_v0(transactional_id: str, value: bytes) -> TransactionRecord:
+    partitions, at = _partitions_v0(value)
+    if at + 16 < len(value):
+        raise _Unreadable(_trailing("value", len(value) - at - 16))
+    return _record(transactional_id, value, partitions, at, _V0_EXTRAS)
+
+
+def _decode_v1(transactional_id: str, value: bytes) -> TransactionRecord:
+    partitions, at = _partitions_v1(value)
+    extras = _COMMON_TAILS.get(value[at + 16 :]) or _extras(value, at + 16)
+    return _record(transactional_id, value, partitions, at, extras)
+
+
+def _record(
+    transactional_id: str, value: bytes, partitions: _Partitions, at: int, extras: tuple[int | None, ...]
+) -> TransactionRecord:
+    """Put a record together; `at` is where the partitions end, `extras` its fields from client_version on."""
+    producer_id, epoch, timeout_ms, status = _HEAD.unpack_from(value, 2)
+    updated_ms, started_ms = _TIMES.unpack_from(value, at)
+    if not 0 <= status < len(STATES):
+        raise _Unreadable(Undecoded("status", f"status {status}"))
+    state, started = STATES[status], None if started_ms == -1 else started_ms
+    first = (transactional_id, state, producer_id, epoch, timeout_ms, partitions, updated_ms, started)
+    return _new(TransactionRecord, first + extras)
+
+
+def _extras(value: bytes, at: int) -> tuple[int | None, ...]:
+    """Return the fields that the tag section at `at` holds, which must be the last of the value."""
+    tags, end = _tags(value, at, _TAGS)
+    if end > len(value):
+        raise _Unreadable(_truncated("value", value))
+    if end < len(value):
+        raise _Unreadable(_trailing("value", len(value) - end))
+    previous_id, next_id, next_epoch = (tags.get(tag, -1) for tag in (0, 1, 3))
+    return tags.get(2, 0), _or_none(previous_id), _or_none(next_id), _or_none(next_epoch), 1
+
+
+def _partitions_v0(value: bytes) -> tuple[_Partitions, int]:
+    (count,) = _INT32.unpack_from(value, 17)
+    at = 21
+    if count < -1:
+        raise _Unreadable(Undecoded("length", f"{count} topics"))
+    topics = []
+    for _ in range(count):
+        (length,) = _INT16.unpack_from(value, at)
+        (amount,) = _INT32.unpack_from(value, at + 2 + length)
+        topic, at = _topic(value, at + 2, length, amount, at + 6 + length)
+        topics.append(topic)
+    return (None if count < 0 else tuple(topics)), at
+
+
+def _partitions_v1(value: bytes) -> tuple[_Partitions, int]:
+    count, at = _uvarint(value, 17)
+    if count < 2:
+        return (() if count else None), at
+    topics = []
+    for _ in range(count - 1):
+        length, at = _uvarint(value, at)
+        amount, numbers_at = _uvarint(value, at + length - 1)
+        topic, at = _topic(value, at, length - 1, amount - 1, numbers_at)
+        at = at + 1 if value[at] == 0 else _tags(value, at, _NO_TAGS)[1]
+        topics.append(topic)
+    return tuple(topics), at
+
+
+def _topic(value: bytes, at: int, length: int, amount: int, numbers_at: int) -> tuple[TopicPartitions, int]:
+    """Return a topic named by `length` bytes at `at`, `amount` partitions at `numbers_at`, and its end."""
+    if length < 0 or amount < 0:
+        raise _Unreadable(Undecoded("length", f"a topic name of {length} bytes, with {amount} partitions"))
+    end = numbers_at + 4 * amount
+    if end > len(value):
+        raise _Unreadable(_truncated("value", value))
+    numbers = unpack_from(f">{amount}i", value, numbers_at)
+    return _new(TopicPartitions, (escape(value[at : at + length]), numbers)), end
+
+
+def _tags(value: bytes, at: int, known: dict[int, Struct]) -> tuple[dict[int, int], int]:
+    """Return tag -> number for the `known` tags, and where the section ends; others are skipped by size."""
+    found: dict[int, int] = {}
+    count, at = _uvarint(value, at)
+    for _ in range(count):
+        tag, at = _uvarint(value, at)
+        size, at = _uvarint(value, at)
+        if tag in known:
+            if size != known[tag].size:
+                raise _Unreadable(Undecoded("length", f"tag {tag} of {size} bytes"))
+            (found[tag],) = known[tag].unpack_from(value, at)
+        at += size
+    return found, at
+
+
+def _uvarint(value: bytes, at: int) -> tuple[int, int]:
+    """Return the unsigned varint at `at` (7 bits a byte, lowest first, as KIP-482 has it) and its end."""
+    byte = value[at]
+    if byte < 0x80:
+        return byte, at + 1
+    number = byte & 0x7F
+    for shift in (7, 14, 21, 28):
+        at += 1
+        byte = value[at]
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+    if byte >= 0x80 or number > _LARGEST:
+        raise _Unreadable(Undecoded("length", "a length beyond 2147483647"))
+    return number, at + 1
+
+
+def _or_none(number: int) -> int | None:
+    return None if number == -1 else number
+
+
+def _strange_version(part: str, data: bytes) -> Undecoded:
+    if len(data) < 2:
+        return _truncated(part, data)
+    return Undecoded(f"{part}_version", f"{part} version {int.from_bytes(data[:2], 'big', signed=True)}")
+
+
+def _truncated(part: str, data: bytes) -> Undecoded:
+    return Undecoded("truncated", f"{part} cut off after {len(data)} bytes")
+
+
+def _trailing(part: str, surplus: int) -> Undecoded:
+    return Undecoded("trailing", f"{part} with {surplus} bytes after its end")
