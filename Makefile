@@ -1,0 +1,55 @@
+# Fenceline's commands. Each sets up what it needs; `make help` lists them.
+
+SHELL := /bin/sh
+PYTHON_BIN := .venv/bin/python
+# Settings are read by the linters too; nothing is signed with this.
+LINT_ENV := SECRET_KEY=lint FENCELINE_CONFIG=
+
+.DEFAULT_GOAL := help
+.PHONY: help up test test-fast bench soak lint clean venv chromium
+
+help: ## list the commands
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do \
+		printf 'make %-10s %s\n' "$$name" "$$text"; done
+	@echo
+	@echo 'make up takes PORT=8000 BOOTSTRAP=host:port CONFIG=fenceline.toml DEMO=0 SHARDS=1 DATABASE_URL= REDIS_URL='
+	@echo 'and FENCELINE_DATA=.data FENCELINE_ADMIN_PASSWORD='
+
+up: venv ## start a whole deployment and print its URL and a sign-in; Ctrl-C stops it
+	@exec $(PYTHON_BIN) -m sandbox.up
+
+test: venv chromium ## every test: real Kafka, Spark, Redis and browser
+	@exec $(PYTHON_BIN) -m pytest $(ARGS)
+
+test-fast: venv ## what needs no broker
+	@exec $(PYTHON_BIN) -m pytest tests/fenceline tests/web tests/db $(ARGS)
+
+bench: venv ## measure; results in benchmarks/results/latest.json
+	@exec $(PYTHON_BIN) -m benchmarks $(ARGS)
+
+soak: venv ## the long runs, with a printed seed
+	@exec $(PYTHON_BIN) -m pytest -m soak $(ARGS)
+
+lint: venv ## style, types, imports, templates, migrations
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	$(LINT_ENV) .venv/bin/mypy
+	.venv/bin/lint-imports
+	find templates -name '*.html' -exec .venv/bin/djade --check {} +
+	$(LINT_ENV) $(PYTHON_BIN) manage.py makemigrations --check --dry-run
+
+clean: ## remove .venv and .data
+	@[ ! -e .data/stack.json ] || { echo 'make: a stack runs on .data: stop it first (or remove .data/stack.json)' >&2; exit 1; }
+	rm -rf .venv .data
+
+venv:
+	@sandbox/bootstrap.sh
+
+chromium:
+	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || { \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			echo 'setup: installing chromium for the browser tests'; \
+			apt-get update -q && apt-get install -qy --no-install-recommends chromium; \
+		else \
+			echo 'make: the browser tests need chromium or google-chrome on PATH: install one' >&2; exit 1; \
+		fi; }
