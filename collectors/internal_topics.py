@@ -10,6 +10,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Mapping
+from typing import Any, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -133,7 +134,7 @@ class Tail:
         error = message.error()
         if error is not None and error.code() != KafkaError._PARTITION_EOF:
             raise self._refused(error)
-        partition, offset = message.partition(), message.offset()
+        partition, offset = _place(message)
         skipped = offset - self._next[partition]
         self._next[partition] = offset if error is not None else offset + 1
         return max(0, skipped)
@@ -165,7 +166,8 @@ class Tail:
         return sorted(topic.partitions)
 
     def _ask_topic_id(self) -> str:
-        admin = AdminClient({**self._properties, "log_level": 0, "error_cb": self._complaints.hear})
+        settings: dict[str, Any] = {**self._properties, "log_level": 0, "error_cb": self._complaints.hear}
+        admin = AdminClient(settings)
         answers = admin.describe_topics(TopicCollection([TOPIC]), request_timeout=_TIMEOUT_S)
         try:
             return str(answers[TOPIC].result().topic_id)
@@ -223,4 +225,9 @@ def _fold(message: Message, changes: dict[str, Located], undecoded: Counter[str]
             log.warning("%s cannot be decoded: %s (%s)", where, fact.reason, fact.detail)
         undecoded[fact.reason] += 1
     else:
-        changes[fact.transactional_id] = Located(fact, message.partition(), message.offset())
+        changes[fact.transactional_id] = Located(fact, *_place(message))
+
+
+def _place(message: Message) -> tuple[int, int]:
+    # confluent-kafka types both as optional: they are None in messages that a producer has yet to send.
+    return cast(int, message.partition()), cast(int, message.offset())

@@ -31,13 +31,13 @@ _YIELD_S = 0.02
 _warm: dict[str, Tail] = {}
 
 
-@shared_task(name="collectors.start_missing")  # type: ignore[untyped-decorator]
+@shared_task(name="collectors.start_missing")
 def start_missing() -> None:
     """Send a first slice for every cluster whose tail nobody holds."""
     slices.start_missing(tail, NAME, QUEUE)
 
 
-@shared_task(name="collectors.tail")  # type: ignore[untyped-decorator]
+@shared_task(name="collectors.tail")
 def tail(cluster: str, previous: int | None = None) -> None:
     """Read one slice of a cluster's `__transaction_state`; `previous` is the token of the slice before."""
     if cluster in settings.FENCELINE.clusters:

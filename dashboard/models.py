@@ -39,7 +39,7 @@ class Transaction(models.Model):
     timeout_ms = models.IntegerField()
     started_ms = models.BigIntegerField(null=True)
     updated_ms = models.BigIntegerField()
-    #: [["topic", [0, 2]], …] as JSON text, "" where the record has none; written raw, so no JSONField.
+    #: [["topic", [0, 2]], …] as JSON text, "" where the record has none. No JSONField: written raw.
     partitions = models.TextField(blank=True)
     partition_count = models.IntegerField()
     #: 0, 1 or 2 (KIP-890); meaningless while Empty.
@@ -109,9 +109,6 @@ class Collector(models.Model):
     error = models.TextField(blank=True)
     #: When the error, or its absence, began.
     since_ms = models.BigIntegerField()
-
-    #: Whether the lease is live; set by `queries.collectors`.
-    alive: bool
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["cluster", "name"], name="collector_name")]

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from django.db.models import Count, Q, QuerySet
 from django.db.models.functions import Now
@@ -20,6 +20,15 @@ from dashboard.models import Cluster, Collector, FindingRecord, GapRecord, Posit
 from dashboard.store import key_of
 from fenceline.decode import text
 from fenceline.facts import OPEN_STATES, Severity, State, TopicPartitions
+
+if TYPE_CHECKING:
+    from django_stubs_ext import WithAnnotations
+
+    class _Alive(TypedDict):
+        alive: bool
+
+    #: A collector's row and whether its lease is live.
+    LiveCollector = WithAnnotations[Collector, _Alive]
 
 OPEN = [state.value for state in OPEN_STATES]
 #: Columns a list of transactions can be sorted by, and the order that puts the interesting end first.
@@ -81,7 +90,7 @@ class Overview:
     findings: Sequence[FindingRecord]
     #: Transactional ids by state, every state of Kafka's present.
     states: dict[str, int]
-    collectors: Sequence[Collector]
+    collectors: Sequence[LiveCollector]
     sight: Sight
 
     @property
@@ -195,8 +204,8 @@ def findings(cluster: str = "", subject: str = "") -> Sequence[FindingRecord]:
     return sorted(rows, key=lambda row: (order.index(row.severity), row.since_ms))
 
 
-def collectors(cluster: str = "") -> Sequence[Collector]:
-    """Return every collector with `alive` set (its lease is, by the database's clock), by cluster and name."""
+def collectors(cluster: str = "") -> Sequence[LiveCollector]:
+    """Return every collector by cluster and name; `alive` tells, by the database's clock, if its lease is."""
     rows = Collector.objects.filter(cluster__configured=True).select_related("cluster")
     rows = rows.annotate(alive=Q(expires_at__gt=Now()))
     return list(_within(rows, cluster).order_by("cluster__name", "name"))

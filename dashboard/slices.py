@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 from celery import Task
 from celery.signals import worker_shutting_down
@@ -30,18 +31,20 @@ stopping = threading.Event()
 Work = Callable[[leases.Lease, float], None]
 
 
-@worker_shutting_down.connect  # type: ignore[untyped-decorator]
+@worker_shutting_down.connect
 def _stop(**_: object) -> None:
     stopping.set()
 
 
-def start_missing(task: Task, name: str, queue: str) -> None:
+def start_missing(task: Task[Any, Any], name: str, queue: str) -> None:
     """Send a first slice of `task` for every cluster in which nobody holds the lease `name`."""
     for cluster in leases.unheld(name):
         task.apply_async((cluster,), queue=queue, expires=SLICE_S)
 
 
-def run(task: Task, cluster: str, name: str, work: Work, *, queue: str, previous: int | None) -> None:
+def run(
+    task: Task[Any, Any], cluster: str, name: str, work: Work, *, queue: str, previous: int | None
+) -> None:
     """Work as collector `name` of a cluster for a slice, then hand on; nothing when another one holds it.
 
     `previous` is the token of the slice before. A lost lease and a database that refuses are logged in one
@@ -60,7 +63,7 @@ def run(task: Task, cluster: str, name: str, work: Work, *, queue: str, previous
         connection.close()
 
 
-def _hand_on(task: Task, lease: leases.Lease, queue: str) -> bool:
+def _hand_on(task: Task[Any, Any], lease: leases.Lease, queue: str) -> bool:
     if stopping.is_set():
         leases.release(lease)
         return True

@@ -24,6 +24,9 @@ from fenceline.facts import Located, Look, PositionMove, TopicPartitions, Transa
 
 TRANSACTION_STATE = "__transaction_state"
 
+#: The values of one statement, in its order.
+_Row = tuple[int | bytes | str | None, ...]
+
 _COLUMNS = (
     "cluster_id",
     "key",
@@ -160,24 +163,23 @@ def _move(lease: Lease, topic_id: str, moves: Iterable[PositionMove]) -> None:
 
 
 def _write_transactions(cluster_id: int, rev: int, changes: Mapping[str, Located]) -> None:
-    upserts, deletes = [], []
+    upserts: dict[bytes, _Row] = {}
+    deletes: list[tuple[int, bytes]] = []
     for name, located in changes.items():
         key = key_of(text.unescape(name))
         if isinstance(located.record, TransactionRecord):
-            upserts.append(_row(cluster_id, key, rev, located.record, located))
+            upserts[key] = _row(cluster_id, key, rev, located.record, located)
         else:
             deletes.append((cluster_id, key))
     with connection.cursor() as cursor:
         # In key order, so that two writers can never wait for each other in a circle.
         if upserts:
-            cursor.executemany(_UPSERT, sorted(upserts, key=lambda row: row[1]))
+            cursor.executemany(_UPSERT, [upserts[key] for key in sorted(upserts)])
         if deletes:
             cursor.executemany(_DELETE, sorted(deletes))
 
 
-def _row(
-    cluster_id: int, key: bytes, rev: int, record: TransactionRecord, at: Located
-) -> tuple[int, bytes, object, ...]:
+def _row(cluster_id: int, key: bytes, rev: int, record: TransactionRecord, at: Located) -> _Row:
     return (
         cluster_id,
         key,

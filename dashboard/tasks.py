@@ -13,13 +13,13 @@ QUEUE = "default"
 _TICK_S = 1.0
 
 
-@shared_task(name="dashboard.start_judge")  # type: ignore[untyped-decorator]
+@shared_task(name="dashboard.start_judge")
 def start_judge() -> None:
     """Send a judge for every cluster that has none."""
     slices.start_missing(judge_cluster, judge.NAME, QUEUE)
 
 
-@shared_task(name="dashboard.judge")  # type: ignore[untyped-decorator]
+@shared_task(name="dashboard.judge")
 def judge_cluster(cluster: str, previous: int | None = None) -> None:
     """Judge a cluster each second, for one slice."""
     if cluster in settings.FENCELINE.clusters:

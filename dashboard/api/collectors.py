@@ -7,7 +7,6 @@ from ninja import Router, Schema
 
 from dashboard import queries
 from dashboard.api import schemas
-from dashboard.models import Collector
 
 router = Router(tags=["collectors"])
 
@@ -39,7 +38,7 @@ def list_collectors(request: HttpRequest, cluster: str = "") -> dict[str, object
     return {"items": items, "next": None, **schemas.seen(queries.sight(cluster))}
 
 
-def _out(row: Collector) -> CollectorOut:
+def _out(row: queries.LiveCollector) -> CollectorOut:
     return CollectorOut(
         cluster=row.cluster.name,
         name=row.name,

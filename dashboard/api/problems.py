@@ -29,24 +29,24 @@ def install(api: NinjaAPI) -> None:
     api.add_exception_handler(DatabaseError, _no_database)
 
 
-def _unauthenticated(request: HttpRequest, error: Exception) -> HttpResponse:
+def _unauthenticated(request: HttpRequest, error: Any) -> HttpResponse:
     response = problem(401, "Sign in, or send 'Authorization: Bearer TOKEN' (manage.py create_token).")
     response["WWW-Authenticate"] = "Bearer"
     return response
 
 
-def _invalid(request: HttpRequest, error: ValidationError) -> HttpResponse:
+def _invalid(request: HttpRequest, error: Any) -> HttpResponse:
     errors = [{"in": ".".join(map(str, each["loc"])), "message": each["msg"]} for each in error.errors]
     return problem(422, "; ".join(f"{each['in']}: {each['message']}" for each in errors), errors=errors)
 
 
-def _not_found(request: HttpRequest, error: Exception) -> HttpResponse:
+def _not_found(request: HttpRequest, error: Any) -> HttpResponse:
     return problem(404, str(error) or f"There is nothing at {request.path}.")
 
 
-def _refused(request: HttpRequest, error: HttpError) -> HttpResponse:
+def _refused(request: HttpRequest, error: Any) -> HttpResponse:
     return problem(error.status_code, str(error))
 
 
-def _no_database(request: HttpRequest, error: Exception) -> HttpResponse:
+def _no_database(request: HttpRequest, error: Any) -> HttpResponse:
     return problem(503, "The database cannot be reached; nothing is lost, try again.")

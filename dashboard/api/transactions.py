@@ -7,6 +7,7 @@ from typing import Literal
 
 from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
+from pydantic import Field
 
 from dashboard import queries
 from dashboard.api import cursors, schemas
@@ -58,7 +59,7 @@ class Wanted(Schema):
     state: StateFilter = ""
     q: str = ""
     min_age_s: float | None = None
-    limit: int = Query(100, ge=1, le=1000)
+    limit: int = Field(100, ge=1, le=1000)
     cursor: str = ""
 
 

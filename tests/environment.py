@@ -1,4 +1,4 @@
-"""What every test stands on: settings that never touch `.data`, and a fixed configuration."""
+"""What every test stands on: settings that never touch `.data`. A pytest plugin, named in pyproject.toml."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import os
 import tempfile
 
 _data = tempfile.TemporaryDirectory(prefix="fenceline-tests-")
-# Settings are read when Django starts, so the environment comes first. A file and not `:memory:`: tests
-# share the database with threads and processes.
+# Settings are read when Django starts, so the environment comes before it.
 os.environ["SECRET_KEY"] = "only for tests"
 os.environ["FENCELINE_DATA"] = _data.name
 os.environ.pop("FENCELINE_CONFIG", None)

@@ -1,0 +1,31 @@
+"""A cluster, and leases on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from dashboard import leases, store
+from dashboard.leases import Lease
+
+NOW_MS = 1_795_000_000_000
+
+
+@pytest.fixture(autouse=True)
+def cluster(db: None) -> str:
+    """One configured cluster, `prod`."""
+    store.sync_clusters(["prod"])
+    return "prod"
+
+
+@pytest.fixture
+def take(cluster: str) -> Callable[..., Lease]:
+    """Take a lease that must be free."""
+
+    def take(name: str = "transaction_state", **options: object) -> Lease:
+        lease = leases.acquire(cluster, name, holder="test", now_ms=NOW_MS, **options)  # type: ignore[arg-type]
+        assert lease is not None, f"the lease of {name} is not free"
+        return lease
+
+    return take

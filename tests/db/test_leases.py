@@ -1,0 +1,66 @@
+"""Proves that a lease has one holder, that its token fences off a former one, and that time is the database's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from django.db.models.functions import Now
+
+from dashboard import leases
+from dashboard.leases import Lease, LeaseLost
+from dashboard.models import Collector
+
+Take = Callable[..., Lease]
+
+
+def expire(lease: Lease) -> None:
+    leases.collector(lease).update(expires_at=Now() - timedelta(seconds=1))
+
+
+def test_a_live_lease_is_not_given_twice(take: Take) -> None:
+    take()
+    assert leases.acquire("prod", "transaction_state", holder="other", now_ms=0) is None
+
+
+def test_an_expired_lease_is_given_with_a_greater_token(take: Take) -> None:
+    first = take()
+    expire(first)
+    assert take().token > first.token
+
+
+def test_the_next_slice_takes_over_by_the_token_it_was_told(take: Take) -> None:
+    first = take()
+    assert take(previous=first.token).token == first.token + 1
+
+
+def test_an_outdated_token_takes_nothing_over(take: Take) -> None:
+    first = take()
+    take(previous=first.token)
+    late = leases.acquire("prod", "transaction_state", holder="late", now_ms=0, previous=first.token)
+    assert late is None
+
+
+def test_a_fenced_holder_can_neither_renew_nor_release(take: Take) -> None:
+    paused = take()
+    expire(paused)
+    current = take()
+    with pytest.raises(LeaseLost):
+        leases.renew(paused)
+    leases.release(paused)
+    assert leases.unheld("transaction_state") == []
+    leases.renew(current)
+
+
+def test_a_released_lease_is_free_at_once(take: Take) -> None:
+    leases.release(take())
+    assert leases.unheld("transaction_state") == ["prod"]
+    take()
+
+
+def test_an_expired_holder_whom_nobody_replaced_may_go_on(take: Take) -> None:
+    lease = take()
+    expire(lease)
+    leases.renew(lease)
+    assert Collector.objects.filter(expires_at__gt=Now()).count() == 1

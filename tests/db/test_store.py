@@ -1,0 +1,165 @@
+"""Proves that a save is whole or nothing: rows, positions, revision and lease move together, once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from dashboard import leases, queries, store
+from dashboard.leases import Lease, LeaseLost
+from dashboard.models import Cluster, Collector, GapRecord, Position, Transaction
+from fenceline.decode import text
+from fenceline.facts import Located, Look, PositionMove, State, Tombstone, TopicPartitions, TransactionRecord
+
+from tests.db.conftest import NOW_MS
+
+Take = Callable[..., Lease]
+
+
+def record(name: str, state: State = State.ONGOING, epoch: int = 0) -> TransactionRecord:
+    partitions = (TopicPartitions("orders", (0, 2)), TopicPartitions("payments", (1,)))
+    return TransactionRecord(name, state, 7, epoch, 60_000, partitions, NOW_MS, NOW_MS - 500, 2)
+
+
+def look(*facts: TransactionRecord | Tombstone, previous: int | None = None, end: int = 10) -> Look:
+    changes = {fact.transactional_id: Located(fact, 3, end - 1) for fact in facts}
+    return Look(changes, (PositionMove(3, previous, end, end),), len(facts), seen_through_ms=NOW_MS, behind=0)
+
+
+def save(lease: Lease, seen: Look, topic_id: str = "topic-1") -> int:
+    return store.save_look(lease, seen, topic_id=topic_id, rate=1.0, now_ms=NOW_MS)
+
+
+def test_a_look_becomes_rows_and_positions_of_one_revision(take: Take) -> None:
+    rev = save(take(), look(record("a"), record("b", State.EMPTY)))
+    assert rev == Cluster.objects.get().rev == queries.rev("prod")
+    assert set(Transaction.objects.values_list("transactional_id", "state", "rev")) == {
+        ("a", "Ongoing", rev),
+        ("b", "Empty", rev),
+    }
+    assert store.positions("prod") == ("topic-1", {3: 10})
+
+
+def test_every_column_follows_the_newest_record(take: Take) -> None:
+    lease = take()
+    save(lease, look(record("a")))
+    save(
+        lease,
+        look(
+            record("a", State.COMPLETE_COMMIT, epoch=4)._replace(partitions=(), started_ms=None),
+            previous=10,
+            end=12,
+        ),
+    )
+    row = Transaction.objects.get()
+    assert (row.state, row.producer_epoch, row.started_ms, row.partition_count) == (
+        "CompleteCommit",
+        4,
+        None,
+        0,
+    )
+    assert (row.log_partition, row.log_offset) == (3, 11)
+    assert queries.partitions_of(row) == ()
+
+
+def test_partitions_are_given_back_as_they_were(take: Take) -> None:
+    save(take(), look(record("a")))
+    row = Transaction.objects.get()
+    assert queries.partitions_of(row) == record("a").partitions
+    assert row.partition_count == 3
+
+
+def test_a_tombstone_removes_the_row(take: Take) -> None:
+    lease = take()
+    save(lease, look(record("a"), record("b")))
+    save(lease, look(Tombstone("a"), previous=10, end=11))
+    assert [row.transactional_id for row in Transaction.objects.all()] == ["b"]
+
+
+def test_a_fenced_collector_saves_nothing_at_all(take: Take) -> None:
+    paused = take()
+    save(paused, look(record("a")))
+    current = take(previous=paused.token)
+    before = Cluster.objects.get().rev
+    with pytest.raises(LeaseLost):
+        save(paused, look(record("a", State.COMPLETE_ABORT), previous=10, end=20))
+    assert Cluster.objects.get().rev == before
+    assert Transaction.objects.get().state == "Ongoing"
+    assert store.positions("prod")[1] == {3: 10}
+    save(current, look(record("a", State.PREPARE_COMMIT), previous=10, end=11))
+
+
+@pytest.mark.parametrize("previous", [None, 9, 11])
+def test_a_look_that_began_elsewhere_saves_nothing_at_all(take: Take, previous: int | None) -> None:
+    lease = take()
+    save(lease, look(record("a")))
+    with pytest.raises(LeaseLost):
+        save(lease, look(record("a", State.COMPLETE_ABORT), previous=previous, end=20))
+    assert Transaction.objects.get().state == "Ongoing"
+    assert Collector.objects.get().records == 1
+
+
+@pytest.mark.parametrize(
+    "raw", [b"a\x00b", b"\xff\xfe", b"<script>", b"..", b"x" * 32_000, "עברית".encode(), b"\\x00", b"a/b%2F"]
+)
+def test_any_bytes_are_an_id_that_is_found_again(take: Take, raw: bytes) -> None:
+    name = text.escape(raw)
+    save(take(), look(record(name)))
+    row = queries.transaction("prod", name)
+    assert row is not None
+    assert text.unescape(row.transactional_id) == raw
+    assert queries.transaction("prod", "~" + bytes(row.key).hex()) == row
+
+
+def test_two_spellings_of_an_id_are_one_row(take: Take) -> None:
+    save(take(), look(record("a.b")))
+    assert queries.transaction("prod", "a\\x2eb") is not None
+
+
+def test_trouble_is_a_gap_until_the_next_look(take: Take) -> None:
+    lease = take()
+    assert store.save_trouble(lease, "cannot reach it", now_ms=NOW_MS)
+    assert not store.save_trouble(lease, "cannot reach it", now_ms=NOW_MS + 1)
+    assert [gap.reason for gap in queries.sight("prod").gaps] == ["cannot reach it"]
+    assert Collector.objects.get().error == "cannot reach it"
+    save(lease, look(record("a")))
+    assert queries.sight("prod").gaps == []
+    gap = GapRecord.objects.get()
+    assert (gap.since_ms, gap.until_ms, gap.count) == (NOW_MS, NOW_MS, 2)
+
+
+def test_undecoded_records_are_counted_by_reason(take: Take) -> None:
+    lease = take()
+    for previous, end in ((None, 1), (1, 2)):
+        moves = (PositionMove(0, previous, end, end),)
+        save(lease, Look({}, moves, 3, undecoded={"value_version": 2, "status": 1}))
+    assert Collector.objects.get().undecoded == {"value_version": 4, "status": 2}
+
+
+def test_compacted_offsets_are_counted_in_one_gap(take: Take) -> None:
+    lease = take()
+    for previous, end in ((None, 100), (100, 200)):
+        save(lease, Look({}, (PositionMove(0, previous, end, end),), 3, compacted=40))
+    gap = GapRecord.objects.get(scope="compaction")
+    assert (gap.count, gap.until_ms) == (80, NOW_MS)
+
+
+def test_a_replaced_topic_leaves_no_row_and_a_gap_that_says_so(take: Take) -> None:
+    lease = take()
+    save(lease, look(record("a")))
+    store.forget(lease, "it was made again", now_ms=NOW_MS)
+    assert Transaction.objects.count() == Position.objects.count() == 0
+    assert GapRecord.objects.get().reason == "it was made again"
+    save(lease, look(record("a")), topic_id="topic-2")
+    assert store.positions("prod") == ("topic-2", {3: 10})
+
+
+def test_a_cluster_that_is_no_longer_configured_disappears_and_comes_back(take: Take) -> None:
+    save(take(), look(record("a")))
+    store.sync_clusters(["other"])
+    assert [row.name for row in queries.clusters()] == ["other"]
+    assert queries.transactions(queries.Filter(), now_ms=NOW_MS).total == 0
+    assert leases.unheld("transaction_state") == ["other"]
+    store.sync_clusters(["prod", "other"])
+    assert queries.transactions(queries.Filter(), now_ms=NOW_MS).total == 1

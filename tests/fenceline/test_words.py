@@ -1,0 +1,38 @@
+"""Proves how figures are worded."""
+
+from __future__ import annotations
+
+import pytest
+
+from fenceline.words import clock, count, duration
+
+
+@pytest.mark.parametrize(
+    ("ms", "words"),
+    [
+        (-5, "0 ms"),
+        (0, "0 ms"),
+        (999, "999 ms"),
+        (1_000, "1 s"),
+        (2_149, "2.1 s"),
+        (9_999, "10 s"),
+        (10_000, "10 s"),
+        (59_999, "59 s"),
+        (60_000, "1 m"),
+        (842_000, "14 m 2 s"),
+        (3_600_000, "1 h"),
+        (11_100_000, "3 h 5 m"),
+        (187_200_000, "2 d 4 h"),
+        (2_147_483_647, "24 d 20 h"),
+    ],
+)
+def test_duration(ms: int, words: str) -> None:
+    assert duration(ms) == words
+
+
+def test_count_groups_digits_and_minds_the_number() -> None:
+    assert [count(n, "record") for n in (0, 1, 1_204)] == ["0 records", "1 record", "1,204 records"]
+
+
+def test_clock_is_utc() -> None:
+    assert clock(1_700_000_000_123) == "22:13:20 UTC"
