@@ -115,6 +115,10 @@ class Broker:
             "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
             "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaRaftServer=info",
             "-Dorg.slf4j.simpleLogger.showThreadName=false",
+            # Routine at every start and stop of a node that is broker and controller at once.
+            "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.controller.QuorumController=error",
+            "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.clients.NetworkClient=error",
+            "-Dorg.slf4j.simpleLogger.log.kafka.server.DefaultAutoTopicCreationManager=error",
         )
         return [
             self.java.command, f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError",

@@ -1,8 +1,9 @@
 """`make up`: the parts of a stack, and what they need before they start.
 
-redis ─────────┬─ worker-tail-N  worker-pollers  beat  web
-migrate ─ admin┘                                            (setup, once)
-kafka ─────────── workers, demo, spark-orders-enrich
+redis, prepare          before web
+redis, prepare, kafka   before worker-tail-N, worker-pollers, beat
+kafka                   before demo
+kafka, web, workers     before spark
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class Stack:
     def parts(self) -> list[Part]:
         """Return all parts, in the order in which they are listed."""
         parts = [] if self.options.redis_url else [self._redis()]
-        parts += self._setup()
+        parts.append(self._prepare())
         if self.options.sandbox:
             parts.append(self._kafka())
         needs = tuple(part.name for part in parts)
@@ -131,23 +132,9 @@ class Stack:
             stop_within_s=20,
         )
 
-    def _setup(self) -> list[Part]:
-        admin = {**self.environment, "FENCELINE_ADMIN_PASSWORD": self.password}
-        return [
-            Part(
-                "migrate",
-                self._manage("migrate", "--noinput", "-v", "0"),
-                self.environment,
-                once=True,
-            ),
-            Part(
-                "admin",
-                self._manage("ensure_admin"),
-                admin,
-                once=True,
-                after=("migrate",),
-            ),
-        ]
+    def _prepare(self) -> Part:
+        environment = {**self.environment, "FENCELINE_ADMIN_PASSWORD": self.password}
+        return Part("prepare", self._manage("prepare"), environment, once=True)
 
     def _manage(self, *arguments: str) -> list[str]:
         return [self.python, str(ROOT / "manage.py"), *arguments]
@@ -174,17 +161,15 @@ class Stack:
         ]
 
     def _celery(self, name: str, needs: tuple[str, ...], role: str, *arguments: str) -> Part:
-        worker = ("-P", "threads", "-n", f"{name}@fenceline") if role == "worker" else ("--pidfile=",)
-        command = [
-            self.python,
-            "-m",
-            "celery",
-            "-A",
-            "dashboard.celery",
-            role,
-            *arguments,
-            *worker,
-        ]
+        # One machine, so no neighbours to look for: that saves a second at each start.
+        alone = ("--without-mingle", "--without-gossip", "--without-heartbeat")
+        worker = ("-P", "threads", "-n", f"{name}@fenceline", *alone)
+        extra = worker if role == "worker" else ("--pidfile=",)
+        # Tasks carry JSON and come from our own Redis: what celery fears of root cannot happen here.
+        python = [self.python, "-W", "ignore:You're running the worker"]
+        # At INFO a worker says when it is ready; the settings mute what it says of each task.
+        celery = ["-m", "celery", "-q", "-A", "dashboard.celery", role, "-l", "INFO"]
+        command = [*python, *celery, *arguments, *extra]
         ready = " ready." if role == "worker" else ""
         return Part(name, command, self.environment, after=needs, stage=2, ready_line=ready)
 
@@ -229,7 +214,8 @@ class Stack:
                 self._spark_command,
                 {**self.environment, "SPARK_LOCAL_IP": HOST, "PYSPARK_PYTHON": self.python},
                 ready_line="finished its first batch",
-                after=("kafka",),
+                # A JVM that starts takes a small machine's cores: the page comes first.
+                after=("kafka", "web", "worker-pollers"),
                 stage=3,
                 essential=False,
                 slow_after_s=120,
