@@ -1,0 +1,56 @@
+"""Kafka's own schema of `__transaction_state` in kafka-python's codec: a second opinion on every byte."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kafka.protocol.api_data import ApiData
+
+PACKAGE = "tests.data.kafka_schema"
+
+
+#: What a later schema may add without a new version: only tagged fields, at any level (KIP-482).
+LATER = {"name": "Later", "type": "bytes", "taggedVersions": "1+", "versions": "1+", "default": ""}
+
+
+def _patched(json: dict[str, Any]) -> dict[str, Any]:
+    """Fit the schema to the codec.
+
+    It knows no coordinator records, wants `versions` on tagged fields too, and writes tags in the
+    schema's order where Kafka writes them in their own (KIP-482).
+    """
+    for field in json["fields"]:
+        field.setdefault("versions", field.get("taggedVersions"))
+    fields = sorted(json["fields"], key=lambda field: field.get("tag", -1))
+    return {**json, "type": "data", "fields": fields}
+
+
+class TransactionLogKey(ApiData, load_json=PACKAGE):
+    """A key, `encode()`d and `decode()`d with its version in front."""
+
+    @classmethod
+    def json_patch(cls, json: dict[str, Any]) -> dict[str, Any]:
+        """Called by the codec while it builds the class."""
+        return _patched(json)
+
+
+class TransactionLogValue(ApiData, load_json=PACKAGE):
+    """A value, `encode()`d and `decode()`d with its version in front."""
+
+    @classmethod
+    def json_patch(cls, json: dict[str, Any]) -> dict[str, Any]:
+        """Called by the codec while it builds the class."""
+        return _patched(json)
+
+
+def later_value() -> Any:
+    """Return a class for the values of a later Kafka: one more tag at the end, and one in each topic."""
+
+    def patch(cls: type, json: dict[str, Any]) -> dict[str, Any]:
+        topics = next(field for field in json["fields"] if field["name"] == "TransactionPartitions")
+        topics["fields"].append({**LATER, "tag": 0})
+        json["fields"].append({**LATER, "tag": 4})
+        return _patched(json)
+
+    body = {"json_patch": classmethod(patch)}
+    return type(ApiData)("TransactionLogValue", (ApiData,), body, load_json=PACKAGE)
