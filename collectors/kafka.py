@@ -10,13 +10,17 @@ from confluent_kafka import KafkaError
 
 log = logging.getLogger(__name__)
 
-#: Codes that say why, before the codes that only say that nothing came.
+#: Codes that say why, the most telling first.
 _TELLING = (
     KafkaError._AUTHENTICATION,
     KafkaError.SASL_AUTHENTICATION_FAILED,
     KafkaError._SSL,
     KafkaError._RESOLVE,
 )
+
+
+#: Codes that only say that nothing came.
+_EMPTY = (KafkaError._ALL_BROKERS_DOWN,)
 
 
 class CannotSee(Exception):
@@ -39,10 +43,9 @@ class Complaints:
 
     def reason(self, fallback: str) -> str:
         """Return the most telling complaint heard, `fallback` when there was none."""
-        for code in _TELLING:
-            if code in self._latest:
-                return _tidy(self._latest[code])
-        return _tidy(next(reversed(self._latest.values()))) if self._latest else fallback
+        heard = [code for code in self._latest if code not in _EMPTY]
+        telling = [code for code in _TELLING if code in heard] + heard[::-1]
+        return _tidy(self._latest[telling[0]]) if telling else fallback
 
 
 def consumer_properties(properties: Mapping[str, str]) -> dict[str, str | int | bool]:

@@ -122,7 +122,6 @@ TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en-us"
 USE_I18N = False
 STATIC_URL = "/static/"
-STATIC_ROOT = ROOT / "staticfiles"
 # One machine serves its own checkout: no collectstatic step between a clone and a page.
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_MAX_AGE = 3600

@@ -6,7 +6,7 @@ from django.contrib import admin
 from django.contrib.auth import views as auth
 from django.urls import path
 
-from dashboard.api import api
+from dashboard.api import api, problems
 from dashboard.views import health, overview, system, transactions
 
 urlpatterns = [
@@ -23,5 +23,6 @@ urlpatterns = [
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
     path("api/v1/", api.urls),
+    path("api/<path:_>", lambda request, _: problems.nowhere(request)),
     path("admin/", admin.site.urls),
 ]

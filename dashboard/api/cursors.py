@@ -19,6 +19,9 @@ def read(cursor: str) -> int:
         return 0
     try:
         text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
-        return int(text.removeprefix("after:"))
-    except (binascii.Error, ValueError) as error:
-        raise HttpError(400, "cursor: not one of ours; use the 'next' of the page before.") from error
+        after = int(text.removeprefix("after:"))
+    except (binascii.Error, ValueError):
+        after = -1
+    if not 0 <= after < 2**63:
+        raise HttpError(400, "cursor: not one of ours; use the 'next' of the page before.")
+    return after

@@ -20,6 +20,11 @@ def problem(status: int, detail: str, **members: Any) -> HttpResponse:
     )
 
 
+def nowhere(request: HttpRequest) -> HttpResponse:
+    """Answer an address that the API does not have."""
+    return _not_found(request, "")
+
+
 def install(api: NinjaAPI) -> None:
     """Answer every error of `api` as a problem."""
     api.add_exception_handler(AuthenticationError, _unauthenticated)

@@ -58,7 +58,7 @@ class Wanted(Schema):
     cluster: str = ""
     state: StateFilter = ""
     q: str = ""
-    min_age_s: float | None = None
+    min_age_s: float | None = Field(None, ge=0, le=1e9, allow_inf_nan=False)
     limit: int = Field(100, ge=1, le=1000)
     cursor: str = ""
 

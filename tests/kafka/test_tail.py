@@ -1,0 +1,222 @@
+"""Proves the tail on a real broker: where it begins, that nothing is skipped, and what it says when it cannot see."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from collectors.internal_topics import NoSuchTopic, Tail, TopicReplaced
+from collectors.kafka import CannotSee
+from fenceline.decode.transaction_state import decode
+from fenceline.encode import encode_key, encode_value
+from fenceline.facts import Located, State, Tombstone, TransactionRecord
+from sandbox.kafka import Broker, Sasl
+from sandbox.ports import free_port
+
+pytestmark = pytest.mark.kafka
+
+USERS = {"viewer": "right"}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker with a SASL listener on which ACLs count, and one topic."""
+    folder = tmp_path_factory.mktemp("kafka")
+    with Broker(folder, sasl=Sasl(users=USERS), authorizer=True) as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin.create_topics([NewTopic("t", 2, 1)])["t"].result(30)
+        commit(broker.bootstrap, "first")
+        yield broker
+
+
+def commit(bootstrap: str, name: str, times: int = 1) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name, "linger.ms": 0})
+    producer.init_transactions(30)
+    for _ in range(times):
+        producer.begin_transaction()
+        producer.produce("t", b"x")
+        producer.commit_transaction(30)
+
+
+def write(bootstrap: str, *records: tuple[bytes | None, bytes | None]) -> None:
+    """Write raw records where only brokers may: they let this client id do it."""
+    producer = Producer({"bootstrap.servers": bootstrap, "client.id": "__admin_client"})
+    refused: list[object] = []
+    for key, value in records:
+        producer.produce(
+            "__transaction_state", value, key, partition=0, on_delivery=lambda error, _: refused.append(error)
+        )
+    assert producer.flush(30) == 0
+    assert set(refused) == {None}
+
+
+def read_all(tail: Tail, seconds: float = 20) -> dict[str, Located]:
+    """Look, as the collector does, until everything up to now was seen."""
+    began_ms, end = time.time() * 1000, time.monotonic() + seconds
+    changes: dict[str, Located] = {}
+    seen_ms = 0
+    while seen_ms < began_ms:
+        assert time.monotonic() < end, "the end was never reached"
+        look = tail.look(0.1)
+        changes |= look.changes
+        seen_ms = max(seen_ms, look.seen_through_ms or 0)
+        tail.saved(look)
+    return changes
+
+
+def opened(bootstrap: str, topic_id: str = "", positions: Mapping[int, int] | None = None) -> Tail:
+    tail = Tail({"bootstrap.servers": bootstrap})
+    tail.seek(topic_id, positions or {})
+    return tail
+
+
+def positions_of(tail: Tail) -> dict[int, int]:
+    return {partition: offset for partition, offset in tail._saved.items() if offset is not None}
+
+
+def test_it_begins_at_the_oldest_record_and_keeps_the_newest_of_each_id(broker: Broker) -> None:
+    commit(broker.bootstrap, "newest", times=3)
+    tail = opened(broker.bootstrap)
+    record = read_all(tail)["newest"].record
+    assert isinstance(record, TransactionRecord)
+    assert record.state is State.COMPLETE_COMMIT
+    tail.close()
+
+
+def test_it_resumes_where_it_was_saved_and_reads_nothing_twice(broker: Broker) -> None:
+    first = opened(broker.bootstrap)
+    read_all(first)
+    topic_id, positions = first.topic_id, positions_of(first)
+    first.close()
+    commit(broker.bootstrap, "after")
+    second = opened(broker.bootstrap, topic_id, positions)
+    assert second.at(topic_id, positions)
+    assert set(read_all(second)) == {"after"}
+    second.close()
+
+
+def test_a_look_that_was_not_saved_is_read_again(broker: Broker) -> None:
+    tail = opened(broker.bootstrap)
+    read_all(tail)
+    topic_id, positions = tail.topic_id, positions_of(tail)
+    commit(broker.bootstrap, "again")
+    end = time.monotonic() + 20
+    while "again" not in tail.look(0.1).changes:
+        assert time.monotonic() < end
+    assert not tail.at(topic_id, positions), "it must not go on from a look that nobody saved"
+    tail.seek(topic_id, positions)
+    assert "again" in read_all(tail)
+    tail.close()
+
+
+def test_corrupt_records_and_unknown_versions_are_counted_and_passed(broker: Broker) -> None:
+    tail = opened(broker.bootstrap)
+    read_all(tail)
+    good = TransactionRecord("good", State.EMPTY, 1, 0, 60_000, None, 1, None)
+    key, value = encode_key("good"), encode_value(good)
+    bad: list[tuple[bytes | None, bytes | None]] = [
+        (key, b"\x00\x63" + value[2:]),
+        (key, value[:-3]),
+        (key, b""),
+        (b"\x00\x07abc", value),
+        (b"", value),
+        (encode_key("other"), value[:16] + b"\x2a" + value[17:]),
+    ]
+    assert all(not isinstance(decode(*each), (TransactionRecord, Tombstone)) for each in bad)
+    write(broker.bootstrap, *bad, (key, value))
+    undecoded, changes, end = 0, {}, time.monotonic() + 20
+    while "good" not in changes:
+        assert time.monotonic() < end
+        look = tail.look(0.1)
+        undecoded += sum(look.undecoded.values())
+        changes |= look.changes
+    assert undecoded == len(bad)
+    tail.close()
+
+
+def test_a_tombstone_is_told(broker: Broker) -> None:
+    tail = opened(broker.bootstrap)
+    write(broker.bootstrap, (encode_key("gone"), None))
+    assert read_all(tail)["gone"].record == Tombstone("gone")
+    tail.close()
+
+
+def test_a_position_that_the_topic_does_not_hold_is_another_topic(broker: Broker) -> None:
+    tail = opened(broker.bootstrap)
+    with pytest.raises(TopicReplaced, match="no longer holds offset 999999"):
+        tail.seek(tail.topic_id, {0: 999_999})
+    with pytest.raises(TopicReplaced, match="made again"):
+        tail.seek("another-id", {})
+    tail.close()
+
+
+def test_a_cluster_without_transactions_has_no_such_topic(tmp_path: Path) -> None:
+    with Broker(tmp_path) as fresh:
+        tail = Tail({"bootstrap.servers": fresh.bootstrap})
+        with pytest.raises(NoSuchTopic):
+            tail.seek("", {})
+        assert (
+            "__transaction_state"
+            not in AdminClient({"bootstrap.servers": fresh.bootstrap}).list_topics(timeout=10).topics
+        )
+        tail.close()
+
+
+def sasl(broker: Broker, password: str) -> dict[str, str]:
+    return {
+        "bootstrap.servers": broker.sasl_bootstrap,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "viewer",
+        "sasl.password": password,
+    }
+
+
+def refusal(properties: Mapping[str, str]) -> str:
+    with pytest.raises(CannotSee) as refused:
+        tail = Tail(properties)
+        try:
+            tail.seek("", {})
+        finally:
+            tail.close()
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+def test_a_wrong_password_is_called_by_name(broker: Broker) -> None:
+    text = refusal(sasl(broker, "wrong"))
+    assert "Authentication failed" in text
+    assert broker.sasl_bootstrap in text
+    assert "wrong" not in text.replace("wrong version", "")
+
+
+def test_a_missing_acl_comes_with_the_line_that_grants_it(broker: Broker) -> None:
+    text = refusal(sasl(broker, "right"))
+    assert "no READ on __transaction_state" in text
+    assert "kafka-acls --add" in text
+
+
+def test_an_unreachable_broker_is_named(broker: Broker) -> None:
+    where = f"127.0.0.1:{free_port()}"
+    text = refusal({"bootstrap.servers": where})
+    assert where in text
+    assert "refused" in text.lower()
+
+
+def test_an_unknown_host_is_named() -> None:
+    assert "nowhere.invalid" in refusal({"bootstrap.servers": "nowhere.invalid:9092"})
+
+
+def test_a_property_that_librdkafka_does_not_know_is_named() -> None:
+    text = refusal({"bootstrap.servers": "127.0.0.1:1", "bootstrap.severs": "x"})
+    assert "bootstrap.severs" in text
+
+
+def test_tls_against_a_plain_port_says_so(broker: Broker) -> None:
+    text = refusal({"bootstrap.servers": broker.bootstrap, "security.protocol": "SSL"})
+    assert "SSL" in text

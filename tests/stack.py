@@ -1,0 +1,123 @@
+"""A whole stack for tests and benchmarks: `make up`'s own program, in a folder and on ports of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from sandbox.options import ROOT
+from sandbox.ports import free_port
+
+PASSWORD = "correct horse battery staple"
+
+
+def wait_for(condition: Callable[[], Any], seconds: float, what: str) -> Any:
+    """Return the first true answer of `condition`; fail after `seconds`, naming what was waited for."""
+    end = time.monotonic() + seconds
+    while True:
+        answer = condition()
+        if answer:
+            return answer
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {seconds:g} s: {what}; last answer {answer!r}")
+        time.sleep(0.02)
+
+
+class Stack:
+    """`python -m sandbox.up` with the given variables of `make up`, ready when entered, gone when left."""
+
+    def __init__(self, folder: Path, **variables: str) -> None:
+        self.data = folder / "data"
+        self.url = f"http://127.0.0.1:{free_port()}"
+        port = self.url.rpartition(":")[2]
+        self._variables = {"PORT": port, "FENCELINE_DATA": str(self.data), "FENCELINE_ADMIN_PASSWORD": PASSWORD}
+        self._variables |= {"DATABASE_URL": "", "ALLOWED_HOSTS": ""} | variables
+        self._token = ""
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start it and wait until it says that it is up."""
+        self.data.mkdir(parents=True, exist_ok=True)
+        self._log = (self.data / "up.log").open("w")
+        command = [sys.executable, "-m", "sandbox.up"]
+        environment = {name: value for name, value in os.environ.items() if name != "MAKELEVEL"}
+        self.process = subprocess.Popen(
+            command, cwd=ROOT, env=environment | self._variables, stdout=self._log, stderr=subprocess.STDOUT
+        )
+        try:
+            wait_for(self._is_up, 150, "the stack is up")
+        except AssertionError as late:
+            self.stop()
+            raise AssertionError(f"{late}\n{self.log()[-5000:]}") from None
+
+    def _is_up(self) -> bool:
+        assert self.process.poll() is None, f"make up ended with {self.process.returncode}:\n{self.log()}"
+        return (self.data / "stack.json").exists()
+
+    def stop(self) -> None:
+        """Stop it as Ctrl-C does."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+            try:
+                self.process.wait(60)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        self._log.close()
+
+    def log(self) -> str:
+        """Return everything it has printed."""
+        return (self.data / "up.log").read_text()
+
+    def pid(self, part: str) -> int:
+        """Return the process id of a part as stack.json has it now."""
+        parts = json.loads((self.data / "stack.json").read_text())["parts"]
+        return int(next(each["pid"] for each in parts if each["name"] == part))
+
+    def kill(self, part: str) -> None:
+        """Kill a part as the kernel would when memory is short."""
+        os.kill(self.pid(part), signal.SIGKILL)
+
+    def manage(self, *arguments: str) -> str:
+        """Run a management command inside the stack's environment and return what it printed."""
+        environment = os.environ | self.environment()
+        command = [sys.executable, "manage.py", *arguments]
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def environment(self) -> Mapping[str, str]:
+        """Return what a Django process needs to belong to this stack."""
+        described = json.loads((self.data / "stack.json").read_text())
+        config = self._variables.get("CONFIG") or str(self.data / "fenceline.toml")
+        return {
+            "DATABASE_URL": described["database"],
+            "REDIS_URL": described["redis"],
+            "FENCELINE_DATA": described["data_dir"],
+            "FENCELINE_CONFIG": config,
+            "SECRET_KEY": (self.data / "secrets" / "secret_key").read_text().strip(),
+        }
+
+    def api(self, path: str) -> Any:
+        """Return the JSON that `/api/v1/PATH` answers; raises OSError while the web part is away."""
+        if not self._token:
+            self._token = self.manage("create_token", "tests")
+        request = urllib.request.Request(f"{self.url}/api/v1/{path}")
+        request.add_header("Authorization", f"Bearer {self._token}")
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return json.load(answer)
