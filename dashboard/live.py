@@ -1,0 +1,69 @@
+"""Ring the doorbell: tell open pages that something changed, never what.
+
+A bell carries no facts, so it needs no permissions: the browser asks for its page again over HTTP, where
+sign-in, rendering and escaping already live. Bells may be lost; pages also ask slowly by themselves.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Literal, NotRequired, TypedDict
+
+from asgiref.sync import async_to_sync
+from channels.layers import get_channel_layer
+
+#: The one group every signed-in page listens to.
+GROUP = "live"
+#: A bell names the ids it is about while they are this few.
+MOST_IDS = 50
+
+Kind = Literal["transactions", "findings", "collectors"]
+log = logging.getLogger(__name__)
+
+
+class Bell(TypedDict):
+    """What goes over the wire; `type` names the consumer's method."""
+
+    type: Literal["bell"]
+    cluster: str
+    kind: str
+    rev: int
+    ids: NotRequired[list[str]]
+
+
+class _Outage:
+    """Whether the last ring failed, so that an outage is logged once and its end as well."""
+
+    def __init__(self) -> None:
+        self.lasting = False
+
+    def began(self, error: Exception) -> None:
+        if not self.lasting:
+            log.warning("open pages are not told of changes and poll instead: Redis: %s", error)
+        self.lasting = True
+
+    def ended(self) -> None:
+        if self.lasting:
+            log.warning("Redis answers again: open pages are told of changes")
+        self.lasting = False
+
+
+_outage = _Outage()
+
+
+def ring(cluster: str, kind: str, rev: int, ids: Sequence[str] = ()) -> None:
+    """Tell open pages that things of `kind` changed in `cluster` up to revision `rev`; call it after the commit.
+
+    `ids` are transactional ids as escaped text; more than 50 are not sent. Never raises: what was saved
+    must stand while Redis is away.
+    """
+    bell: Bell = {"type": "bell", "cluster": cluster, "kind": kind, "rev": rev}
+    if 0 < len(ids) <= MOST_IDS:
+        bell["ids"] = list(ids)
+    try:
+        async_to_sync(get_channel_layer().group_send)(GROUP, bell)
+    except Exception as error:  # redis-py, the layer and asyncio each raise their own kind for one outage
+        _outage.began(error)
+    else:
+        _outage.ended()

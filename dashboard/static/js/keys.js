@@ -1,0 +1,123 @@
+// Keys, switches, copy buttons: what the reader does to the page itself.
+"use strict";
+{
+  const root = document.documentElement;
+  const search = document.getElementById("search");
+  const sheet = document.getElementById("keys");
+  const off = document.getElementById("keys-off");
+  let chord = 0;
+
+  const remember = (key, value) => {
+    try {
+      localStorage.setItem(key, value);
+    } catch {
+      // Storage may be forbidden; the choice then holds for this page.
+    }
+  };
+  const recall = (key) => {
+    try {
+      return localStorage.getItem(key);
+    } catch {
+      return null;
+    }
+  };
+
+  // --- Keys ---------------------------------------------------------------------------------------------------
+  const typing = (element) =>
+    element instanceof Element && (element.closest("input, textarea, select, [contenteditable]") || element.closest("dialog"));
+
+  const rows = () => [...document.querySelectorAll("a[data-row]")];
+  const step = (by) => {
+    const all = rows();
+    if (!all.length) return;
+    const at = all.indexOf(document.activeElement);
+    const next = at < 0 ? (by > 0 ? 0 : all.length - 1) : Math.min(all.length - 1, Math.max(0, at + by));
+    all[next].focus();
+    all[next].scrollIntoView({ block: "nearest" });
+  };
+
+  const actions = {
+    "/": () => search.focus(),
+    "?": () => sheet.showModal(),
+    j: () => step(1),
+    k: () => step(-1),
+    p: () => fenceline.pause?.(),
+    g: () => {
+      chord = performance.now();
+    },
+  };
+
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && event.target === search) return search.blur();
+    if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || typing(event.target) || off?.checked) return;
+    const page = chord && performance.now() - chord < 1500 && document.querySelector(`a[data-go="${CSS.escape(event.key)}"]`);
+    chord = 0;
+    if (page) {
+      event.preventDefault();
+      return page.click();
+    }
+    if (!Object.hasOwn(actions, event.key)) return;
+    event.preventDefault();
+    actions[event.key]();
+  });
+
+  document.addEventListener("click", (event) => {
+    const button = event.target instanceof Element && event.target.closest("button");
+    if (button?.dataset.opens) document.getElementById(button.dataset.opens).showModal();
+    if (button?.dataset.copies) copy(button);
+    if (button?.dataset.toggles) {
+      const open = document.getElementById(button.dataset.toggles).toggleAttribute("data-open");
+      button.setAttribute("aria-expanded", String(open));
+    }
+    for (const menu of document.querySelectorAll("details.menu[open]")) {
+      if (!menu.contains(event.target)) menu.open = false;
+    }
+  });
+  document.addEventListener("change", (event) => {
+    if (event.target.matches("select[data-goes]")) location.href = event.target.value;
+  });
+
+  const copy = async (button) => {
+    const words = button.textContent;
+    try {
+      await navigator.clipboard.writeText(document.getElementById(button.dataset.copies).textContent);
+      button.textContent = "Copied";
+    } catch {
+      // Browsers refuse the clipboard without TLS: select the text, so that Ctrl+C does it.
+      getSelection().selectAllChildren(document.getElementById(button.dataset.copies));
+      button.textContent = "Selected: press Ctrl+C";
+    }
+    setTimeout(() => (button.textContent = words), 2000);
+  };
+
+  // --- Switches -----------------------------------------------------------------------------------------------
+  const choice = (name, apply) => {
+    for (const input of document.querySelectorAll(`input[name="${name}"]`)) {
+      input.checked = input.value === root.dataset[name];
+      input.addEventListener("change", () => {
+        root.dataset[name] = input.value;
+        remember(name, input.value);
+        apply();
+      });
+    }
+  };
+  choice("theme", () => {});
+  choice("zone", () => {
+    fenceline.showTimes();
+    fenceline.showLamp?.();
+  });
+  if (off) {
+    off.checked = recall("keys") === "off";
+    off.addEventListener("change", () => remember("keys", off.checked ? "off" : "on"));
+  }
+
+  // --- The tab's icon -----------------------------------------------------------------------------------------
+  const icon = document.getElementById("icon");
+  const showIcon = () => {
+    const worst = document.getElementById("nav-findings")?.dataset.worst;
+    const wanted = icon.dataset[worst || "calm"];
+    if (wanted && icon.getAttribute("href") !== wanted) icon.setAttribute("href", wanted);
+  };
+  document.addEventListener("fenceline:swapped", showIcon);
+  showIcon();
+}

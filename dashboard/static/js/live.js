@@ -1,0 +1,199 @@
+// Doorbells: a bell over the socket, a refetch over HTTP, a morph that leaves alone what the reader holds.
+"use strict";
+window.fenceline = window.fenceline || {};
+{
+  const MIN_GAP = { transactions: 250, findings: 250, collectors: 1000 };
+  const SAFETY_POLL = 60000;
+  const DOWN_POLL = 5000;
+  const LONGEST_BACKOFF = 10000;
+  const POINTER_REST = 600;
+  const NO_ANSWER = "no answer from the server";
+
+  const lamp = document.getElementById("live");
+  const lampWords = document.getElementById("live-words");
+  const pauseButton = document.getElementById("pause");
+  const announcer = document.getElementById("announcer");
+  const sections = () => document.querySelectorAll("section[data-bell]");
+
+  let socket = null;
+  let socketUp = false;
+  let everUp = false;
+  let backoff = 500;
+  let paused = false;
+  let waiting = 0;
+  let answered = true;
+  let pointerMoved = 0;
+  let pointerDown = false;
+  let asOf = Number(lamp.dataset.asOf) || 0;
+  const staleAfter = Number(lamp.dataset.staleMs);
+  const pages = new Map(); // section -> {timer, flying, dirty, last, tag}
+
+  const announce = (words) => {
+    announcer.textContent = words;
+  };
+
+  // --- What the lamp says -------------------------------------------------------------------------------------
+  const stale = () => asOf > 0 && fenceline.now() - asOf > staleAfter;
+
+  const describe = () => {
+    const seen = asOf ? fenceline.clock(asOf, true) + " " + fenceline.zone() : "";
+    const every = `polling every ${DOWN_POLL / 1000} s`;
+    if (paused) return ["paused", waiting ? `paused · ${waiting} ${waiting === 1 ? "change" : "changes"} waiting` : "paused"];
+    if (!answered) return ["polling", `${every}: ${NO_ANSWER}`];
+    if (!socketUp && !everUp && backoff <= 500) return ["connecting", seen ? `as of ${seen}` : "connecting"];
+    if (!socketUp) return ["polling", `${every}: the live socket is down`];
+    if (stale()) return ["stale", `nothing newer seen than ${seen}`];
+    return ["live", seen ? `live · as of ${seen}` : "live · nothing seen yet"];
+  };
+
+  const showLamp = () => {
+    const [state, words] = describe();
+    if (lamp.dataset.state !== state) lamp.dataset.state = state;
+    if (lampWords.textContent !== words) lampWords.textContent = words;
+  };
+  fenceline.showLamp = showLamp;
+
+  // --- Refetching ---------------------------------------------------------------------------------------------
+  const held = () => pointerDown || performance.now() - pointerMoved < POINTER_REST;
+
+  const ring = (section, gap) => {
+    const page = pages.get(section);
+    page.dirty = true;
+    if (page.flying || page.timer || document.hidden || paused) return;
+    const due = Math.max(0, page.last + gap - performance.now());
+    if (!due && !held()) return fetchNow(section);
+    page.timer = setTimeout(() => {
+      page.timer = 0;
+      if (page.dirty) ring(section, gap);
+    }, Math.max(due, 20));
+  };
+
+  const fetchNow = (section) => {
+    const page = pages.get(section);
+    Object.assign(page, { dirty: false, flying: true, last: performance.now() });
+    htmx.trigger(section, "bell");
+  };
+
+  const ringAll = (gap = 0) => {
+    for (const section of sections()) ring(section, gap);
+  };
+
+  const onBell = (bell) => {
+    if (paused) waiting += bell.kind === "collectors" ? 0 : (bell.ids || [0]).length;
+    for (const section of sections()) {
+      const about = section.dataset.cluster;
+      if (about && about !== bell.cluster) continue;
+      if (section.dataset.bell.split(" ").includes(bell.kind)) ring(section, MIN_GAP[bell.kind] || 250);
+    }
+    showLamp();
+  };
+
+  document.addEventListener("htmx:configRequest", (event) => {
+    const page = pages.get(event.detail.elt);
+    if (page && page.tag) event.detail.headers["If-None-Match"] = page.tag;
+  });
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    const { xhr } = event.detail;
+    if (!pages.has(event.detail.elt)) return;
+    const ours = xhr.getResponseHeader("Fenceline-Now") !== null;
+    // A page about something that is gone says so in its own words.
+    if (xhr.status === 404 && ours) Object.assign(event.detail, { shouldSwap: true, isError: false });
+    if (xhr.status === 304 || !ours) event.detail.shouldSwap = false;
+  });
+  document.addEventListener("htmx:afterRequest", (event) => {
+    const page = pages.get(event.detail.elt);
+    if (!page) return;
+    const { xhr } = event.detail;
+    const now = xhr.getResponseHeader("Fenceline-Now");
+    answered = now !== null;
+    page.flying = false;
+    if (now !== null) {
+      fenceline.setClock(Number(now));
+      asOf = Number(xhr.getResponseHeader("Fenceline-As-Of")) || 0;
+      page.tag = xhr.getResponseHeader("ETag") || page.tag;
+    }
+    showLamp();
+    if (page.dirty) ring(event.detail.elt, MIN_GAP.transactions);
+  });
+
+  // --- Morphing: keep what the reader holds -------------------------------------------------------------------
+  let before = "";
+  let changed = new Set();
+  Idiomorph.defaults.ignoreActiveValue = true;
+  Idiomorph.defaults.callbacks.beforeNodeMorphed = (node) => !(node instanceof Element && node.hasAttribute("data-keep"));
+  Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) => {
+    if (name === "data-rev") changed.add(node);
+    return !(name === "open" && (node.localName === "details" || node.localName === "dialog"));
+  };
+  const headline = () => document.querySelector("[data-headline]")?.textContent.trim() || "";
+  document.addEventListener("htmx:beforeSwap", () => {
+    before = headline();
+    changed = new Set();
+  });
+  document.addEventListener("htmx:afterSwap", () => {
+    fenceline.showTimes();
+    for (const row of changed) {
+      row.classList.remove("changed");
+      requestAnimationFrame(() => row.classList.add("changed"));
+    }
+    const after = headline();
+    if (after !== before) announce(after);
+    document.dispatchEvent(new Event("fenceline:swapped"));
+  });
+
+  // --- The socket ---------------------------------------------------------------------------------------------
+  const connect = () => {
+    socket = new WebSocket(location.origin.replace(/^http/, "ws") + "/ws/live");
+    socket.onopen = () => {
+      if (everUp) announce("The page is live again.");
+      Object.assign(lamp.dataset, { socket: "up" });
+      socketUp = everUp = true;
+      backoff = 500;
+      ringAll(); // Bells in between are lost.
+      showLamp();
+    };
+    socket.onmessage = (message) => onBell(JSON.parse(message.data));
+    socket.onclose = (event) => {
+      if (event.code === 4401) return location.reload();
+      if (socketUp) announce(`The live socket is down; the page asks every ${DOWN_POLL / 1000} seconds.`);
+      socketUp = false;
+      setTimeout(connect, backoff * (0.75 + Math.random() / 2));
+      backoff = Math.min(backoff * 2, LONGEST_BACKOFF);
+      lamp.dataset.socket = "down";
+      showLamp();
+    };
+  };
+
+  // --- Pause, visibility, pointer, slow polls -----------------------------------------------------------------
+  fenceline.pause = () => {
+    paused = !paused;
+    waiting = 0;
+    pauseButton.setAttribute("aria-pressed", String(paused));
+    pauseButton.textContent = paused ? "Resume" : "Pause";
+    announce(paused ? "Paused." : "The page follows changes again.");
+    if (!paused) ringAll();
+    showLamp();
+  };
+  pauseButton.addEventListener("click", fenceline.pause);
+  document.addEventListener("visibilitychange", () => document.hidden || ringAll());
+  addEventListener("pageshow", (event) => event.persisted && ringAll());
+  // No row moves under a pointer on its way to it.
+  document.addEventListener("pointermove", (event) => {
+    if (event.target instanceof Element && event.target.closest("section[data-bell] tbody")) pointerMoved = performance.now();
+  });
+  document.addEventListener("pointerdown", () => (pointerDown = true));
+  for (const end of ["pointerup", "pointercancel", "blur"]) addEventListener(end, () => (pointerDown = false));
+
+  for (const section of sections()) pages.set(section, { timer: 0, flying: false, dirty: false, last: -1e9, tag: "" });
+  let lastPoll = performance.now();
+  setInterval(() => {
+    const due = socketUp && answered && !stale() ? SAFETY_POLL : DOWN_POLL;
+    if (performance.now() - lastPoll >= due) {
+      lastPoll = performance.now();
+      ringAll();
+    }
+    showLamp();
+  }, 500);
+  showLamp();
+  connect();
+}

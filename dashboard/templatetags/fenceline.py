@@ -1,0 +1,192 @@
+"""How facts look on a page: instants, ages, figures, badges and addresses."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from django import template
+from django.contrib.staticfiles import finders
+from django.templatetags.static import static
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from dashboard.models import FindingRecord, Transaction
+from dashboard.store import key_of
+from fenceline.decode import text
+from fenceline.facts import OPEN_STATES, TWO_PHASE_COMMIT_TIMEOUT_MS
+from fenceline.words import duration as in_words
+
+register = template.Library()
+#: Longer ids are addressed by their key: servers and proxies refuse longer lines.
+_LONGEST_IN_URL = 512
+_LONGEST_IN_CELL = 120
+_DAY_MS = 86_400_000
+
+
+@register.filter
+def grouped(number: float | None) -> str:
+    """Return `1,234,567`, and a dash for what is not known."""
+    return "—" if number is None else f"{number:,.0f}"
+
+
+@register.filter
+def duration(ms: int | None) -> str:
+    """Return milliseconds in words, a dash for what is not known, "never" for a 2PC timeout."""
+    if ms is None:
+        return "—"
+    return "never" if ms == TWO_PHASE_COMMIT_TIMEOUT_MS else in_words(ms)
+
+
+@register.filter
+def seconds(number: float) -> str:
+    """Return seconds in words."""
+    return in_words(int(number * 1000))
+
+
+@register.filter
+def as_ms(moment: datetime) -> int:
+    """Return a timestamp as milliseconds since the epoch."""
+    return int(moment.timestamp() * 1000)
+
+
+@register.filter
+def ranges(numbers: Iterable[int]) -> str:
+    """Return partitions as `0-3, 7`."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
+@register.filter
+def rate(per_second: float) -> str:
+    """Return records per second with as many digits as tell something."""
+    return f"{per_second:,.0f}" if per_second >= 10 or not per_second else f"{per_second:.1f}"
+
+
+@register.filter
+def clip(words: str) -> str:
+    """Return a text that fits a cell; its own page shows the whole."""
+    return words if len(words) <= _LONGEST_IN_CELL else f"{words[: _LONGEST_IN_CELL - 20]}…{words[-19:]}"
+
+
+@register.filter
+def is_open(row: Transaction) -> bool:
+    """Return whether a transaction holds back a last stable offset."""
+    return row.state in OPEN_STATES
+
+
+@register.filter
+def row_id(row: Transaction) -> str:
+    """Return the element id of a transaction's row: the same on every refetch."""
+    return f"t-{row.cluster_id}-{bytes(row.key).hex()[:24]}"
+
+
+@register.filter
+def for_row(found: dict[tuple[str, str], FindingRecord], row: Transaction) -> FindingRecord | None:
+    """Return the finding about a transaction, None where there is none."""
+    return found.get((row.cluster.name, row.transactional_id))
+
+
+@register.simple_tag(takes_context=True)
+def instant(context: dict[str, Any], ms: int | None, *, fine: bool = False) -> SafeString | str:
+    """Return a `<time>` of an instant; today's without the date, `fine` with milliseconds."""
+    if ms is None:
+        return "—"
+    moment = datetime.fromtimestamp(ms / 1000, UTC)
+    clock = f"{moment:%H:%M:%S}" + (f".{ms % 1000:03d}" if fine else "")
+    today = context["now_ms"] // _DAY_MS == ms // _DAY_MS
+    return format_html(
+        '<time datetime="{}" data-instant="{}" title="{}">{}</time>',
+        _iso(moment),
+        "fine" if fine else "",
+        f"{moment:%Y-%m-%d %H:%M:%S}.{ms % 1000:03d} UTC",
+        clock if today else f"{moment:%Y-%m-%d} {clock}",
+    )
+
+
+@register.simple_tag(takes_context=True)
+def age(context: dict[str, Any], ms: int | None, ago: str = "") -> SafeString | str:
+    """Return a `<time>` that says how long ago an instant is; the browser keeps it ticking."""
+    if ms is None:
+        return "—"
+    moment = datetime.fromtimestamp(ms / 1000, UTC)
+    return format_html(
+        '<time datetime="{}" data-age title="{}">{}</time>{}',
+        _iso(moment),
+        f"{moment:%Y-%m-%d %H:%M:%S}.{ms % 1000:03d} UTC",
+        in_words(_whole_seconds(context["now_ms"] - ms)),
+        f" {ago}" if ago else "",
+    )
+
+
+@register.simple_tag
+def asset(path: str) -> str:
+    """Return the address of a static file with a digest of it, so that no browser keeps an old one."""
+    return f"{static(path)}?v={_digest(path)}"
+
+
+@cache
+def _digest(path: str) -> str:
+    found = finders.find(path)
+    if found is None:
+        raise FileNotFoundError(f"no static file {path}")
+    return hashlib.sha256(Path(found).read_bytes()).hexdigest()[:10]
+
+
+@register.simple_tag
+def transaction_url(row: Transaction) -> str:
+    """Return the address of a transaction's page."""
+    return _url(row.cluster.name, row.transactional_id)
+
+
+@register.simple_tag
+def finding_url(finding: FindingRecord) -> str:
+    """Return the address of what a finding is about."""
+    kind, _, name = finding.subject.partition(":")
+    if kind == "transaction":
+        return _url(finding.cluster.name, name)
+    return f"{reverse('system')}#collector-{finding.cluster.name}-{quote(name, safe='')}"
+
+
+@register.filter
+def finding_label(finding: FindingRecord) -> str:
+    """Return the words of the link to what a finding is about."""
+    return "Open transaction" if finding.subject.startswith("transaction:") else "See collectors"
+
+
+@register.filter
+def spoken(rule: str) -> str:
+    """Return a rule's name as words."""
+    return rule.replace("_", " ")
+
+
+def _url(cluster: str, transactional_id: str) -> str:
+    return f"{reverse('transactions')}/{quote(cluster, safe='')}/{_segment(transactional_id)}"
+
+
+def _segment(transactional_id: str) -> str:
+    """Return what names an id in a path: the id, or `~` and its key where a path cannot hold it."""
+    parts = transactional_id.replace("\\", "/").split("/")
+    if not transactional_id or len(transactional_id) > _LONGEST_IN_URL or {".", "..", ""} & set(parts):
+        return "~" + key_of(text.unescape(transactional_id)).hex()
+    return quote(transactional_id, safe="")
+
+
+def _iso(moment: datetime) -> str:
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _whole_seconds(ms: int) -> int:
+    # Ages tick once a second; parts of one would only flicker.
+    return max(0, ms) // 1000 * 1000 if ms >= 1000 else 0

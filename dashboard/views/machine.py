@@ -1,0 +1,107 @@
+"""The state machine of a transactional id as a drawing: boxes, lines, and which of them are lit. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fenceline.facts import State
+
+_WIDTH, _HEIGHT = 116, 34
+_NEXT = (
+    (State.EMPTY, State.ONGOING),
+    (State.ONGOING, State.PREPARE_COMMIT),
+    (State.ONGOING, State.PREPARE_ABORT),
+    (State.PREPARE_COMMIT, State.COMPLETE_COMMIT),
+    (State.PREPARE_ABORT, State.COMPLETE_ABORT),
+)
+#: Upper left corners, for wide pages and for phones.
+_WIDE = {
+    State.EMPTY: (1, 53),
+    State.ONGOING: (149, 53),
+    State.PREPARE_COMMIT: (297, 9),
+    State.PREPARE_ABORT: (297, 97),
+    State.COMPLETE_COMMIT: (445, 9),
+    State.COMPLETE_ABORT: (445, 97),
+}
+_TALL = {
+    State.EMPTY: (82, 1),
+    State.ONGOING: (82, 65),
+    State.PREPARE_COMMIT: (8, 137),
+    State.PREPARE_ABORT: (156, 137),
+    State.COMPLETE_COMMIT: (8, 201),
+    State.COMPLETE_ABORT: (156, 201),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """One state; x and y are its upper left corner, `text_x` and `text_y` the middle of its word."""
+
+    name: str
+    x: int
+    y: int
+    lit: bool
+    width: int = _WIDTH
+    height: int = _HEIGHT
+
+    @property
+    def text_x(self) -> int:
+        """Return the middle, across."""
+        return self.x + self.width // 2
+
+    @property
+    def text_y(self) -> int:
+        """Return the base line of a word in the middle."""
+        return self.y + self.height // 2 + 4
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One way from state to state; `passed` when the current state was reached over it."""
+
+    x1: int
+    y1: int
+    x2: int
+    y2: int
+    passed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """One layout of the machine; sizes are units of its own view box."""
+
+    name: str
+    width: int
+    height: int
+    boxes: Sequence[Box]
+    lines: Sequence[Line]
+
+
+def drawn(state: str) -> Sequence[Drawing]:
+    """Return the machine with `state` lit, laid out for wide pages and for phones."""
+    return [_layout("wide", 562, 140, _WIDE, state), _layout("tall", 280, 240, _TALL, state)]
+
+
+def _layout(
+    name: str, width: int, height: int, corners: Mapping[State, tuple[int, int]], state: str
+) -> Drawing:
+    passed = set(_way_to(State(state)))
+    boxes = [Box(each.value, *corner, lit=each == state) for each, corner in corners.items()]
+    lines = [_line(corners[a], corners[b], name == "wide", (a, b) in passed) for a, b in _NEXT]
+    return Drawing(name, width, height, boxes, lines)
+
+
+def _line(start: tuple[int, int], end: tuple[int, int], across: bool, passed: bool) -> Line:
+    if across:
+        return Line(start[0] + _WIDTH, start[1] + _HEIGHT // 2, end[0], end[1] + _HEIGHT // 2, passed)
+    return Line(start[0] + _WIDTH // 2, start[1] + _HEIGHT, end[0] + _WIDTH // 2, end[1], passed)
+
+
+def _way_to(state: State) -> Sequence[tuple[State, State]]:
+    before = {b: (a, b) for a, b in _NEXT}
+    way = []
+    while state in before:
+        way.append(before[state])
+        state = before[state][0]
+    return way

@@ -1,0 +1,96 @@
+"""How far a page can be trusted: what was seen through when, and what could not be seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.conf import settings
+
+from dashboard import queries
+from dashboard.models import Cluster, Collector, GapRecord
+from fenceline.words import clock
+
+#: Seconds without news after which a page says so, at the least; `limits.collector_behind_s` may ask for more.
+STALE_AFTER_S = 10.0
+TAIL = "transaction_state"
+JUDGE = "judge"
+
+
+@dataclass(frozen=True, slots=True)
+class Blind:
+    """One reason why a page may be old or incomplete."""
+
+    cluster: str
+    what: str
+    since_ms: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Freshness:
+    """What the clusters of a page have been seen through, and every reason to doubt it."""
+
+    as_of_ms: int | None
+    collectors: Sequence[Collector]
+    blind: Sequence[Blind]
+    #: Clusters whose first complete look is still to come.
+    unseen: Sequence[str]
+
+    @property
+    def stale(self) -> bool:
+        """Return whether a page must not be taken for the present."""
+        return bool(self.blind)
+
+    @property
+    def since_ms(self) -> int:
+        """Return since when something is unseen; ask only when `blind`."""
+        return min(reason.since_ms for reason in self.blind)
+
+
+def stale_after_ms() -> int:
+    """Return how old the newest sight may be before it counts as stale, in milliseconds."""
+    return int(max(STALE_AFTER_S, settings.FENCELINE.limits.collector_behind_s) * 1000)
+
+
+def freshness(cluster: str, clusters: Sequence[Cluster], now_ms: int) -> Freshness:
+    """Return how far `cluster`, or every one of `clusters`, has been seen by now."""
+    names = [cluster] if cluster else [row.name for row in clusters]
+    rows = queries.collectors(cluster)
+    seen = queries.sight(cluster)
+    tails = {name: [row for row in rows if row.cluster.name == name and _is_tail(row)] for name in names}
+    unseen = [
+        name for name in names if not tails[name] or any(row.seen_through_ms is None for row in tails[name])
+    ]
+    gaps = [_from_gap(gap) for gap in seen.gaps]
+    dark = {reason.cluster for reason in gaps}
+    late = [blind for row in rows if row.cluster.name not in dark and (blind := _late(row, now_ms))]
+    return Freshness(None if unseen else seen.as_of_ms, rows, sorted(gaps + late, key=_oldest), unseen)
+
+
+def _is_tail(row: Collector) -> bool:
+    return row.name.startswith(TAIL)
+
+
+def _oldest(reason: Blind) -> int:
+    return reason.since_ms
+
+
+def _from_gap(gap: GapRecord) -> Blind:
+    return Blind(gap.cluster.name, gap.source, gap.since_ms, gap.reason)
+
+
+def _late(row: Collector, now_ms: int) -> Blind | None:
+    """Say why a collector that reports no error has nothing new to tell, None when it is on time."""
+    if row.error:
+        return Blind(row.cluster.name, row.name, row.since_ms, row.error)
+    since_ms = row.seen_through_ms
+    if since_ms is None or now_ms - since_ms <= stale_after_ms():
+        return None
+    if not row.alive:  # type: ignore[attr-defined]
+        reason = "no worker holds its lease; is the worker running?"
+    elif row.behind:
+        reason = f"it is catching up, {row.behind:,} records to go"
+    else:
+        reason = f"it has told nothing newer than {clock(since_ms)}"
+    return Blind(row.cluster.name, row.name, since_ms, reason)

@@ -1,0 +1,101 @@
+"""What Fenceline itself sees and does: clusters, collectors, leases, positions, gaps, versions."""
+
+from __future__ import annotations
+
+import platform
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from itertools import groupby
+from typing import Any
+
+from django.conf import settings
+from django.db import connection
+from django.http import HttpRequest, HttpResponse
+
+from dashboard import queries
+from dashboard.models import GapRecord, Position
+from dashboard.views import context
+from dashboard.views.overview import collector_states
+from dashboard.views.page import answer, signed_in
+
+#: Libraries whose version decides how brokers, pages or jobs behave.
+_LIBRARIES = (
+    "django",
+    "channels",
+    "celery",
+    "redis",
+    "uvicorn",
+    "confluent-kafka",
+    "kafka-python",
+    "pyspark",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """How far one internal topic of a cluster was read."""
+
+    cluster: str
+    name: str
+    partitions: Sequence[Position]
+
+    @property
+    def behind(self) -> int:
+        """Return the records between the positions and the end, as far as is known."""
+        return sum(max(0, row.end_offset - row.next_offset) for row in self.partitions)
+
+
+@signed_in
+def system(request: HttpRequest) -> HttpResponse:
+    """Show what is watched, who watches it, and what could not be seen."""
+    return answer(request, "system", lambda: _read(request), depends_on=collector_states(request))
+
+
+def _read(request: HttpRequest) -> Mapping[str, Any]:
+    frame = context.of(request)
+    names = [frame.cluster] if frame.cluster else [row.name for row in frame.clusters]
+    shown = settings.FENCELINE.clusters
+    return {
+        "configured": [(name, shown[name].shown() if name in shown else None) for name in names],
+        "config_path": settings.FENCELINE.path,
+        "limits": settings.FENCELINE.limits.as_mapping(),
+        "collectors": frame.freshness.collectors,
+        "topics": _topics(queries.positions(frame.cluster)),
+        "gaps": [*queries.sight(frame.cluster).gaps, *_closed(frame.cluster)],
+        "versions": versions(),
+    }
+
+
+def _closed(cluster: str) -> Sequence[GapRecord]:
+    return [gap for gap in queries.gaps_closed() if not cluster or gap.cluster.name == cluster]
+
+
+def _topics(rows: Sequence[Position]) -> Sequence[Topic]:
+    grouped = groupby(rows, key=lambda row: (row.cluster.name, row.topic))
+    return [Topic(cluster, topic, list(positions)) for (cluster, topic), positions in grouped]
+
+
+@cache
+def versions() -> Sequence[tuple[str, str]]:
+    """Return name and version of Fenceline, of what it runs on, and of the libraries that decide its ways."""
+    database = {"sqlite": "SQLite", "postgresql": "PostgreSQL"}.get(connection.vendor, connection.vendor)
+    number = (
+        ".".join(map(str, connection.Database.sqlite_version_info)) if connection.vendor == "sqlite" else ""
+    )
+    found = [("Fenceline", _own()), ("Python", platform.python_version()), (database, number or "—")]
+    return [*found, *((name, _version(name)) for name in _LIBRARIES)]
+
+
+def _own() -> str:
+    project = tomllib.loads((settings.ROOT / "pyproject.toml").read_text())
+    return str(project["project"]["version"])
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "not installed"
