@@ -1,0 +1,69 @@
+"""Real brokers and a JVM with Java's clients as fixtures, one of each per session, started when first asked for.
+
+A conftest makes them its own by importing them: `from tests.brokers import java, kafka, kafka_39, kafka_42`.
+They are shared: every test makes topics and transactional ids of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from py4j.java_gateway import JavaGateway
+
+from sandbox.java import find_java, jars
+from sandbox.kafka import Broker
+from tests.java.gateway import java_gateway
+
+#: Timed-out transactions are ended within half a second instead of ten.
+PROPERTIES = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
+
+
+@pytest.fixture(scope="session")
+def kafka_42(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """Kafka 4.2: transaction version 2, record value v1."""
+    with Broker(tmp_path_factory.mktemp("kafka-42"), version="4.2.0", properties=PROPERTIES) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def kafka_39(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """Kafka 3.9: record value v0."""
+    with Broker(tmp_path_factory.mktemp("kafka-39"), version="3.9.1", properties=PROPERTIES) as broker:
+        yield broker
+
+
+@pytest.fixture(params=["kafka_42", "kafka_39"])
+def kafka(request: pytest.FixtureRequest) -> Broker:
+    """Each version in turn."""
+    broker: Broker = request.getfixturevalue(request.param)
+    return broker
+
+
+@pytest.fixture(scope="session")
+def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaGateway]:
+    """A JVM with kafka-clients 4.2, whose producers speak transaction protocol 2 where the broker does."""
+    folder = tmp_path_factory.mktemp("java")
+    with (
+        (folder / "java.log").open("ab") as log,
+        java_gateway(find_java(folder), jars("kafka-4.2.0"), log) as gateway,
+    ):
+        yield gateway
+
+
+def create_topics(bootstrap: str, *names: str, partitions: int = 3) -> None:
+    """Make topics and wait until they can be written to."""
+    client = AdminClient({"bootstrap.servers": bootstrap})
+    for made in client.create_topics([NewTopic(name, partitions, 1) for name in names]).values():
+        made.result(30)
+    wait_for(lambda: set(names) <= set(client.list_topics(timeout=10).topics), f"topics {names}")
+
+
+def wait_for(condition: Callable[[], object], what: str, deadline_s: float = 30) -> None:
+    """Return once the condition holds; fail, naming it, when it does not in time."""
+    until = time.monotonic() + deadline_s
+    while not condition():
+        assert time.monotonic() < until, f"{what}: not within {deadline_s:.0f} s"
+        time.sleep(0.05)

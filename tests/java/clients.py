@@ -1,0 +1,202 @@
+"""Java's transactional producer and Admin, as thin Python classes over a py4j gateway."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from py4j.java_gateway import JavaGateway
+from py4j.protocol import Py4JJavaError
+
+STRINGS = "org.apache.kafka.common.serialization.StringSerializer"
+
+
+class JavaError(Exception):
+    """What a Java client threw: the simple name of the class at the root of it, and its message."""
+
+    def __init__(self, thrown: Py4JJavaError) -> None:
+        cause = thrown.java_exception
+        while cause.getCause() is not None:
+            cause = cause.getCause()
+        self.kind: str = cause.getClass().getSimpleName()
+        super().__init__(f"{self.kind}: {cause.getMessage()}")
+
+
+class _Translating:
+    """Turns what Java throws inside `with` into JavaError."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, Py4JJavaError):
+            raise JavaError(error) from None
+
+
+translating = _Translating()
+
+
+class JavaProducer:
+    """A transactional `KafkaProducer` of strings. Calls block as in Java and raise JavaError.
+
+    Leaving it as a context manager closes it, which aborts what is open; `abandon()` leaves it open.
+    """
+
+    def __init__(
+        self,
+        gateway: JavaGateway,
+        bootstrap: str,
+        transactional_id: str,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        self._jvm = gateway.jvm
+        config = self._jvm.java.util.HashMap()
+        wanted = {
+            "bootstrap.servers": bootstrap,
+            "transactional.id": transactional_id,
+            "key.serializer": STRINGS,
+            "value.serializer": STRINGS,
+            "buffer.memory": "1048576",
+            **(settings or {}),
+        }
+        for name, value in wanted.items():
+            config.put(name, value)
+        with translating:
+            self._producer = self._jvm.org.apache.kafka.clients.producer.KafkaProducer(config)
+
+    def init(self) -> None:
+        """`initTransactions`: take the id over and end what it has open."""
+        with translating:
+            self._producer.initTransactions()
+
+    def begin(self) -> None:
+        """`beginTransaction`."""
+        with translating:
+            self._producer.beginTransaction()
+
+    def send(self, topic: str, partition: int, value: str = "x") -> None:
+        """`send`, without waiting: `flush` or the end of the transaction waits."""
+        with translating:
+            record = self._jvm.org.apache.kafka.clients.producer.ProducerRecord(topic, partition, None, value)
+            self._producer.send(record)
+
+    def send_offsets(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        """`sendOffsetsToTransaction` for a group without members."""
+        positions = self._jvm.java.util.HashMap()
+        for (topic, partition), offset in offsets.items():
+            where = self._jvm.org.apache.kafka.common.TopicPartition(topic, partition)
+            positions.put(where, self._jvm.org.apache.kafka.clients.consumer.OffsetAndMetadata(offset))
+        metadata = self._jvm.org.apache.kafka.clients.consumer.ConsumerGroupMetadata(group)
+        with translating:
+            self._producer.sendOffsetsToTransaction(positions, metadata)
+
+    def flush(self) -> None:
+        """`flush`: everything sent is at the brokers, or failed."""
+        with translating:
+            self._producer.flush()
+
+    def commit(self) -> None:
+        """`commitTransaction`."""
+        with translating:
+            self._producer.commitTransaction()
+
+    def abort(self) -> None:
+        """`abortTransaction`."""
+        with translating:
+            self._producer.abortTransaction()
+
+    def close(self) -> None:
+        """`close`: aborts what is open."""
+        with translating:
+            self._producer.close(self._jvm.java.time.Duration.ofSeconds(10))
+
+    def abandon(self) -> None:
+        """End it as a crash would: what is open stays open."""
+        with translating:
+            self._producer.close(self._jvm.java.time.Duration.ZERO)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """One row of `listTransactions`."""
+
+    producer_id: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What `describeTransactions` says of one id; None for the start of what has not started."""
+
+    state: str
+    timeout_ms: int
+    started_ms: int | None
+    producer_id: int
+    producer_epoch: int
+    partitions: frozenset[tuple[str, int]]
+
+
+class JavaAdmin:
+    """Java's Admin client, as far as it speaks of transactions. Raises JavaError."""
+
+    def __init__(self, gateway: JavaGateway, bootstrap: str) -> None:
+        self._jvm = gateway.jvm
+        config = self._jvm.java.util.HashMap()
+        config.put("bootstrap.servers", bootstrap)
+        self._admin = self._jvm.org.apache.kafka.clients.admin.Admin.create(config)
+
+    def list_transactions(self) -> dict[str, Listing]:
+        """Return every transactional id that the coordinators know."""
+        with translating:
+            listings = self._admin.listTransactions().all().get()
+        return {
+            listing.transactionalId(): Listing(listing.producerId(), listing.state().toString())
+            for listing in listings
+        }
+
+    def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, Description]:
+        """Return what their coordinators say of these ids, which must exist."""
+        with translating:
+            found = self._admin.describeTransactions(list(transactional_ids)).all().get()
+        return {entry.getKey(): _described(entry.getValue()) for entry in found.entrySet()}
+
+    def fence_producers(self, transactional_ids: Iterable[str]) -> None:
+        """Fence them as `kafka-transactions.sh forceTerminateTransaction` does."""
+        with translating:
+            self._admin.fenceProducers(list(transactional_ids)).all().get()
+
+    def close(self) -> None:
+        """Close it."""
+        self._admin.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _described(found: Any) -> Description:
+    start = found.transactionStartTimeMs()
+    return Description(
+        found.state().toString(),
+        found.transactionTimeoutMs(),
+        start.getAsLong() if start.isPresent() else None,
+        found.producerId(),
+        found.producerEpoch(),
+        frozenset((where.topic(), where.partition()) for where in found.topicPartitions()),
+    )

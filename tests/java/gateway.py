@@ -1,0 +1,48 @@
+"""A JVM with Kafka's own clients, driven from Python by py4j: no JDK, nothing to compile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+
+from sandbox.java import Java, classpath
+
+#: 60 producers and an admin client live in it at once.
+OPTIONS = (
+    "-Xmx384m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Djava.awt.headless=true",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
+)
+
+
+@contextmanager
+def java_gateway(java: Java, jars: Iterable[Path], log: IO[bytes]) -> Iterator[JavaGateway]:
+    """Start a JVM with these jars and yield its gateway; end it afterwards.
+
+    It listens on a loopback port of its own choice, wants a token, writes to `log`, and ends by itself
+    when this process is gone, for its standard input breaks then.
+    """
+    port, token, process = launch_gateway(
+        classpath=classpath(jars),
+        javaopts=list(OPTIONS),
+        java_path=java.command,
+        die_on_exit=True,
+        enable_auth=True,
+        redirect_stdout=log,
+        redirect_stderr=log,
+        return_proc=True,
+    )
+    parameters = GatewayParameters(port=port, auth_token=token, auto_convert=True)
+    gateway = JavaGateway(gateway_parameters=parameters)
+    try:
+        yield gateway
+    finally:
+        gateway.close()
+        process.kill()
+        process.wait()
