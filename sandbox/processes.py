@@ -20,11 +20,13 @@ ORPHAN_GRACE_S = 3.0
 
 
 def family(sessions: Collection[int], marker: str) -> list[int]:
-    """Return the living processes of these sessions, and those that carry the marker; never our own."""
+    """Return the living processes of these sessions, and those whose marker is this one or begins with it.
+
+    A part's marker is its stack's with "/" and its name. Our own process is never among them.
+    """
     sign = f"{MARKER}={marker}".encode()
-    own = os.getpid()
     pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-    return [pid for pid in pids if pid != own and (_session(pid) in sessions or sign in _environment(pid))]
+    return [pid for pid in pids if pid != os.getpid() and (_session(pid) in sessions or _carries(pid, sign))]
 
 
 def _session(pid: int) -> int:
@@ -36,11 +38,12 @@ def _session(pid: int) -> int:
     return 0 if state == "Z" else int(session)
 
 
-def _environment(pid: int) -> list[bytes]:
+def _carries(pid: int, sign: bytes) -> bool:
     try:
-        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
-        return []
+        return False
+    return any(entry == sign or entry.startswith(sign + b"/") for entry in entries)
 
 
 def signal_all(pids: Iterable[int], number: signal.Signals) -> None:

@@ -135,7 +135,7 @@ class Supervisor:
 
     def environment(self, part: Part) -> dict[str, str]:
         """Return the environment of a part, marked as ours."""
-        return {**os.environ, **part.environment, MARKER: self._marker}
+        return {**os.environ, **part.environment, MARKER: f"{self._marker}/{part.name}"}
 
     def started(self, process: subprocess.Popen[bytes]) -> None:
         """Note a new process, first of all for the guard."""
@@ -148,9 +148,9 @@ class Supervisor:
             running = {name: k.process.pid for name, k in self._keepers.items() if k.process}
             self._on_change(running)
 
-    def leftovers(self, session: int) -> list[int]:
-        """Return what still runs in a part's session."""
-        return family({session}, "")
+    def leftovers(self, part: Part, session: int) -> list[int]:
+        """Return what still runs of a part, in its session or in one that a child made."""
+        return family({session}, f"{self._marker}/{part.name}")
 
     def _attend(self) -> None:
         """Watch for readiness once, and for the end."""
@@ -176,12 +176,12 @@ class Supervisor:
     def _stop_stage(self, keepers: list[_Keeper]) -> None:
         for keeper in keepers:
             keeper.terminate()
-        until = time.monotonic() + max(keeper.part.stop_within_s for keeper in keepers)
+        asked = time.monotonic()
         while any(keeper.thread.is_alive() for keeper in keepers):
-            if time.monotonic() > until or self._signals > 1:
-                for keeper in keepers:
+            for keeper in keepers:
+                if self._signals > 1 or time.monotonic() > asked + keeper.part.stop_within_s:
                     keeper.kill()
-            time.sleep(0.02)
+            time.sleep(0.05)
 
 
 class _Keeper:
@@ -207,7 +207,7 @@ class _Keeper:
     def kill(self) -> None:
         """End the part and all of its session at once."""
         if process := self.process:
-            signal_all(self._supervisor.leftovers(process.pid), signal.SIGKILL)
+            signal_all(self._supervisor.leftovers(self.part, process.pid), signal.SIGKILL)
 
     def _keep(self) -> None:
         if not self._supervisor.wait_for(self.part.after):
@@ -259,7 +259,7 @@ class _Keeper:
             self._wait_until_ready(process, born)
         status = process.wait()
         # A grandchild that survives would hold ports, folders and this pipe.
-        end_all(lambda: self._supervisor.leftovers(process.pid), grace_s=2)
+        end_all(lambda: self._supervisor.leftovers(self.part, process.pid), grace_s=2)
         pump.join(5)
         return self._ended(status, born)
 
