@@ -1,0 +1,113 @@
+"""The data folder: every way in which it cannot be used is one line, and its secrets stay private."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sandbox import folder
+from sandbox.errors import SandboxError
+from sandbox.logs import ROTATE_BYTES, PartLog
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """Return a file system of one megabyte."""
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(tmp_path)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("needs root to mount a small disk")
+    yield tmp_path
+    subprocess.run(["umount", "--lazy", str(tmp_path)], check=True)
+
+
+def test_it_names_a_full_disk(small_disk: Path) -> None:
+    (small_disk / "filler").write_bytes(b"x" * 1_000_000)
+    with pytest.raises(SandboxError, match=r"data: the disk is full: free some space and start again"):
+        folder.make(small_disk / "data")
+
+
+def test_it_names_an_almost_full_disk(small_disk: Path) -> None:
+    with pytest.raises(SandboxError, match=r"almost full \(1 MB free, 300 needed\)"):
+        folder.make(small_disk / "data")
+
+
+def test_a_part_outlives_a_full_disk(small_disk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (small_disk / "filler").write_bytes(b"x" * 1_040_000)
+    log = PartLog("web", small_disk)
+    for _ in range(3):
+        log.write("x" * 8000)
+    assert capsys.readouterr().out.count("web.log: No space left on device") == 1
+    (small_disk / "filler").unlink()
+    log.write("again")
+    assert (small_disk / "web.log").read_text().endswith("again\n")
+
+
+def test_it_names_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("a file is in the way")
+    with pytest.raises(
+        SandboxError, match=r"data: (Not a directory|File exists): make it writable or choose"
+    ):
+        folder.make(tmp_path / "data")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_it_names_an_unwritable_folder(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(SandboxError, match=r"Permission denied: make it writable or choose another folder"):
+        folder.make(tmp_path / "data")
+
+
+def test_it_names_a_read_only_file_system() -> None:
+    with pytest.raises(SandboxError, match=r"/proc/data: .*: make it writable or choose another folder"):
+        folder.make(Path("/proc/data"))
+
+
+def test_it_makes_a_secret_once_for_its_owner_only(tmp_path: Path) -> None:
+    first = folder.secret(tmp_path, "admin_password")
+    assert len(first) >= 20
+    assert folder.secret(tmp_path, "admin_password") == first
+    assert folder.secret(tmp_path, "ingest_token") != first
+    assert stat.S_IMODE((tmp_path / "secrets" / "admin_password").stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "secrets").stat().st_mode) == 0o700
+
+
+def test_it_keeps_its_ports_but_not_a_taken_one(tmp_path: Path) -> None:
+    import socket
+
+    first = folder.ports(tmp_path, ("kafka", "redis"))
+    assert folder.ports(tmp_path, ("kafka", "redis")) == first
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", first["kafka"]))
+        taken.listen()
+        again = folder.ports(tmp_path, ("kafka", "redis"))
+    assert again["redis"] == first["redis"]
+    assert again["kafka"] != first["kafka"]
+
+
+def test_it_describes_the_stack_privately(tmp_path: Path) -> None:
+    folder.describe(tmp_path, {"url": "http://127.0.0.1:8000/"}, {"web": 42})
+    path = tmp_path / "stack.json"
+    assert json.loads(path.read_text()) == {
+        "url": "http://127.0.0.1:8000/",
+        "parts": [{"name": "web", "pid": 42}],
+    }
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [entry.name for entry in tmp_path.iterdir()] == ["stack.json"]
+
+
+def test_a_log_keeps_a_bounded_size_and_no_colours(tmp_path: Path) -> None:
+    log = PartLog("web", tmp_path)
+    (tmp_path / "web.log").write_bytes(b"x" * ROTATE_BYTES)
+    with subprocess.Popen(["printf", r"\033[31mred\033[0m\n"], stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        log.pump(process.stdout).join(10)
+    assert (tmp_path / "web.log").read_text() == "red\n"
+    assert (tmp_path / "web.log.1").stat().st_size == ROTATE_BYTES

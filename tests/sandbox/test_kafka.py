@@ -1,0 +1,105 @@
+"""The sandbox's broker keeps its data, guards its second listener and says why it cannot start."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from sandbox.errors import SandboxError
+from sandbox.kafka import VERSIONS, Broker, Sasl, explain
+
+pytestmark = pytest.mark.kafka
+
+
+def sasl_client(broker: Broker, user: str, password: str) -> AdminClient:
+    """Return a client of the SASL listener that keeps its complaints to itself."""
+    return AdminClient(
+        {
+            "bootstrap.servers": broker.sasl_bootstrap,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": user,
+            "sasl.password": password,
+            "log_level": 0,
+            "error_cb": lambda error: None,
+        }
+    )
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_it_keeps_its_topics_through_a_kill(tmp_path: Path, version: str) -> None:
+    broker = Broker(tmp_path, version=version)
+    with broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        for done in admin.create_topics([NewTopic("kept", 3, 1)]).values():
+            done.result(30)
+        cluster = admin.list_topics(timeout=10).cluster_id
+        broker.kill()
+        broker.start()
+        broker.wait_ready()
+        again = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=10)
+        assert again.cluster_id == cluster
+        assert len(again.topics["kept"].partitions) == 3
+    assert broker.process is None
+
+
+def test_its_second_listener_asks_for_a_password_and_for_acls(tmp_path: Path) -> None:
+    with Broker(tmp_path, sasl=Sasl({"viewer": "secret"}), authorizer=True) as broker:
+        plain = AdminClient({"bootstrap.servers": broker.bootstrap})
+        for done in plain.create_topics([NewTopic("hidden", 1, 1)]).values():
+            done.result(30)
+        assert "hidden" in plain.list_topics(timeout=10).topics
+        assert "hidden" not in sasl_client(broker, "viewer", "secret").list_topics(timeout=10).topics
+        with pytest.raises(KafkaException):
+            sasl_client(broker, "viewer", "wrong").list_topics(timeout=3)
+
+
+def test_its_command_line_tools_answer(tmp_path: Path) -> None:
+    with Broker(tmp_path) as broker:
+        command = broker.tool(
+            "org.apache.kafka.tools.TransactionsCommand", "--bootstrap-server", broker.bootstrap, "list"
+        )
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        assert done.stdout.split() == ["TransactionalId", "Coordinator", "ProducerId", "TransactionState"]
+
+
+def test_a_taken_port_is_one_line(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        broker = Broker(tmp_path, port=taken.getsockname()[1])
+        with pytest.raises(SandboxError, match=r"port \d+ \(Kafka\) is not usable: Address already in use"):
+            broker.start()
+
+
+def test_a_second_broker_on_the_same_folder_says_why_it_stops(tmp_path: Path) -> None:
+    with Broker(tmp_path):
+        second = Broker(tmp_path)
+        second.start()
+        with pytest.raises(SandboxError, match="another broker runs on the same folder: stop it first"):
+            second.wait_ready()
+
+
+def test_an_unknown_version_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(
+        SandboxError, match=r"no Kafka 9\.9\.9 in the lock file: choose one of 4\.2\.0, 3\.9\.1"
+    ):
+        Broker(tmp_path, version="9.9.9")
+
+
+@pytest.mark.parametrize(
+    ("log", "reason"),
+    [
+        ("java.io.IOException: No space left on device\n\tat x", "the disk is full"),
+        ("ERROR a\n\tat b\nERROR the last one\nINFO bye", "ERROR the last one"),
+        ("", "it said nothing"),
+    ],
+)
+def test_it_picks_the_telling_line_of_a_log(log: str, reason: str) -> None:
+    assert explain(log).startswith(reason)

@@ -1,0 +1,44 @@
+"""What `make up` takes: every bad value is refused with its name and the remedy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sandbox import options
+from sandbox.errors import SandboxError
+
+
+def test_it_runs_the_sandbox_when_nothing_is_said() -> None:
+    read = options.read({})
+    assert (read.port, read.sandbox, read.demo, read.shards) == (8000, True, True, 1)
+    assert read.data == options.ROOT / ".data"
+
+
+def test_it_takes_a_real_kafka(tmp_path: Path) -> None:
+    assert not options.read({"BOOTSTRAP": "kafka-1:9092,kafka-2:9092"}).sandbox
+    assert not options.read({"BOOTSTRAP": "[::1]:9092"}).sandbox
+    config = tmp_path / "fenceline.toml"
+    config.write_text("")
+    assert options.read({"CONFIG": str(config)}).config == str(config)
+
+
+@pytest.mark.parametrize(
+    ("environment", "line"),
+    [
+        ({"PORT": "http"}, "PORT=http: give a number from 1 to 65535"),
+        ({"PORT": "70000"}, "PORT=70000: give a number from 1 to 65535"),
+        ({"SHARDS": "0"}, "SHARDS=0: give a number from 1 to 64"),
+        ({"DEMO": "no"}, "DEMO=no: give 0 or 1"),
+        ({"BROKERS": "3"}, "BROKERS=3: this version runs one broker; leave BROKERS out"),
+        ({"BOOTSTRAP": "kafka"}, "BOOTSTRAP=kafka: give host:port, several with commas between"),
+        ({"BOOTSTRAP": "a:1,,b:2"}, "BOOTSTRAP=a:1,,b:2: give host:port"),
+        ({"CONFIG": "/no/such.toml"}, "CONFIG=/no/such.toml: no such file"),
+        ({"CONFIG": __file__, "BOOTSTRAP": "a:1"}, "BOOTSTRAP and CONFIG both name clusters: give one"),
+    ],
+)
+def test_it_refuses_a_bad_value(environment: dict[str, str], line: str) -> None:
+    with pytest.raises(SandboxError) as refused:
+        options.read(environment)
+    assert line in str(refused.value)
