@@ -1,4 +1,4 @@
-"""Real brokers and a JVM with Java's clients as fixtures, one of each per session, started when first asked for.
+"""Real brokers and a JVM with Java's clients as fixtures: one of each per session, started when asked for.
 
 A conftest makes them its own by importing them: `from tests.brokers import java, kafka, kafka_39, kafka_42`.
 They are shared: every test makes topics and transactional ids of its own.

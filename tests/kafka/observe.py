@@ -1,0 +1,69 @@
+"""`__transaction_state` as a plain consumer reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from confluent_kafka import Consumer, Message, TopicPartition
+
+from fenceline.decode.transaction_state import decode
+from fenceline.facts import Tombstone, TransactionRecord
+
+TOPIC = "__transaction_state"
+
+
+class RawRecord(NamedTuple):
+    """One record as it lies in the topic."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+
+
+def observed(bootstrap: str) -> dict[str, TransactionRecord]:
+    """Return the newest record of every id that has not expired, by the id's text form."""
+    newest: dict[str, TransactionRecord] = {}
+    for raw in raw_records(bootstrap):
+        read = decode(raw.key, raw.value)
+        assert isinstance(read, TransactionRecord | Tombstone), (read, raw)
+        if isinstance(read, Tombstone):
+            newest.pop(read.transactional_id, None)
+        else:
+            newest[read.transactional_id] = read
+    return newest
+
+
+def raw_records(bootstrap: str) -> Iterator[RawRecord]:
+    """Yield every record up to the end that each partition has now, each partition in its order."""
+    settings = {"bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False}
+    consumer = Consumer(settings)
+    try:
+        yield from _read(consumer, _ends(consumer))
+    finally:
+        consumer.close()
+
+
+def _ends(consumer: Consumer) -> dict[int, int]:
+    partitions = consumer.list_topics(TOPIC, timeout=30).topics[TOPIC].partitions
+    ranges = {n: consumer.get_watermark_offsets(TopicPartition(TOPIC, n), timeout=30) for n in partitions}
+    return {number: high for number, (low, high) in ranges.items() if high > low}
+
+
+def _read(consumer: Consumer, ends: dict[int, int]) -> Iterator[RawRecord]:
+    consumer.assign([TopicPartition(TOPIC, number, 0) for number in ends])
+    left = set(ends)
+    while left:
+        messages = consumer.consume(10_000, 1)
+        yield from (_raw(message) for message in messages)
+        for where in consumer.position([TopicPartition(TOPIC, number) for number in left]):
+            if where.offset >= ends[where.partition]:
+                left.discard(where.partition)
+
+
+def _raw(message: Message) -> RawRecord:
+    assert message.error() is None, message.error()
+    _, timestamp_ms = message.timestamp()
+    return RawRecord(message.partition(), message.offset(), timestamp_ms, message.key(), message.value())
