@@ -6,16 +6,15 @@ The oracle is what the clients were told: the last acknowledged commit or abort 
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from sandbox.kafka import Broker
+from tests.load import Load
 from tests.stack import Stack, wait_for
 
 pytestmark = pytest.mark.kafka
@@ -25,48 +24,6 @@ IDS = 12
 #: Five times the figure of the issue (right again within 10 s), as every wait in a test.
 DEADLINE_S = 50
 PARTS = ("worker-tail-0", "worker-pollers", "beat", "redis", "web")
-
-
-class Load:
-    """Clients that commit and abort as fast as they are answered, and remember what they were told."""
-
-    def __init__(self, bootstrap: str) -> None:
-        self._bootstrap = bootstrap
-        self._stop = threading.Event()
-        self.told: dict[str, str] = {}
-        self._threads = [threading.Thread(target=self._run, args=(n,)) for n in range(4)]
-
-    def __enter__(self) -> Load:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.finish()
-
-    def finish(self) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _run(self, number: int) -> None:
-        dice = random.Random(number)
-        producers = {f"load-{n}": self._producer(f"load-{n}") for n in range(number, IDS, 4)}
-        while not self._stop.is_set():
-            name = dice.choice(list(producers))
-            self.told[name] = self._transaction(producers[name], commits=dice.random() < 0.8)
-
-    def _producer(self, name: str) -> Producer:
-        producer = Producer({"bootstrap.servers": self._bootstrap, "transactional.id": name, "linger.ms": 0})
-        producer.init_transactions(30)
-        return producer
-
-    def _transaction(self, producer: Producer, *, commits: bool) -> str:
-        producer.begin_transaction()
-        producer.produce("load", b"x")
-        producer.flush(30)
-        producer.commit_transaction(30) if commits else producer.abort_transaction(30)
-        return "CompleteCommit" if commits else "CompleteAbort"
 
 
 @pytest.fixture
@@ -98,7 +55,7 @@ def test_any_part_may_be_killed_under_load(tmp_path: Path, broker: Broker) -> No
     print(f"seed {seed}")
     dice = random.Random(seed)
     with Stack(tmp_path, BOOTSTRAP=broker.bootstrap, DEMO="0") as stack:
-        with Load(broker.bootstrap) as load:
+        with Load(broker.bootstrap, IDS) as load:
             wait_for(lambda: len(states(stack)) == IDS, DEADLINE_S, "every id is seen")
             for part in (dice.choice(PARTS) for _ in range(KILLS)):
                 stack.kill(part)

@@ -1,0 +1,51 @@
+"""Transactional clients whose fate is known, for tests that break things while they run."""
+
+from __future__ import annotations
+
+import random
+import threading
+
+from confluent_kafka import Producer
+
+
+class Load:
+    """Clients that commit and abort as fast as they are answered, and remember what they were told."""
+
+    def __init__(self, bootstrap: str, ids: int) -> None:
+        self._bootstrap, self._ids = bootstrap, ids
+        self._stop = threading.Event()
+        self.told: dict[str, str] = {}
+        self._threads = [threading.Thread(target=self._run, args=(n,)) for n in range(4)]
+
+    def __enter__(self) -> Load:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.finish()
+
+    def finish(self) -> None:
+        """Stop after what is under way; `told` is then final."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self, number: int) -> None:
+        dice = random.Random(number)
+        producers = {f"load-{n}": self._producer(f"load-{n}") for n in range(number, self._ids, 4)}
+        while not self._stop.is_set():
+            name = dice.choice(list(producers))
+            self.told[name] = self._transaction(producers[name], commits=dice.random() < 0.8)
+
+    def _producer(self, name: str) -> Producer:
+        producer = Producer({"bootstrap.servers": self._bootstrap, "transactional.id": name, "linger.ms": 0})
+        producer.init_transactions(30)
+        return producer
+
+    def _transaction(self, producer: Producer, *, commits: bool) -> str:
+        producer.begin_transaction()
+        producer.produce("load", b"x")
+        producer.flush(30)
+        producer.commit_transaction(30) if commits else producer.abort_transaction(30)
+        return "CompleteCommit" if commits else "CompleteAbort"
