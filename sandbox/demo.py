@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaException
 
-from sandbox import topics
+from sandbox import clients, topics
 from sandbox.scenes import open_transaction, producer
 
 if TYPE_CHECKING:
@@ -114,14 +114,12 @@ class Demo:
         return body
 
     def _bill(self) -> None:
-        settings: dict[str, str | int | float | bool] = {
-            "bootstrap.servers": self.bootstrap,
-            "client.id": "demo-billing",
+        settings = {
+            **clients.settings(self.bootstrap, "billing"),
             "group.id": "billing",
             "isolation.level": "read_committed",
             "auto.offset.reset": "earliest",
             "auto.commit.interval.ms": 1000,
-            "log_level": 2,
         }
         consumer = Consumer(settings)
         try:

@@ -104,7 +104,7 @@ def start(rows: DataFrame, bootstrap: str, folder: Path) -> StreamingQuery:
     )
 
 
-def attend(query: StreamingQuery, stop: threading.Event) -> None:
+def attend(spark: SparkSession, query: StreamingQuery, stop: threading.Event) -> None:
     """Stay until told to stop. Raises StreamingQueryException when the query fails."""
     said = False
     while not stop.is_set() and not query.awaitTermination(1):
@@ -115,6 +115,7 @@ def attend(query: StreamingQuery, stop: threading.Event) -> None:
     until = time.monotonic() + LAST_BATCH_S
     while query.status["isTriggerActive"] and time.monotonic() < until:
         time.sleep(0.02)
+    spark.sparkContext.setLogLevel("OFF")
     query.stop()
 
 
@@ -130,7 +131,7 @@ def main(bootstrap: str, folder: Path, jars: str) -> int:
     topics.ensure(bootstrap)
     spark = session(folder, jars)
     try:
-        attend(start(enrich(read(spark, bootstrap)), bootstrap, folder), stop)
+        attend(spark, start(enrich(read(spark, bootstrap)), bootstrap, folder), stop)
     except PySparkException as error:
         print(f"demo: {NAME} failed: {str(error).splitlines()[0]}", flush=True)
         return 1

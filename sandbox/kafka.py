@@ -25,8 +25,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
+from sandbox import clients
 from sandbox.errors import SandboxError
 from sandbox.java import Java, Progress, classpath, find_java, jars
 from sandbox.ports import HOST, free_port, require_free
@@ -285,9 +286,7 @@ def is_ready(bootstrap: str) -> bool:
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
-    # Refused connections are what we wait through here: librdkafka would print each of them.
-    quiet: dict[str, Any] = {"log_level": 0, "error_cb": lambda error: None}
-    client = AdminClient({"bootstrap.servers": bootstrap, **quiet})
+    client = AdminClient(clients.settings(bootstrap, "probe"))
     try:
         found = client.list_topics(timeout=2)
     except KafkaException:

@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from sandbox import topics
+from sandbox import clients, topics
 from sandbox.errors import SandboxError as SandboxError
 
 if TYPE_CHECKING:
@@ -60,15 +60,11 @@ def producer(bootstrap: str, transactional_id: str, timeout_s: float = 60) -> Pr
     """Return a transactional producer, labelled demo, initialised: whoever had the id is fenced now."""
     from confluent_kafka import Producer
 
-    settings: dict[str, Any] = {
-        "bootstrap.servers": bootstrap,
-        "client.id": f"demo-{transactional_id}",
+    settings = {
+        **clients.settings(bootstrap, transactional_id),
         "transactional.id": transactional_id,
         "transaction.timeout.ms": int(timeout_s * 1000),
         "linger.ms": 5,
-        # Fencing is the play here: librdkafka would print it as an alarm.
-        "log_level": 0,
-        "error_cb": lambda error: None,
     }
     made = Producer(settings)
     made.init_transactions(30)
@@ -144,7 +140,7 @@ def abandoned(bootstrap: str, say: Say) -> None:
         raise SandboxError(f"the producer of the scene failed: {done.stderr.strip()[-300:]}")
     offset = done.stdout.strip()
     say(f"1. {name} opened a transaction on payments-0 at offset {offset} and its process is gone")
-    say(f"2. the last stable offset of payments-0 stays at {offset}: the group billing reads no further")
+    say(f"2. the last stable offset of payments-0 stays at {offset}: the group billing waits there")
     say(f"Look for: {name} Ongoing, too long open, for up to {ABANDONED_TIMEOUT_S // 60} minutes")
     say("To end it sooner, play it again: the new instance takes the id over, and leaves the next one open")
 
@@ -162,9 +158,8 @@ def _wait_for_release(bootstrap: str, topic: str, partition: int, offset: int) -
 
     started = time.monotonic()
     # A read_committed consumer's high watermark is the last stable offset.
-    reader = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "demo-scene", "isolation.level": "read_committed"}
-    )
+    own = {"group.id": "demo-scene", "isolation.level": "read_committed"}
+    reader = Consumer({**clients.settings(bootstrap, "scene"), **own})
     try:
         while reader.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)[1] <= offset:
             if time.monotonic() - started > _ABORTED_WITHIN_S:

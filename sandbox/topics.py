@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from sandbox import clients
+
 #: Topic -> partitions.
 TOPICS: Mapping[str, int] = {"orders": 4, "orders_enriched": 4, "payments": 2, "payments_ledger": 2}
 #: How long a topic may take to exist everywhere, in seconds.
@@ -16,7 +18,7 @@ def ensure(bootstrap: str) -> None:
     from confluent_kafka.admin import AdminClient
     from confluent_kafka.cimpl import NewTopic
 
-    admin = AdminClient({"bootstrap.servers": bootstrap, "client.id": "demo-setup"})
+    admin = AdminClient(clients.settings(bootstrap, "setup"))
     there = admin.list_topics(timeout=_CREATE_WITHIN_S).topics
     missing = [NewTopic(name, count, 1) for name, count in TOPICS.items() if name not in there]
     if not missing:

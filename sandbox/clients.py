@@ -1,0 +1,20 @@
+"""Settings that every Kafka client of the sandbox shares."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+_silent = logging.getLogger("sandbox.librdkafka")
+_silent.addHandler(logging.NullHandler())
+_silent.propagate = False
+
+
+def settings(bootstrap: str, name: str) -> dict[str, Any]:
+    """Return the settings of a client labelled demo that leaves it to its caller to report errors.
+
+    librdkafka would print what the scenes are about: fencing, as a fatal alarm, and refused connections.
+    """
+    client_id = name if name.startswith("demo") else f"demo-{name}"
+    quiet = {"logger": _silent, "error_cb": lambda error: None}
+    return {"bootstrap.servers": bootstrap, "client.id": client_id, **quiet}
