@@ -16,7 +16,7 @@ RECHECK_S = 60.0
 SIGNED_OUT = 4401
 
 
-class LiveConsumer(AsyncJsonWebsocketConsumer):
+class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]
     """One open page. What a client sends is ignored."""
 
     groups: list[str] = []

@@ -53,7 +53,7 @@ _outage = _Outage()
 
 
 def ring(cluster: str, kind: str, rev: int, ids: Sequence[str] = ()) -> None:
-    """Tell open pages that things of `kind` changed in `cluster` up to revision `rev`; call it after the commit.
+    """Tell open pages that things of `kind` changed in `cluster`, up to `rev`; call it after the commit.
 
     `ids` are transactional ids as escaped text; more than 50 are not sent. Never raises: what was saved
     must stand while Redis is away.

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from django import template
@@ -19,9 +19,13 @@ from django.utils.safestring import SafeString
 
 from dashboard.models import FindingRecord, Transaction
 from dashboard.store import key_of
+from dashboard.views import sight
 from fenceline.decode import text
 from fenceline.facts import OPEN_STATES, TWO_PHASE_COMMIT_TIMEOUT_MS
 from fenceline.words import duration as in_words
+
+if TYPE_CHECKING:
+    from dashboard.queries import LiveCollector
 
 register = template.Library()
 #: Longer ids are addressed by their key: servers and proxies refuse longer lines.
@@ -84,6 +88,12 @@ def clip(words: str) -> str:
 def is_open(row: Transaction) -> bool:
     """Return whether a transaction holds back a last stable offset."""
     return row.state in OPEN_STATES
+
+
+@register.filter
+def status(row: LiveCollector, now_ms: int) -> sight.Status:
+    """Return how a collector does, in words and tone."""
+    return sight.status(row, now_ms)
 
 
 @register.filter

@@ -9,7 +9,5 @@ from django.http import HttpRequest
 
 def now_ms(request: HttpRequest) -> int:
     """Return when this request began to be answered, in milliseconds since the epoch."""
-    if not hasattr(request, "now_ms"):
-        request.now_ms = time.time_ns() // 1_000_000
-    moment: int = request.now_ms
+    moment: int = request.__dict__.setdefault("now_ms", time.time_ns() // 1_000_000)
     return moment

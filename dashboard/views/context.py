@@ -111,9 +111,7 @@ def selected_cluster(request: HttpRequest, clusters: Sequence[Cluster]) -> str:
 
 def of(request: HttpRequest) -> Chrome:
     """Return the chrome of a request; view and template share one, and its answers."""
-    if not hasattr(request, "chrome"):
-        request.chrome = Chrome(request)
-    frame: Chrome = request.chrome
+    frame: Chrome = request.__dict__.setdefault("chrome", Chrome(request))
     return frame
 
 

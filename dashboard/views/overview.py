@@ -26,7 +26,7 @@ def overview(request: HttpRequest) -> HttpResponse:
 def collector_states(request: HttpRequest) -> object:
     """Return what collectors say of themselves: it changes without a new revision."""
     rows = context.of(request).freshness.collectors
-    return [(row.pk, row.token, row.seen_through_ms, row.behind, row.alive) for row in rows]  # type: ignore[attr-defined]
+    return [(row.pk, row.token, row.seen_through_ms, row.behind, row.alive) for row in rows]
 
 
 def _read(request: HttpRequest) -> Mapping[str, Any]:

@@ -25,7 +25,7 @@ def signed_in(view: View[P]) -> View[P]:
     """Let only GET and HEAD of signed-in users through; a refetch by anyone else reloads its page."""
 
     @wraps(view)
-    def guarded(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
+    def guarded(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
         if request.user.is_authenticated:
             return view(request, *args, **kwargs)
         if request.headers.get("HX-Request"):

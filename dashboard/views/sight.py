@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 from django.conf import settings
 
@@ -11,7 +12,10 @@ from dashboard import queries
 from dashboard.models import Cluster, Collector, GapRecord
 from fenceline.words import clock
 
-#: Seconds without news after which a page says so, at the least; `limits.collector_behind_s` may ask for more.
+if TYPE_CHECKING:
+    from dashboard.queries import LiveCollector
+
+#: Seconds without news after which a page says so; `limits.collector_behind_s` may ask for more.
 STALE_AFTER_S = 10.0
 TAIL = "transaction_state"
 JUDGE = "judge"
@@ -32,7 +36,7 @@ class Freshness:
     """What the clusters of a page have been seen through, and every reason to doubt it."""
 
     as_of_ms: int | None
-    collectors: Sequence[Collector]
+    collectors: Sequence[LiveCollector]
     blind: Sequence[Blind]
     #: Clusters whose first complete look is still to come.
     unseen: Sequence[str]
@@ -68,6 +72,26 @@ def freshness(cluster: str, clusters: Sequence[Cluster], now_ms: int) -> Freshne
     return Freshness(None if unseen else seen.as_of_ms, rows, sorted(gaps + late, key=_oldest), unseen)
 
 
+class Status(NamedTuple):
+    """How a collector does, in one or two words, and their tone."""
+
+    tone: str
+    words: str
+
+
+def status(row: LiveCollector, now_ms: int) -> Status:
+    """Return how a collector does."""
+    if row.error:
+        return Status("critical", "cannot see")
+    if not row.alive:
+        return Status("warning", "not running")
+    if row.seen_through_ms is None:
+        return Status("info", "first look")
+    if now_ms - row.seen_through_ms > stale_after_ms():
+        return Status("warning", "catching up" if row.behind else "late")
+    return Status("ok", "up to date")
+
+
 def _is_tail(row: Collector) -> bool:
     return row.name.startswith(TAIL)
 
@@ -80,14 +104,14 @@ def _from_gap(gap: GapRecord) -> Blind:
     return Blind(gap.cluster.name, gap.source, gap.since_ms, gap.reason)
 
 
-def _late(row: Collector, now_ms: int) -> Blind | None:
+def _late(row: LiveCollector, now_ms: int) -> Blind | None:
     """Say why a collector that reports no error has nothing new to tell, None when it is on time."""
     if row.error:
         return Blind(row.cluster.name, row.name, row.since_ms, row.error)
     since_ms = row.seen_through_ms
     if since_ms is None or now_ms - since_ms <= stale_after_ms():
         return None
-    if not row.alive:  # type: ignore[attr-defined]
+    if not row.alive:
         reason = "no worker holds its lease; is the worker running?"
     elif row.behind:
         reason = f"it is catching up, {row.behind:,} records to go"

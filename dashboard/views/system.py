@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import sqlite3
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -81,12 +82,16 @@ def _topics(rows: Sequence[Position]) -> Sequence[Topic]:
 @cache
 def versions() -> Sequence[tuple[str, str]]:
     """Return name and version of Fenceline, of what it runs on, and of the libraries that decide its ways."""
-    database = {"sqlite": "SQLite", "postgresql": "PostgreSQL"}.get(connection.vendor, connection.vendor)
-    number = (
-        ".".join(map(str, connection.Database.sqlite_version_info)) if connection.vendor == "sqlite" else ""
-    )
-    found = [("Fenceline", _own()), ("Python", platform.python_version()), (database, number or "—")]
+    found = [("Fenceline", _own()), ("Python", platform.python_version()), _database()]
     return [*found, *((name, _version(name)) for name in _LIBRARIES)]
+
+
+def _database() -> tuple[str, str]:
+    if connection.vendor == "sqlite":
+        return "SQLite", sqlite3.sqlite_version
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW server_version")
+        return "PostgreSQL", str(cursor.fetchone()[0])
 
 
 def _own() -> str:

@@ -24,7 +24,7 @@ _LONGEST_ASKED = 200
 #: Words, sort key, class, and the direction that puts the interesting end first.
 _COLUMNS = (
     ("State", "state", "col-state", "asc"),
-    ("Transactional id", "id", "col-id", "asc"),
+    ("Transactional id", "id", "", "asc"),
     ("Cluster", "", "col-cluster", ""),
     ("Open for", "started", "col-age number", "asc"),
     ("Producer id", "producer", "col-producer number", "asc"),

@@ -70,7 +70,8 @@ def verdict(
 
 
 _HOW_TO_CONFIGURE = (
-    'Name one under [clusters.NAME] in fenceline.toml with "bootstrap.servers", or start with make up BOOTSTRAP=host:port',
+    'Name one under [clusters.NAME] in fenceline.toml with "bootstrap.servers"',
+    "or start with make up BOOTSTRAP=host:port",
 )
 
 

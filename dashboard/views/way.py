@@ -19,7 +19,7 @@ _COMPLETE = {State.COMPLETE_COMMIT: "committed", State.COMPLETE_ABORT: "aborted"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step: `state` is done, waiting or ahead; `at_ms` is when it happened, `since_ms` since when it waits."""
+    """One step: done at `at_ms`, waiting since `since_ms`, or still ahead."""
 
     state: str
     words: str

@@ -1,0 +1,67 @@
+"""Django's admin shows the same rows, and changes none: observed state has one writer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin
+from django.db.models import Model
+from django.http import HttpRequest
+
+from dashboard.models import Cluster, Collector, FindingRecord, GapRecord, Position, Token, Transaction
+
+if TYPE_CHECKING:
+    # Django's own class takes no type parameter at run time.
+    Base = admin.ModelAdmin[Any]
+else:
+    Base = admin.ModelAdmin
+
+
+class ReadOnlyAdmin(Base):
+    """Lists and shows; adds, changes and deletes nothing."""
+
+    # COUNT(*) over every row of a large table, for a figure beside a search.
+    show_full_result_count = False
+    list_per_page = 50
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Refuse: rows come from collectors."""
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Refuse: what was observed is not edited."""
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Refuse: what was observed is not deleted by hand."""
+        return False
+
+
+def _show(
+    model: type[Model], columns: Sequence[str], *, filters: Sequence[str] = (), search: Sequence[str] = ()
+) -> None:
+    attributes = {"list_display": columns, "list_filter": filters, "search_fields": search}
+    # Lists show foreign keys: one query for all of them.
+    attributes["list_select_related"] = True  # type: ignore[assignment]
+    admin.site.register(model, type(f"{model.__name__}Admin", (ReadOnlyAdmin,), attributes))
+
+
+_show(Cluster, ["name", "rev", "configured"])
+_show(
+    Transaction,
+    ["transactional_id", "cluster", "state", "producer_id", "producer_epoch", "partition_count", "rev"],
+    filters=["cluster", "state"],
+    search=["transactional_id"],
+)
+_show(Collector, ["name", "cluster", "token", "holder", "expires_at", "behind", "records", "error"])
+_show(Position, ["topic", "partition", "cluster", "next_offset", "end_offset"], filters=["cluster", "topic"])
+_show(
+    GapRecord, ["source", "scope", "cluster", "reason", "count", "since_ms", "until_ms"], filters=["cluster"]
+)
+_show(
+    FindingRecord,
+    ["summary", "cluster", "rule", "severity", "seen_at", "closed_at"],
+    filters=["cluster", "rule"],
+)
+_show(Token, ["name", "role", "created_at"], filters=["role"])

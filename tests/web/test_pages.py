@@ -1,0 +1,197 @@
+"""Proves that every page tells the truth with none, one and many rows, with gaps, errors and stale sight."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from dashboard.models import Cluster
+from fenceline.facts import State
+from tests.web import seed
+
+pytestmark = pytest.mark.django_db
+PAGES = ("/", "/transactions", "/system")
+
+
+def read(page: Client, url: str, **headers: str) -> str:
+    answer = page.get(url, headers=headers)
+    assert answer.status_code == 200, (url, answer.status_code)
+    return " ".join(answer.content.decode().split())
+
+
+@pytest.mark.parametrize("url", PAGES)
+@pytest.mark.parametrize("headers", [{}, {"HX-Request": "true"}])
+def test_nothing_at_all_is_shown_as_nothing(page: Client, url: str, headers: dict[str, str]) -> None:
+    text = read(page, url, **headers)
+    assert "No cluster is configured" in text
+    assert "Nothing is stuck" not in text
+
+
+def test_a_new_cluster_is_said_not_to_be_seen_yet(page: Client) -> None:
+    seed.cluster()
+    assert "prod has not been seen yet." in read(page, "/")
+    assert "No collector has reported" in read(page, "/")
+    assert "Not collected yet" in read(page, "/transactions")
+
+
+def test_a_first_look_under_way_tells_how_far_it_is(page: Client) -> None:
+    seed.collector(seed.cluster(), seen_through_ms=None, behind=1_200_000, records=34_000)
+    assert "34,000 records read, 1,200,000 to go" in read(page, "/")
+    assert "first look" in read(page, "/system")
+
+
+def test_a_calm_cluster_is_fine_and_says_what_was_looked_at(page: Client) -> None:
+    prod = seed.cluster()
+    seed.seen(prod)
+    seed.transaction(prod, state=State.COMPLETE_COMMIT, partitions={})
+    text = read(page, "/")
+    assert "Nothing is stuck." in text
+    assert "1 transactional id" in text
+    assert "No transaction is open" in text
+    assert "Not everything was seen" not in text
+
+
+def test_the_worst_finding_is_the_verdict_and_the_rest_is_counted(page: Client) -> None:
+    prod = seed.cluster()
+    seed.busy(prod, 40)
+    text = read(page, "/")
+    assert "payments-ledger-7 is open for more than 1 m, and one more needs you." in text
+    assert text.index("payments-ledger-7 is open") < text.index("inventory-sync-stuck-3 is open")
+    assert "(2) Overview · Fenceline" in text
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        # Its worker died: the lease ran out.
+        ({"expires_at": datetime(2020, 1, 1, tzinfo=UTC)}, "no worker holds its lease"),
+        # It lives, and cannot keep up.
+        ({"behind": 70_000}, "it is catching up, 70,000 records to go"),
+        # It lives, and says nothing.
+        ({}, "it has told nothing newer than"),
+        # It says why.
+        ({"error": "broker 127.0.0.1:9092: connection refused"}, "connection refused"),
+    ],
+)
+def test_a_cluster_that_is_not_seen_now_is_never_called_fine(
+    page: Client, fields: dict[str, Any], reason: str
+) -> None:
+    seed.collector(seed.cluster(), seen_through_ms=seed.now_ms() - 60_000, **fields)
+    for url in PAGES:
+        text = read(page, url)
+        assert "Not everything was seen since" in text, url
+        assert reason in text, url
+    assert "Nothing is stuck." not in read(page, "/")
+    assert "Whether anything is stuck cannot be said" in read(page, "/")
+
+
+def test_a_gap_is_named_with_its_reason_on_every_page(page: Client) -> None:
+    prod = seed.cluster()
+    seed.seen(prod)
+    seed.gap(prod)
+    row = seed.transaction(prod)
+    for url in (*PAGES, f"/transactions/prod/{row.transactional_id}"):
+        assert "connection refused. Is it running" in read(page, url), url
+    assert "Nothing is stuck." not in read(page, "/")
+
+
+def test_a_finding_on_a_blind_cluster_is_shown_with_the_doubt(page: Client) -> None:
+    prod = seed.cluster()
+    seed.seen(prod)
+    seed.gap(prod)
+    seed.finding(prod, "transaction:a", complete=False)
+    text = read(page, "/")
+    assert "a is open for more than 1 m." in text
+    assert "not all was seen since" in text
+    assert "not everything this rule needs can be seen now" in text
+
+
+def test_a_dead_judge_takes_the_fine_away(page: Client) -> None:
+    prod = seed.cluster()
+    seed.collector(prod)
+    late = datetime.now(UTC) - timedelta(minutes=1)
+    seed.collector(prod, "judge", expires_at=late, seen_through_ms=seed.now_ms() - 60_000)
+    assert "Nothing is stuck." not in read(page, "/")
+
+
+def test_many_rows_are_paged(page: Client) -> None:
+    seed.busy(seed.cluster(), 130)
+    first = read(page, "/transactions")
+    assert "1–50 of 133" in first
+    assert first.count('<tr id="t-') == 50
+    assert "101–133 of 133" in read(page, "/transactions?page=3")
+    assert "1–100 of 133" in read(page, "/transactions?size=100")
+
+
+def test_one_row_is_one_row(page: Client) -> None:
+    prod = seed.cluster()
+    seed.seen(prod)
+    seed.transaction(prod)
+    assert read(page, "/transactions").count('<tr id="t-') == 1
+
+
+def test_four_reasons_for_an_empty_list_read_differently(page: Client) -> None:
+    prod = seed.cluster()
+    assert "Not collected yet" in read(page, "/transactions")
+    seed.gap(prod, since_ms=1_795_000_000_000)
+    tail = seed.collector(prod, seen_through_ms=None, error="connection refused")
+    text = read(page, "/transactions")
+    assert "Cannot reach prod since" in text
+    assert "connection refused" in text
+    prod.gaprecord_set.all().delete()
+    tail.delete()
+    seed.seen(prod)
+    assert "No transactional ids exist" in read(page, "/transactions")
+    assert "No transaction matches" in read(page, "/transactions?q=x&state=open")
+    assert "Clear the filter" in read(page, "/transactions?q=x&state=open")
+
+
+def test_system_shows_the_configuration_without_its_secrets(page: Client) -> None:
+    seed.seen(seed.cluster())
+    text = read(page, "/system")
+    assert "(hidden)" in text
+    assert "hunter2" not in text
+    assert "token 7 held by" in text
+    assert "50 partitions" in text
+
+
+def test_system_counts_what_could_not_be_decoded(page: Client) -> None:
+    seed.collector(seed.cluster(), undecoded={"value_version": 3, "truncated": 12})
+    text = read(page, "/system")
+    assert "3 value version" in text
+    assert "12 truncated" in text
+
+
+def test_a_choice_of_cluster_holds_for_the_whole_page(page: Client) -> None:
+    seed.busy(seed.cluster(), 20)
+    staging = seed.cluster("staging")
+    seed.seen(staging)
+    seed.transaction(staging, "only-here")
+    text = read(page, "/?cluster=staging")
+    assert "Nothing is stuck." in text
+    assert "/transactions?cluster=staging" in text
+    text = read(page, "/transactions?cluster=staging")
+    assert text.count('<tr id="t-') == 1
+    assert "only-here" in text
+
+
+def test_a_cluster_that_is_no_longer_configured_is_not_shown(page: Client) -> None:
+    seed.busy(seed.cluster("gone"), 20)
+    Cluster.objects.update(configured=False)
+    assert "orders-gateway" not in read(page, "/transactions")
+    assert page.get("/transactions/gone/orders-gateway-0").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [("/", 18), ("/transactions", 12), ("/system", 14), ("/transactions/prod/payments-ledger-7", 12)],
+)
+def test_a_page_asks_the_database_a_bounded_number_of_times(
+    page: Client, django_assert_max_num_queries: Any, name: str, most: int
+) -> None:
+    seed.busy(seed.cluster(), 120)
+    with django_assert_max_num_queries(most):
+        read(page, name)

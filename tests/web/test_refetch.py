@@ -1,0 +1,106 @@
+"""Proves the refetch behind a doorbell: the live part alone, 304 while nothing changed, and no stranger."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from dashboard.models import Cluster
+from tests.web import seed
+
+pytestmark = pytest.mark.django_db
+ROUTES = ("/", "/transactions?state=open", "/transactions/prod/orders-gateway-1", "/system")
+
+
+def refetch(page: Client, url: str, **headers: str) -> Any:
+    return page.get(url, headers={"HX-Request": "true"} | headers)
+
+
+@pytest.fixture
+def one(page: Client) -> Client:
+    prod = seed.cluster()
+    seed.seen(prod)
+    seed.transaction(prod)
+    return page
+
+
+@pytest.mark.parametrize("url", ROUTES)
+def test_a_refetch_holds_the_live_part_only(one: Client, url: str) -> None:
+    whole, part = one.get(url).content.decode(), refetch(one, url).content.decode()
+    assert "<!doctype html>" in whole
+    assert "<!doctype html>" not in part
+    assert "<title>" in part
+    assert 'hx-swap-oob="true"' in part
+    assert 'hx-swap-oob="true"' not in whole
+
+
+@pytest.mark.parametrize("url", ROUTES)
+def test_nothing_new_is_answered_304_without_a_look_at_the_rows(one: Client, url: str) -> None:
+    first = refetch(one, url)
+    with CaptureQueriesContext(
+        connection,
+    ) as asked:
+        again = refetch(one, url, **{"If-None-Match": first["ETag"]})
+    assert again.status_code == 304
+    assert not again.content
+    assert again["Fenceline-As-Of"] == first["Fenceline-As-Of"]
+    assert not [each["sql"] for each in asked if "dashboard_transaction" in each["sql"]]
+
+
+@pytest.mark.parametrize("url", ROUTES)
+def test_a_new_revision_is_a_new_page(one: Client, url: str) -> None:
+    first = refetch(one, url)
+    Cluster.objects.update(rev=2)
+    assert refetch(one, url, **{"If-None-Match": first["ETag"]}).status_code == 200
+
+
+@pytest.mark.parametrize("url", ROUTES)
+def test_sight_that_is_lost_is_a_new_page_without_a_new_revision(one: Client, url: str) -> None:
+    first = refetch(one, url)
+    Cluster.objects.get().collector_set.update(seen_through_ms=1_795_000_000_000)
+    again = refetch(one, url, **{"If-None-Match": first["ETag"]})
+    assert again.status_code == 200
+    assert "Not everything was seen" in again.content.decode()
+
+
+def test_another_cluster_s_change_is_none_of_ours(page: Client) -> None:
+    for name in ("prod", "staging"):
+        seed.seen(seed.cluster(name))
+    first = refetch(page, "/transactions?cluster=prod")
+    Cluster.objects.filter(name="staging").update(rev=9)
+    assert refetch(page, "/transactions?cluster=prod", **{"If-None-Match": first["ETag"]}).status_code == 304
+
+
+def test_a_full_page_is_never_304(one: Client) -> None:
+    tag = refetch(one, "/")["ETag"]
+    assert one.get("/", headers={"If-None-Match": tag}).status_code == 200
+
+
+def test_a_row_keeps_its_element_id(one: Client) -> None:
+    before = refetch(one, "/transactions").content.decode().split('<tr id="')[1].split('"')[0]
+    row = Cluster.objects.get().transaction_set.get()
+    row.state, row.rev = "CompleteCommit", 5
+    row.save()
+    Cluster.objects.update(rev=5)
+    after = refetch(one, "/transactions").content.decode()
+    assert f'<tr id="{before}" data-rev="5">' in after
+
+
+def test_an_id_that_kafka_forgot_is_told_to_the_open_page(one: Client) -> None:
+    Cluster.objects.get().transaction_set.all().delete()
+    gone = refetch(one, "/transactions/prod/orders-gateway-1")
+    assert gone.status_code == 404
+    assert gone["Fenceline-Now"]
+    assert "No such transactional id" in gone.content.decode()
+
+
+@pytest.mark.parametrize("url", ROUTES)
+def test_a_refetch_after_sign_out_reloads_the_page(client: Client, url: str) -> None:
+    answer = refetch(client, url)
+    assert answer.status_code == 401
+    assert answer["HX-Refresh"] == "true"
+    assert not answer.content

@@ -1,0 +1,122 @@
+"""Proves that a transaction's own page says what is true now, for every state and for any id."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import pytest
+from django.template import Context, Template
+from django.test import Client
+
+from dashboard.models import Transaction
+from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, State
+from tests.web import seed
+
+pytestmark = pytest.mark.django_db
+
+
+def url_of(row: Transaction) -> str:
+    template = Template("{% load fenceline %}{% transaction_url row %}")
+    return html.unescape(template.render(Context({"row": row})))
+
+
+def read(page: Client, row: Transaction) -> str:
+    return " ".join(page.get(url_of(row)).content.decode().split())
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        (State.EMPTY, "Idle."),
+        (State.ONGOING, "Open for"),
+        (State.PREPARE_COMMIT, "Decided to commit"),
+        (State.PREPARE_ABORT, "Decided to abort"),
+        (State.COMPLETE_COMMIT, "Committed"),
+        (State.COMPLETE_ABORT, "Aborted"),
+    ],
+)
+def test_each_state_is_said_and_lit(page: Client, state: State, words: str) -> None:
+    text = read(page, seed.transaction(seed.cluster(), state=state))
+    assert words in text
+    lit = re.findall(r'box-lit[^"]*"><rect [^>]*/><text [^>]*>(\w+)<', text)
+    assert lit == [state.value, state.value]  # Drawn twice: for wide pages and for phones.
+
+
+def test_an_open_transaction_tells_when_its_coordinator_ends_it(page: Client) -> None:
+    row = seed.transaction(seed.cluster(), age_ms=10_000, timeout_ms=60_000)
+    assert "Its coordinator aborts it at" in read(page, row)
+
+
+def test_a_timeout_that_passed_is_said(page: Client) -> None:
+    row = seed.transaction(seed.cluster(), age_ms=120_000, timeout_ms=60_000)
+    assert "passed at" in read(page, row)
+
+
+def test_a_two_phase_commit_never_times_out(page: Client) -> None:
+    row = seed.transaction(seed.cluster(), timeout_ms=TWO_PHASE_COMMIT_TIMEOUT_MS)
+    text = read(page, row)
+    assert "never times out" in text
+    assert "aborts it at" not in text
+
+
+def test_its_way_names_hash_partition_and_offset(page: Client) -> None:
+    prod = seed.cluster()
+    seed.seen(prod)
+    # "abc".hashCode() is 96354 in Java; 96354 mod 50 is 4.
+    row = seed.transaction(prod, "abc", log_partition=4, log_offset=24_049)
+    assert "hash 96,354 mod 50 → __transaction_state-4, offset 24,049" in read(page, row)
+
+
+def test_offsets_are_told_apart_from_data(page: Client) -> None:
+    row = seed.transaction(seed.cluster(), partitions={"orders": [0, 1, 2, 7], "__consumer_offsets": [17]})
+    text = read(page, row)
+    assert "offsets added" in text
+    assert "a read-process-write transaction" in text
+    assert "0-2, 7" in text
+
+
+def test_its_findings_are_on_its_page_and_no_others(page: Client) -> None:
+    prod = seed.cluster()
+    row = seed.transaction(prod, "mine")
+    seed.finding(prod, "transaction:mine")
+    seed.finding(prod, "transaction:other", summary="quite another one")
+    text = read(page, row)
+    assert "mine is open for more than 1 m" in text
+    assert "quite another one" not in text
+
+
+@pytest.mark.parametrize("raw", [*seed.NASTY, seed.LONG, b"x" * 513, b"x" * 512])
+def test_any_id_has_a_page_that_shows_it_escaped(page: Client, raw: bytes) -> None:
+    row = seed.transaction(seed.cluster(), raw)
+    url = url_of(row)
+    assert len(url) < 2_000
+    assert url.isascii()
+    answer = page.get(url)
+    assert answer.status_code == 200, url
+    text = answer.content.decode()
+    assert f"<bdi>{html.escape(row.transactional_id)}</bdi>" in text
+    assert "<script>alert" not in text
+    listed = page.get("/transactions").content.decode()
+    assert f'href="{html.escape(url)}"' in listed
+    assert "<script>alert" not in listed
+    assert "\u202e" not in listed + text
+
+
+def test_an_id_that_looks_like_a_key_is_found_by_its_own_name(page: Client) -> None:
+    prod = seed.cluster()
+    named = seed.transaction(prod, b"~" + b"0" * 64)
+    assert named.transactional_id in read(page, named)
+
+
+def test_an_unknown_id_is_said_not_to_be_known(page: Client) -> None:
+    seed.cluster()
+    answer = page.get("/transactions/prod/<b>never</b>%1bseen")
+    text = answer.content.decode()
+    assert answer.status_code == 404
+    assert "No such transactional id is known on cluster prod" in text
+    assert "&lt;b&gt;never&lt;/b&gt;\\x1bseen" in text
+
+
+def test_an_unknown_cluster_has_no_pages(page: Client) -> None:
+    assert page.get("/transactions/nowhere/abc").status_code == 404
