@@ -1,0 +1,1 @@
+"""What `make bench` measures, each figure beside what it ran beside."""

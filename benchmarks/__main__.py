@@ -1,0 +1,41 @@
+"""`make bench`: run the benchmarks, print a table, and keep the figures in benchmarks/results/latest.json."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from benchmarks import latency, start
+
+RESULTS = Path(__file__).parent / "results" / "latest.json"
+#: Name -> a function that returns figures by name; each says in its docstring what it measures.
+BENCHMARKS: dict[str, Callable[[], dict[str, object]]] = {
+    "latency": latency.run,
+    "start": start.run,
+}
+
+
+def main(names: list[str]) -> int:
+    """Run the named benchmarks, all of them by default."""
+    unknown = [name for name in names if name not in BENCHMARKS]
+    if unknown:
+        print(f"bench: no benchmark {unknown[0]}; there are {', '.join(BENCHMARKS)}", file=sys.stderr)
+        return 1
+    figures = {name: BENCHMARKS[name]() for name in names or BENCHMARKS}
+    machine = {"cores": os.cpu_count(), "python": platform.python_version()}
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(json.dumps({"at": datetime.now(UTC).isoformat(), **machine, **figures}, indent=2))
+    for name, found in figures.items():
+        print(f"\n{name}: {BENCHMARKS[name].__module__}")
+        for what, value in found.items():
+            print(f"  {what:<52} {value}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

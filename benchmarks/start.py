@@ -1,0 +1,33 @@
+"""How long a whole deployment takes from `make up` to a page with live data: the first start and the second.
+
+Both with the virtual environment and the jars at hand; what a machine without them adds is its downloads.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+
+from tests.stack import Stack, wait_for
+
+
+def run() -> dict[str, object]:
+    """Start twice on one folder: the first time everything is made, the second time it is found."""
+    with tempfile.TemporaryDirectory() as folder:
+        return {
+            "first start to live data, s": _start(Path(folder)),
+            "second start to live data, s (<= 20)": _start(Path(folder)),
+        }
+
+
+def _start(folder: Path) -> float:
+    began = time.monotonic()
+    with Stack(folder) as stack:
+        before = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime())
+        wait_for(lambda: _is_live(stack, before), 120, "a transaction of this start is shown")
+        return round(time.monotonic() - began, 1)
+
+
+def _is_live(stack: Stack, before: str) -> bool:
+    return any(row["updated_at"] > before for row in stack.api("transactions")["items"])

@@ -1,0 +1,23 @@
+"""The browser of the tests: Debian's Chromium, kept from calling anybody."""
+
+from __future__ import annotations
+
+import shutil
+
+ARGUMENTS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+def executable() -> str:
+    """Return the path of Chromium; `make test` installs one or says what to do."""
+    found = shutil.which("chromium") or shutil.which("google-chrome")
+    assert found, "the browser tests need chromium or google-chrome on PATH"
+    return found
