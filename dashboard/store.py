@@ -92,7 +92,7 @@ def save_look(lease: Lease, look: Look, *, topic_id: str, rate: float, now_ms: i
         if look.compacted:
             _count_compacted(lease, look.compacted, now_ms)
         _clear_error(lease, now_ms)
-        transaction.on_commit(partial(_ring, lease.cluster, rev, tuple(look.changes)))
+        transaction.on_commit(partial(_ring, lease.cluster, rev, look))
     return rev
 
 
@@ -119,7 +119,7 @@ def forget(lease: Lease, reason: str, *, now_ms: int) -> None:
         Transaction.objects.filter(cluster_id=lease.cluster_id).delete()
         add_gap(lease, "history", reason, now_ms)
         rev = next_rev(lease.cluster_id)
-        transaction.on_commit(partial(_ring, lease.cluster, rev, ()))
+        transaction.on_commit(partial(live.ring, lease.cluster, "transactions", rev))
 
 
 def add_gap(lease: Lease, scope: str, reason: str, now_ms: int) -> None:
@@ -243,7 +243,8 @@ def _clear_error(lease: Lease, now_ms: int) -> None:
         ).update(until_ms=now_ms)
 
 
-def _ring(cluster: str, rev: int, names: tuple[str, ...]) -> None:
-    live.ring(cluster, "collectors", rev)
-    if names:
-        live.ring(cluster, "transactions", rev, names)
+def _ring(cluster: str, rev: int, look: Look) -> None:
+    if look.changes:
+        live.ring(cluster, "transactions", rev, tuple(look.changes))
+    if look.seen_through_ms is not None or not look.changes:
+        live.ring(cluster, "collectors", rev)

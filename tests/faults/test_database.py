@@ -1,0 +1,89 @@
+"""Proves that a database that refuses for a while costs nothing but time: pages say so, collectors read on."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.error import HTTPError
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from sandbox.kafka import Broker
+from tests.load import Load
+from tests.stack import Stack, wait_for
+
+pytestmark = pytest.mark.kafka
+
+DEADLINE_S = 60
+#: SQLite lets a writer wait for 20 s; after that it is refused.
+BUSY_S = 20
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with Broker(tmp_path_factory.mktemp("kafka")) as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin.create_topics([NewTopic("load", 4, 1)])["load"].result(30)
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory, broker: Broker) -> Iterator[Stack]:
+    with Stack(tmp_path_factory.mktemp("stack"), BOOTSTRAP=broker.bootstrap, DEMO="0") as stack:
+        yield stack
+
+
+def states(stack: Stack) -> dict[str, str]:
+    return {row["transactional_id"]: row["state"] for row in stack.api("transactions")["items"]}
+
+
+def test_a_locked_database_is_waited_for_and_nothing_is_lost(stack: Stack, broker: Broker) -> None:
+    with Load(broker.bootstrap, ids=4) as load:
+        wait_for(lambda: len(states(stack)) == 4, DEADLINE_S, "every id is seen")
+        locked = sqlite3.connect(stack.data / "fenceline.db", isolation_level=None)
+        try:
+            locked.execute("BEGIN IMMEDIATE")
+            wait_for(lambda: "the database refused" in stack.log(), BUSY_S + DEADLINE_S, "the log says so")
+            assert len(states(stack)) == 4, "pages and API still read"
+        finally:
+            locked.close()
+        load.finish()
+    wait_for(lambda: states(stack) == load.told, DEADLINE_S, "what the clients were told")
+
+
+def test_a_database_that_is_gone_is_said_and_used_again_when_it_is_back(stack: Stack, broker: Broker) -> None:
+    database = stack.data / "fenceline.db"
+    stack.api("collectors")
+    files = [path for path in stack.data.glob("fenceline.db*") if path.is_file()]
+    for path in files:
+        path.rename(path.with_name(f"away-{path.name}"))
+    database.mkdir()
+    try:
+        for part in ("web", "worker-tail-0", "worker-pollers"):
+            stack.kill(part)
+        refused = wait_for(lambda: status_of(stack), DEADLINE_S, "the page answers without a database")
+        assert refused == 503
+    finally:
+        database.rmdir()
+        for path in files:
+            path.with_name(f"away-{path.name}").rename(path)
+    with Load(broker.bootstrap, ids=4) as load:
+        began = time.time()
+        wait_for(lambda: time.time() > began + 1, 5, "some transactions")
+        load.finish()
+    wait_for(lambda: status_of(stack) == 200 and states(stack) == load.told, DEADLINE_S, "all is right again")
+    assert "Traceback" not in stack.log()
+
+
+def status_of(stack: Stack) -> int:
+    """Return the status of an API call, 0 while nothing answers."""
+    try:
+        stack.api("collectors")
+    except HTTPError as error:
+        return error.code
+    except OSError:
+        return 0
+    return 200
