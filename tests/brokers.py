@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from py4j.java_gateway import JavaGateway
 
 from sandbox.java import find_java, jars

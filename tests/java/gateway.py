@@ -43,6 +43,7 @@ def java_gateway(java: Java, jars: Iterable[Path], log: IO[bytes]) -> Iterator[J
     try:
         yield gateway
     finally:
-        gateway.close()
+        # Not close(): objects that are collected later would try to reach the JVM.
+        gateway.shutdown()
         process.kill()
         process.wait()

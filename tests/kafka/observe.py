@@ -64,6 +64,9 @@ def _read(consumer: Consumer, ends: dict[int, int]) -> Iterator[RawRecord]:
 
 
 def _raw(message: Message) -> RawRecord:
+    partition, offset = message.partition(), message.offset()
     assert message.error() is None, message.error()
+    assert partition is not None
+    assert offset is not None
     _, timestamp_ms = message.timestamp()
-    return RawRecord(message.partition(), message.offset(), timestamp_ms, message.key(), message.value())
+    return RawRecord(partition, offset, timestamp_ms, message.key(), message.value())

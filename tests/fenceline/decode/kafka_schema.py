@@ -7,10 +7,26 @@ from typing import Any
 from kafka.protocol.api_data import ApiData
 
 PACKAGE = "tests.data.kafka_schema"
-
-
 #: What a later schema may add without a new version: only tagged fields, at any level (KIP-482).
 LATER = {"name": "Later", "type": "bytes", "taggedVersions": "1+", "versions": "1+", "default": ""}
+
+
+def codec(name: str, *, later: bool = False) -> Any:
+    """Return the class that `encode()`s and `decode()`s a schema's records, version in front.
+
+    `later`: as a Kafka to come might have it, with one more tag at the end and one in each topic.
+    """
+
+    def patch(cls: type, json: dict[str, Any]) -> dict[str, Any]:
+        if later:
+            topics = next(field for field in json["fields"] if field["name"] == "TransactionPartitions")
+            topics["fields"].append({**LATER, "tag": 0})
+            json["fields"].append({**LATER, "tag": 4})
+        return _patched(json)
+
+    body: dict[str, Any] = {"json_patch": classmethod(patch)}
+    # The metaclass loads the file that bears the class's name.
+    return type(ApiData)(name, (ApiData,), body, load_json=PACKAGE)
 
 
 def _patched(json: dict[str, Any]) -> dict[str, Any]:
@@ -25,32 +41,6 @@ def _patched(json: dict[str, Any]) -> dict[str, Any]:
     return {**json, "type": "data", "fields": fields}
 
 
-class TransactionLogKey(ApiData, load_json=PACKAGE):
-    """A key, `encode()`d and `decode()`d with its version in front."""
-
-    @classmethod
-    def json_patch(cls, json: dict[str, Any]) -> dict[str, Any]:
-        """Called by the codec while it builds the class."""
-        return _patched(json)
-
-
-class TransactionLogValue(ApiData, load_json=PACKAGE):
-    """A value, `encode()`d and `decode()`d with its version in front."""
-
-    @classmethod
-    def json_patch(cls, json: dict[str, Any]) -> dict[str, Any]:
-        """Called by the codec while it builds the class."""
-        return _patched(json)
-
-
-def later_value() -> Any:
-    """Return a class for the values of a later Kafka: one more tag at the end, and one in each topic."""
-
-    def patch(cls: type, json: dict[str, Any]) -> dict[str, Any]:
-        topics = next(field for field in json["fields"] if field["name"] == "TransactionPartitions")
-        topics["fields"].append({**LATER, "tag": 0})
-        json["fields"].append({**LATER, "tag": 4})
-        return _patched(json)
-
-    body = {"json_patch": classmethod(patch)}
-    return type(ApiData)("TransactionLogValue", (ApiData,), body, load_json=PACKAGE)
+TransactionLogKey = codec("TransactionLogKey")
+TransactionLogValue = codec("TransactionLogValue")
+LaterValue = codec("TransactionLogValue", later=True)

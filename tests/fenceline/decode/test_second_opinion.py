@@ -12,9 +12,7 @@ from fenceline.decode.transaction_state import STATES, decode
 from fenceline.encode import encode_key, encode_value
 from fenceline.facts import TopicPartitions, TransactionRecord
 from tests.fenceline.decode import samples
-from tests.fenceline.decode.kafka_schema import TransactionLogKey, TransactionLogValue, later_value
-
-LaterValue = later_value()
+from tests.fenceline.decode.kafka_schema import LaterValue, TransactionLogKey, TransactionLogValue
 
 #: Its codec reads and writes names as UTF-8 text, so only ids that are text can be compared.
 text_ids = samples.names

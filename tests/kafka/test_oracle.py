@@ -1,0 +1,107 @@
+"""Proves that what we read of every transactional id is what Kafka's own Java tools say of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from py4j.java_gateway import JavaGateway
+
+from fenceline.decode.text import escape
+from fenceline.facts import State, TransactionRecord
+from sandbox.kafka import Broker
+from tests.brokers import create_topics, wait_for
+from tests.java.clients import Description, JavaAdmin, Listing
+from tests.kafka.lives import FATES, LAST, World, live
+from tests.kafka.observe import observed
+
+pytestmark = pytest.mark.kafka
+
+SEED = int(os.environ.get("FENCELINE_SEED", "1"))
+TRANSACTIONS = 5_000
+#: The last few are those that a careless reader would get wrong.
+STRANGE = ("oracle back\\slash", "oracle-ü-✓-𝄞", "oracle-tab\t-end", "oracle/../%2e?#&")
+IDS = [f"oracle-{number}" for number in range(60 - len(STRANGE))] + list(STRANGE)
+
+
+@pytest.fixture
+def admin(kafka: Broker, java: JavaGateway) -> Iterator[JavaAdmin]:
+    with JavaAdmin(java, kafka.bootstrap) as client:
+        yield client
+
+
+def test_every_id_is_what_java_says_it_is(kafka: Broker, java: JavaGateway, admin: JavaAdmin) -> None:
+    topics = ("oracle-a", "oracle-b")
+    create_topics(kafka.bootstrap, *topics)
+    fates = live(World(kafka.bootstrap, java, admin, topics), IDS, TRANSACTIONS, SEED)
+    assert fates.total() == TRANSACTIONS
+    assert set(fates) == {fate.__name__ for fate in {*FATES, *LAST}}
+    wait_for(lambda: not unsettled(admin.list_transactions()), "all markers are written")
+
+    ours = {name: record for name, record in observed(kafka.bootstrap).items() if "oracle" in name}
+    assert {name: listing(record) for name, record in ours.items()} == {
+        escape(name.encode()): said for name, said in admin.list_transactions().items() if "oracle" in name
+    }
+    assert {name: description(record) for name, record in ours.items()} == {
+        escape(name.encode()): said if kafka.version != "3.9.1" else without_stale_start(said)
+        for name, said in admin.describe_transactions(IDS).items()
+    }
+    assert len(ours) == len(IDS)
+    assert {State.EMPTY, State.ONGOING, State.COMPLETE_COMMIT, State.COMPLETE_ABORT} == {
+        record.state for record in ours.values()
+    }
+    for state in State.ONGOING, State.COMPLETE_COMMIT:
+        record = next(record for name, record in ours.items() if record.state is state and " " not in name)
+        assert described_by_command(kafka, record.transactional_id) == description(record)
+
+
+def unsettled(listings: dict[str, Listing]) -> set[str]:
+    """Ids whose end is decided and not yet written everywhere."""
+    return {name for name, said in listings.items() if said.state in ("PrepareCommit", "PrepareAbort")}
+
+
+def listing(record: TransactionRecord) -> Listing:
+    """Our record in the words of listTransactions."""
+    return Listing(record.producer_id, str(record.state))
+
+
+def description(record: TransactionRecord) -> Description:
+    """Our record in the words of describeTransactions."""
+    return Description(
+        str(record.state),
+        record.timeout_ms,
+        record.started_ms,
+        record.producer_id,
+        record.producer_epoch,
+        frozenset((topic, number) for topic, numbers in record.partitions or () for number in numbers),
+    )
+
+
+def without_stale_start(said: Description) -> Description:
+    """After an init a 3.9 coordinator still names the start of the transaction before, until it loads its
+    partition again: only its memory has it, the record says that nothing has started."""
+    return replace(said, started_ms=None) if said.state == State.EMPTY else said
+
+
+def described_by_command(broker: Broker, transactional_id: str) -> Description:
+    """What `kafka-transactions.sh describe` prints of an id that has no space in it."""
+    command = broker.tool(
+        "org.apache.kafka.tools.TransactionsCommand", "--bootstrap-server", broker.bootstrap,
+        "describe", "--transactional-id", transactional_id,
+    )  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    header, values = (line.split() for line in done.stdout.splitlines()[:2])
+    row = dict(zip(header, [*values, ""], strict=False))
+    started = row["CurrentTransactionStartTimeMs"]
+    pairs = (name.rpartition("-") for name in row["TopicPartitions"].split(",") if name)
+    return Description(
+        row["TransactionState"],
+        int(row["TransactionTimeoutMs"]),
+        None if started == "None" else int(started),
+        int(row["ProducerId"]),
+        int(row["ProducerEpoch"]),
+        frozenset((topic, int(number)) for topic, _, number in pairs),
+    )
