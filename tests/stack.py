@@ -39,7 +39,11 @@ class Stack:
         self.data = folder / "data"
         self.url = f"http://127.0.0.1:{free_port()}"
         port = self.url.rpartition(":")[2]
-        self._variables = {"PORT": port, "FENCELINE_DATA": str(self.data), "FENCELINE_ADMIN_PASSWORD": PASSWORD}
+        self._variables = {
+            "PORT": port,
+            "FENCELINE_DATA": str(self.data),
+            "FENCELINE_ADMIN_PASSWORD": PASSWORD,
+        }
         self._variables |= {"DATABASE_URL": "", "ALLOWED_HOSTS": ""} | variables
         self._token = ""
 

@@ -1,4 +1,4 @@
-"""Proves the life of a finding: it opens once, keeps its beginning, follows its words, closes, and opens anew."""
+"""Proves the life of a finding: it opens once, keeps its beginning, follows its words, closes, opens anew."""
 
 from __future__ import annotations
 

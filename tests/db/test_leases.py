@@ -1,4 +1,4 @@
-"""Proves that a lease has one holder, that its token fences off a former one, and that time is the database's."""
+"""Proves that a lease has one holder, and that its token fences off a former one."""
 
 from __future__ import annotations
 

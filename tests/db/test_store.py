@@ -11,7 +11,6 @@ from dashboard.leases import Lease, LeaseLost
 from dashboard.models import Cluster, Collector, GapRecord, Position, Transaction
 from fenceline.decode import text
 from fenceline.facts import Located, Look, PositionMove, State, Tombstone, TopicPartitions, TransactionRecord
-
 from tests.db.conftest import NOW_MS
 
 Take = Callable[..., Lease]

@@ -1,11 +1,10 @@
-"""Proves that a database that refuses for a while costs nothing but time: pages say so, collectors read on."""
+"""Proves that a database that refuses for a while costs nothing but time."""
 
 from __future__ import annotations
 
 import sqlite3
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from urllib.error import HTTPError
 
 import pytest

@@ -1,4 +1,4 @@
-"""Proves the rules by numbered cases: what is found, how bad it is, and that silence is right where there is none."""
+"""Proves the rules by numbered cases: what is found, how bad it is, and where silence is right."""
 
 from __future__ import annotations
 
