@@ -16,6 +16,7 @@ after `kill()`. Everything listens on 127.0.0.1. `command()` and `environment()`
 
 from __future__ import annotations
 
+import fcntl
 import signal
 import subprocess
 import time
@@ -91,7 +92,11 @@ class Broker:
         return self.folder / "broker.log"
 
     def prepare(self) -> None:
-        """Fetch the jars, write server.properties, format the storage unless it is formatted."""
+        """Fetch the jars, write server.properties, format the storage unless it is formatted.
+
+        Raises SandboxError, and changes nothing, while another broker runs on the folder.
+        """
+        self._refuse_second()
         self.java = self.java or find_java(self.folder)
         self._jars = jars(f"kafka-{self.version}", self.progress)
         try:
@@ -197,6 +202,16 @@ class Broker:
     @property
     def _config(self) -> Path:
         return self.folder / "server.properties"
+
+    def _refuse_second(self) -> None:
+        """Try the lock that a running Kafka holds on its data: two brokers would spoil each other's files."""
+        try:
+            with (self._data / ".lock").open("r+") as lock:
+                fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return
+        except OSError:
+            raise SandboxError(f"another broker runs on {self.folder}: stop it first") from None
 
     def _log_tail(self) -> str:
         return self.log_file.read_bytes()[-LOG_TAIL:].decode(errors="replace")

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from sandbox.errors import SandboxError
-from sandbox.kafka import VERSIONS, Broker, Sasl, explain
+from sandbox.kafka import VERSIONS, Broker, Sasl, explain, is_ready
 
 pytestmark = pytest.mark.kafka
 
@@ -78,12 +78,19 @@ def test_a_taken_port_is_one_line(tmp_path: Path) -> None:
             broker.start()
 
 
-def test_a_second_broker_on_the_same_folder_says_why_it_stops(tmp_path: Path) -> None:
-    with Broker(tmp_path):
-        second = Broker(tmp_path)
-        second.start()
-        with pytest.raises(SandboxError, match="another broker runs on the same folder: stop it first"):
-            second.wait_ready()
+def test_a_second_broker_on_the_same_folder_is_refused_and_spoils_nothing(tmp_path: Path) -> None:
+    with Broker(tmp_path) as first:
+        before = (tmp_path / "server.properties").read_bytes()
+        with pytest.raises(SandboxError, match=f"another broker runs on {tmp_path}: stop it first"):
+            Broker(tmp_path).start()
+        assert (tmp_path / "server.properties").read_bytes() == before
+        assert is_ready(first.bootstrap)
+
+
+def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, properties={"log.retention.ms": "soon"})
+    with pytest.raises(SandboxError, match="soon"):
+        broker.start()
 
 
 def test_an_unknown_version_is_one_line(tmp_path: Path) -> None:
