@@ -11,7 +11,7 @@
     )
 
 A folder is formatted once; the same folder and ports give the same cluster with its data again, also
-after `kill()`. Everything listens on 127.0.0.1. `command()` and `environment()` serve the supervisor.
+after `kill()`. Everything listens on 127.0.0.1. `prepare()` and `command()` serve the supervisor.
 """
 
 from __future__ import annotations
