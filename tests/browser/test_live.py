@@ -1,0 +1,199 @@
+"""Proves in Chromium that open pages follow changes by themselves, and leave alone what the reader holds."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import Opener, Server
+
+
+def row(page: Page, name: str) -> str:
+    return page.locator("tr", has_text=name).get_attribute("id") or ""
+
+
+def test_a_bell_changes_a_row_and_nothing_the_reader_holds(server: Server, live: Opener) -> None:
+    server("reset", "busy")
+    page = live("/transactions?q=orders-gateway", viewport={"width": 1200, "height": 600})
+    page.evaluate("window.stays = true")
+    search = page.locator("#search")
+    search.click()
+    search.fill("half a word")
+    page.evaluate("document.activeElement.setSelectionRange(2, 6); window.scrollTo(0, 300)")
+    name = "orders-gateway-110"
+    before = row(page, name)
+    node = page.locator(f"#{before}").element_handle()
+    server("change", name, "PrepareAbort")
+    expect(page.locator(f"#{before} td").first).to_have_text("PrepareAbort")
+    assert page.evaluate("window.stays"), "the page was loaded again"
+    assert page.evaluate("node => node.isConnected", node), "the row is another element now"
+    assert page.evaluate("document.activeElement.id") == "search"
+    assert search.input_value() == "half a word"
+    caret = "[document.activeElement.selectionStart, document.activeElement.selectionEnd]"
+    assert page.evaluate(caret) == [2, 6]
+    assert page.evaluate("window.scrollY") == 300
+
+
+def test_an_open_fold_and_a_selection_stay(server: Server, live: Opener) -> None:
+    server("reset", "busy")
+    page = live("/transactions/prod/orders-gateway-0")
+    page.get_by_text("Raw facts").click()
+    page.evaluate("getSelection().selectAllChildren(document.querySelector('#the-id'))")
+    server("change", "orders-gateway-0", "Ongoing")
+    expect(page.locator(".now-true")).to_contain_text("Open for")
+    expect(page.locator(".drawing-wide .box-lit")).to_have_text("Ongoing")
+    assert page.locator("#raw-facts").get_attribute("open") is not None
+    assert '"state": "Ongoing"' in page.locator(".raw").inner_text()
+    assert page.evaluate("getSelection().toString()") == "orders-gateway-0"
+
+
+def test_focus_on_a_row_stays_on_it_when_rows_come_before_it(server: Server, live: Opener) -> None:
+    server("reset", "busy", 40)
+    page = live("/transactions?q=orders-gateway")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    focused = page.evaluate("document.activeElement.textContent")
+    server("add", "a-orders-gateway")
+    expect(page.get_by_role("link", name="a-orders-gateway")).to_be_visible()
+    assert page.evaluate("document.activeElement.textContent") == focused
+
+
+def test_a_row_that_no_longer_matches_leaves(server: Server, live: Opener) -> None:
+    server("reset", "busy", 40)
+    page = live("/transactions?state=Ongoing&q=orders-aborting")
+    expect(page.get_by_text("No transaction matches")).to_be_visible()
+    server("change", "orders-aborting", "Ongoing")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    server("change", "orders-aborting", "CompleteAbort")
+    expect(page.get_by_text("No transaction matches")).to_be_visible()
+
+
+def test_the_verdict_the_title_and_the_icon_follow_a_finding(server: Server, live: Opener) -> None:
+    server("reset", "calm")
+    page = live("/")
+    expect(page.locator("h1")).to_have_text("Nothing is stuck.")
+    expect(page).to_have_title("Overview · Fenceline")
+    server("find", "only")
+    expect(page.locator("h1")).to_have_text("only is open for more than 1 m.")
+    expect(page).to_have_title("(1) Overview · Fenceline")
+    expect(page.locator("#icon")).to_have_attribute("href", re.compile("icon-critical"))
+    expect(page.locator("#announcer")).to_have_text("only is open for more than 1 m.")
+
+
+def test_lost_sight_is_shown_and_its_return(server: Server, live: Opener) -> None:
+    server("reset", "calm")
+    page = live("/transactions")
+    server("lose")
+    expect(page.locator("#blind")).to_contain_text("connection refused")
+    server("recover")
+    expect(page.locator("#blind")).to_have_count(0)
+
+
+def test_sight_that_stops_without_a_word_is_told_by_the_browser(server: Server, live: Opener) -> None:
+    server("reset", "calm")
+    server("seen", -8_000)
+    page = live("/")
+    # Nobody rings any more: the page finds out by its own clock.
+    expect(page.locator("#live")).to_have_attribute("data-state", "stale", timeout=15_000)
+    expect(page.locator("#blind")).to_be_visible(timeout=15_000)
+    expect(page.locator("h1")).to_contain_text("cannot be said")
+
+
+def test_many_bells_make_few_requests_and_the_last_state_is_shown(server: Server, live: Opener) -> None:
+    server("reset", "busy", 40)
+    page = live("/transactions?q=orders-gateway-0")
+    asked: list[float] = []
+    page.on(
+        "request",
+        lambda request: asked.append(time.monotonic()) if request.headers.get("hx-request") else None,
+    )
+    began = time.monotonic()
+    for n in range(60):
+        server("change", "orders-gateway-0", ("Ongoing", "PrepareCommit")[n % 2])
+    server("change", "orders-gateway-0", "CompleteAbort")
+    expect(page.locator("tbody tr td").first).to_have_text("CompleteAbort")
+    took = time.monotonic() - began
+    assert len(asked) <= took / 0.25 + 2, f"{len(asked)} requests in {took:.1f} s"
+
+
+def test_pause_holds_changes_and_counts_them(server: Server, live: Opener) -> None:
+    server("reset", "busy", 40)
+    page = live("/transactions?q=orders-gateway-0")
+    page.keyboard.press("p")
+    expect(page.get_by_role("button", name="Resume")).to_have_attribute("aria-pressed", "true")
+    for state in ("Ongoing", "PrepareAbort"):
+        server("change", "orders-gateway-0", state)
+    expect(page.locator("#live-words")).to_have_text("paused · 2 changes waiting")
+    expect(page.locator("tbody tr td").first).to_have_text("CompleteCommit")
+    page.get_by_role("button", name="Resume").click()
+    expect(page.locator("tbody tr td").first).to_have_text("PrepareAbort")
+
+
+def test_a_hidden_tab_fetches_nothing_until_it_is_seen(server: Server, live: Opener) -> None:
+    server("reset", "busy", 40)
+    path = "/transactions?q=orders-gateway-0"
+    hidden, seen = live(path), live(path)
+    hidden.evaluate(
+        """() => {
+            window.away = true;
+            Object.defineProperty(document, "hidden", { configurable: true, get: () => window.away });
+        }"""
+    )
+    asked: list[str] = []
+    hidden.on("request", lambda request: asked.append(request.url))
+    for state in ("Ongoing", "PrepareCommit", "PrepareAbort"):
+        server("change", "orders-gateway-0", state)
+        expect(seen.locator("tbody tr td").first).to_have_text(state)
+    assert not asked
+    expect(hidden.locator("tbody tr td").first).to_have_text("CompleteCommit")
+    hidden.evaluate("() => { window.away = false; document.dispatchEvent(new Event('visibilitychange')); }")
+    expect(hidden.locator("tbody tr td").first).to_have_text("PrepareAbort")
+
+
+def test_a_dead_server_is_told_at_once_and_its_return_followed(server: Server, live: Opener) -> None:
+    server("reset", "busy", 40)
+    page = live("/transactions?q=orders-gateway-0", faults=True)
+    server.kill_web()
+    try:
+        expect(page.locator("#live-words")).to_have_text(
+            "polling every 5 s: the live socket is down", timeout=2_000
+        )
+        expect(page.locator("#announcer")).to_contain_text("The live socket is down")
+        expect(page.locator("#live-words")).to_contain_text("no answer from the server", timeout=8_000)
+        server("change", "orders-gateway-0", "PrepareAbort")
+    finally:
+        server.start_web()
+    expect(page.locator("#live")).to_have_attribute("data-state", "live", timeout=15_000)
+    expect(page.locator("tbody tr td").first).to_have_text("PrepareAbort")
+    server("change", "orders-gateway-0", "CompleteAbort")
+    expect(page.locator("tbody tr td").first).to_have_text("CompleteAbort")
+
+
+def test_without_a_socket_the_page_polls_and_says_so(server: Server, opened: Opener) -> None:
+    server("reset", "busy", 40)
+    page = opened("/login/", faults=True)
+    # As behind a proxy that passes no WebSockets.
+    page.context.route_web_socket("**/ws/live", lambda socket: socket.close())
+    page.goto("/transactions?q=orders-gateway-0")
+    expect(page.locator("#live-words")).to_have_text("polling every 5 s: the live socket is down")
+    server("change", "orders-gateway-0", "PrepareAbort", silent=True)
+    expect(page.locator("tbody tr td").first).to_have_text("PrepareAbort", timeout=8_000)
+
+
+def test_a_sign_out_elsewhere_leads_to_the_sign_in(server: Server, live: Opener) -> None:
+    server("reset", "busy", 40)
+    page = live("/transactions", faults=True)
+    page.context.clear_cookies()
+    server("change", "orders-gateway-0", "PrepareAbort")
+    page.wait_for_url("**/login/?next=/transactions")
+
+
+@pytest.mark.parametrize("path", ["/", "/transactions", "/system"])
+def test_nothing_is_lost_without_scripts(server: Server, opened: Opener, path: str) -> None:
+    server("reset", "busy", 40)
+    page = opened(path, java_script_enabled=False, faults=True)
+    assert "as of" in page.locator("#live-words").inner_text()
+    assert page.locator("time").count() > 0
