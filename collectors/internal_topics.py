@@ -29,6 +29,7 @@ _BATCH = 10_000
 _ASK_ENDS_EVERY_S = 1.0
 # Shorter than half a lease: a call that waits in vain must not cost the lease.
 _TIMEOUT_S = 2.5
+_RETRY_S = 0.05
 #: ListOffsets takes this for "the end" (`OffsetSpec.LATEST`).
 _LATEST = -1
 
@@ -181,15 +182,25 @@ class Tail:
         self._complaints.forget()
 
     def _ask_offsets(self, partitions: list[int], when: int) -> dict[int, int]:
-        asked = [TopicPartition(TOPIC, partition, when) for partition in partitions]
+        offsets: dict[int, int] = {}
+        end = time.monotonic() + _TIMEOUT_S
+        while missing := [TopicPartition(TOPIC, p, when) for p in partitions if p not in offsets]:
+            patient = time.monotonic() < end
+            for answer in self._ask_once(missing, patient):
+                if answer.error is None:
+                    offsets[answer.partition] = answer.offset
+                elif not (patient and _will_pass(answer.error)):
+                    raise self._refused(answer.error)
+        return offsets
+
+    def _ask_once(self, partitions: list[TopicPartition], patient: bool) -> list[TopicPartition]:
         try:
-            answers = self._consumer.offsets_for_times(asked, timeout=_TIMEOUT_S)
+            return self._consumer.offsets_for_times(partitions, timeout=_TIMEOUT_S)
         except KafkaException as error:
-            raise self._blind("ask for offsets", error) from error
-        for answer in answers:
-            if answer.error is not None:
-                raise self._refused(answer.error)
-        return {answer.partition: answer.offset for answer in answers}
+            if not (patient and _will_pass(error.args[0])):
+                raise self._blind("ask for offsets", error) from error
+        time.sleep(_RETRY_S)
+        return []
 
     def _refuse_lost_positions(self, oldest: Mapping[int, int]) -> None:
         for partition, offset in self._next.items():
@@ -199,8 +210,10 @@ class Tail:
                 )
 
     def _blind(self, doing: str, error: KafkaException) -> CannotSee:
-        # Callbacks are only served by poll: the reason may still be waiting there.
+        # Callbacks are only served by poll: the reason may still be waiting there. A record may as well, and
+        # would be lost: whatever follows must begin with a seek.
         self._consumer.poll(0)
+        self._next.clear()
         reason = self._complaints.reason(error.args[0].str())
         return CannotSee(f"cannot {doing} at {self._where}: {reason}")
 
@@ -215,6 +228,11 @@ class Tail:
         if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             return TopicReplaced(f"{TOPIC} was deleted")
         return CannotSee(f"cannot read {TOPIC} at {self._where}: {self._complaints.reason(error.str())}")
+
+
+def _will_pass(error: KafkaError) -> bool:
+    # Right after a topic was made, or while its leader moves, brokers disown it for some milliseconds.
+    return error.code() in (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 
 
 def _fold(message: Message, changes: dict[str, Located], undecoded: Counter[str]) -> None:

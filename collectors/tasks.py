@@ -41,10 +41,11 @@ def start_missing() -> None:
 def tail(cluster: str, previous: int | None = None) -> None:
     """Read one slice of a cluster's `__transaction_state`; `previous` is the token of the slice before."""
     if cluster in settings.FENCELINE.clusters:
-        slices.run(tail, cluster, NAME, _read, queue=QUEUE, previous=previous)
+        slices.run(tail, cluster, NAME, read, queue=QUEUE, previous=previous)
 
 
-def _read(lease: leases.Lease, end: float) -> None:
+def read(lease: leases.Lease, end: float) -> None:
+    """Look and save as the holder of `lease` until `time.monotonic()` passes `end`."""
     reader = _Reader(lease, end)
     while reader.goes_on():
         reader.read()

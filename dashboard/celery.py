@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 from celery import Celery
+from django.conf import settings
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
 
@@ -17,7 +18,7 @@ RESTART_EVERY_S = 2.0
 
 app = Celery("fenceline")
 app.conf.update(
-    broker_url=os.environ.get("REDIS_URL", "redis://127.0.0.1:6379/0"),
+    broker_url=settings.REDIS_URL,
     broker_connection_retry_on_startup=True,
     broker_connection_max_retries=None,
     broker_transport_options={"visibility_timeout": 3600, "socket_keepalive": True},

@@ -6,7 +6,6 @@ Everything a user can get wrong ends in one `ConfigError` that names the file, t
 from __future__ import annotations
 
 import difflib
-import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -145,7 +144,7 @@ def _is_secret(key: str) -> bool:
     return any(word in key for word in _SECRET_WORDS)
 
 
-def environment_path(env: Mapping[str, str] = os.environ) -> Path | None:
+def environment_path(env: Mapping[str, str]) -> Path | None:
     """Return the path that FENCELINE_CONFIG names, None where it names none."""
     value = env.get("FENCELINE_CONFIG", "")
     return Path(value) if value else None

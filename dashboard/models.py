@@ -64,7 +64,7 @@ class Transaction(models.Model):
 
 
 class Position(models.Model):
-    """The next offset to read in one partition of an internal topic; saved with what was derived before it."""
+    """The next offset to read in one partition of an internal topic, saved with what came before it."""
 
     cluster = models.ForeignKey(Cluster, models.CASCADE)
     topic = models.CharField(max_length=249)

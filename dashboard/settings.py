@@ -9,12 +9,15 @@ from pathlib import Path
 import dj_database_url
 
 from dashboard import config
+from dashboard.surroundings import surroundings
 
 ROOT = Path(__file__).resolve().parent.parent
+DATA = Path(os.environ.get("FENCELINE_DATA") or ROOT / ".data").resolve()
+ENVIRONMENT = surroundings(DATA, os.environ)
 
 
 def _flag(name: str) -> bool:
-    value = os.environ.get(name, "").lower()
+    value = ENVIRONMENT.get(name, "").lower()
     if value in ("", "0", "false", "no"):
         return False
     if value in ("1", "true", "yes"):
@@ -24,20 +27,20 @@ def _flag(name: str) -> bool:
 
 def _fenceline() -> config.Config:
     try:
-        return config.load(config.environment_path(), os.environ)
+        return config.load(config.environment_path(ENVIRONMENT), ENVIRONMENT)
     except config.ConfigError as error:
         sys.exit(f"fenceline: {error}")
 
 
 def _secret_key() -> str:
-    key = os.environ.get("SECRET_KEY", "")
+    key = ENVIRONMENT.get("SECRET_KEY", "")
     if not key:
         sys.exit("fenceline: SECRET_KEY is not set. `make up` makes one; elsewhere set 50 random characters.")
     return key
 
 
 def _database() -> dj_database_url.DBConfig:
-    url = os.environ.get("DATABASE_URL") or f"sqlite:///{DATA / 'fenceline.db'}"
+    url = ENVIRONMENT.get("DATABASE_URL") or f"sqlite:///{DATA / 'fenceline.db'}"
     try:
         parsed = dj_database_url.parse(url, conn_max_age=60, conn_health_checks=True)
     except ValueError as error:
@@ -57,17 +60,16 @@ _SQLITE_OPTIONS = {
     ),
 }
 
-DATA = Path(os.environ.get("FENCELINE_DATA", ROOT / ".data")).resolve()
 FENCELINE = _fenceline()
 READ_ONLY = _flag("READ_ONLY")
 
 SECRET_KEY = _secret_key()
 DEBUG = False
-ALLOWED_HOSTS = os.environ.get("ALLOWED_HOSTS", "127.0.0.1,localhost").split(",")
-CSRF_TRUSTED_ORIGINS = [origin for origin in os.environ.get("CSRF_TRUSTED_ORIGINS", "").split(",") if origin]
+ALLOWED_HOSTS = ENVIRONMENT.get("ALLOWED_HOSTS", "127.0.0.1,localhost").split(",")
+CSRF_TRUSTED_ORIGINS = [origin for origin in ENVIRONMENT.get("CSRF_TRUSTED_ORIGINS", "").split(",") if origin]
 DATABASES = {"default": _database()}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
-REDIS_URL = os.environ.get("REDIS_URL", "redis://127.0.0.1:6379/0")
+REDIS_URL = ENVIRONMENT.get("REDIS_URL", "redis://127.0.0.1:6379/0")
 
 INSTALLED_APPS = [
     "django.contrib.admin",
@@ -159,5 +161,7 @@ LOGGING = {
         "celery.app.trace": {"level": "WARNING"},
         "celery.worker.strategy": {"level": "WARNING"},
         "celery.beat": {"level": "WARNING"},
+        # A first slice that comes late expires; that is its purpose.
+        "celery.worker.request": {"level": "WARNING"},
     },
 }

@@ -7,9 +7,6 @@ from typing import NamedTuple
 
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from fenceline.decode.transaction_state import decode
-from fenceline.facts import Tombstone, TransactionRecord
-
 TOPIC = "__transaction_state"
 
 
@@ -21,19 +18,6 @@ class RawRecord(NamedTuple):
     timestamp_ms: int
     key: bytes | None
     value: bytes | None
-
-
-def observed(bootstrap: str) -> dict[str, TransactionRecord]:
-    """Return the newest record of every id that has not expired, by the id's text form."""
-    newest: dict[str, TransactionRecord] = {}
-    for raw in raw_records(bootstrap):
-        read = decode(raw.key, raw.value)
-        assert isinstance(read, TransactionRecord | Tombstone), (read, raw)
-        if isinstance(read, Tombstone):
-            newest.pop(read.transactional_id, None)
-        else:
-            newest[read.transactional_id] = read
-    return newest
 
 
 def raw_records(bootstrap: str) -> Iterator[RawRecord]:

@@ -1,4 +1,4 @@
-"""Proves that what we read of every transactional id is what Kafka's own Java tools say of it."""
+"""Proves that what is saved of every transactional id is what Kafka's own Java tools say of it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sandbox.kafka import Broker
 from tests.brokers import create_topics, wait_for
 from tests.java.clients import Description, JavaAdmin, Listing
 from tests.kafka.lives import FATES, LAST, World, live
-from tests.kafka.observe import observed
+from tests.kafka.saved import saved
 
 pytestmark = pytest.mark.kafka
 
@@ -33,6 +33,7 @@ def admin(kafka: Broker, java: JavaGateway) -> Iterator[JavaAdmin]:
         yield client
 
 
+@pytest.mark.django_db
 def test_every_id_is_what_java_says_it_is(kafka: Broker, java: JavaGateway, admin: JavaAdmin) -> None:
     topics = ("oracle-a", "oracle-b")
     create_topics(kafka.bootstrap, *topics)
@@ -41,7 +42,7 @@ def test_every_id_is_what_java_says_it_is(kafka: Broker, java: JavaGateway, admi
     assert set(fates) == {fate.__name__ for fate in {*FATES, *LAST}}
     wait_for(lambda: not unsettled(admin.list_transactions()), "all markers are written")
 
-    ours = {name: record for name, record in observed(kafka.bootstrap).items() if "oracle" in name}
+    ours = {name: record for name, record in saved(kafka.bootstrap).items() if "oracle" in name}
     assert {name: listing(record) for name, record in ours.items()} == {
         escape(name.encode()): said for name, said in admin.list_transactions().items() if "oracle" in name
     }

@@ -1,4 +1,4 @@
-"""Proves the tail on a real broker: where it begins, what it passes over, and what it says when it is blind."""
+"""Proves the tail on a real broker: where it begins, what it passes over, what it says when blind."""
 
 from __future__ import annotations
 

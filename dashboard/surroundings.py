@@ -1,0 +1,33 @@
+"""What `make up` left in its data folder, so that management commands work from a user's own shell.
+
+The parts of a stack are handed everything in their environment; someone who types `manage.py scene` is not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+
+def surroundings(data: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment, filled up with what the data folder says where it is silent."""
+    found = _stack(data) | _files(data)
+    return found | {name: value for name, value in environment.items() if value}
+
+
+def _stack(data: Path) -> dict[str, str]:
+    with suppress(OSError, ValueError):
+        described = json.loads((data / "stack.json").read_text())
+        return {"REDIS_URL": described["redis"], "DATABASE_URL": described["database"]}
+    return {}
+
+
+def _files(data: Path) -> dict[str, str]:
+    found = {}
+    with suppress(OSError):
+        found["SECRET_KEY"] = (data / "secrets" / "secret_key").read_text().strip()
+    if (data / "fenceline.toml").is_file():
+        found["FENCELINE_CONFIG"] = str(data / "fenceline.toml")
+    return found

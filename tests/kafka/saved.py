@@ -1,0 +1,49 @@
+"""`__transaction_state` as our own collector saves it: the tail, the store and the database behind them."""
+
+from __future__ import annotations
+
+import time
+
+from django.test import override_settings
+
+from collectors import tasks
+from dashboard import leases, queries, slices, store
+from dashboard.config import ClusterConfig, Config
+from dashboard.models import Collector, Transaction
+from fenceline.facts import State, TransactionRecord
+from tests.brokers import wait_for
+
+
+def saved(bootstrap: str) -> dict[str, TransactionRecord]:
+    """Return the rows of every id after a look at everything up to now, by the id's text form.
+
+    Needs an empty database. A row does not tell partitions that are none from partitions that are null.
+    """
+    # The tail of a cluster stays warm in its process, so each broker needs a name of its own.
+    cluster = ClusterConfig(bootstrap.replace(":", "-"), {"bootstrap.servers": bootstrap})
+    store.sync_clusters([cluster.name])
+    lease = leases.acquire(cluster.name, tasks.NAME, holder="test", now_ms=slices.now_ms())
+    assert lease is not None
+    asked_ms = slices.now_ms()
+    with override_settings(FENCELINE=Config(clusters={cluster.name: cluster})):
+        wait_for(lambda: _seen_through(lease) > asked_ms, "everything is seen", 60)
+    return {row.transactional_id: _record(row) for row in Transaction.objects.all()}
+
+
+def _seen_through(lease: leases.Lease) -> int:
+    tasks.read(lease, time.monotonic() + 0.5)
+    return Collector.objects.get().seen_through_ms or 0
+
+
+def _record(row: Transaction) -> TransactionRecord:
+    return TransactionRecord(
+        row.transactional_id,
+        State(row.state),
+        row.producer_id,
+        row.producer_epoch,
+        row.timeout_ms,
+        queries.partitions_of(row),
+        row.updated_ms,
+        row.started_ms,
+        row.client_version,
+    )
