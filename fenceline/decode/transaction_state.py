@@ -41,6 +41,8 @@ _NO_TAGS: dict[int, Struct] = {}
 #: The fields from client_version on. Kafka up to 4.2 writes these two tag sections and no other.
 _COMMON_TAILS = {b"\x00": (0, None, None, None, 1), b"\x01\x02\x02\x00\x02": (2, None, None, None, 1)}
 _V0_EXTRAS = (0, None, None, None, 0)
+#: The first millisecond of the year 9999, UTC.
+_LATEST_MS = 253_370_764_800_000
 _LARGEST = 2**31 - 1
 #: A named tuple made from a tuple, without the call to its own `__new__`: a third of the time.
 _new = tuple.__new__
@@ -59,9 +61,10 @@ class _Unreadable(Exception):
 def decode(key: bytes | None, value: bytes | None) -> TransactionRecord | Tombstone | Undecoded:
     """Return what one record says. Never raises, whatever the bytes.
 
-    The reasons of an Undecoded: `no_key`, `key_version`, `value_version`, `status`, `truncated` (also where
-    a count or length promises more than there is), `length` (negative, null where there is no null, or of
-    the wrong size for its field), `trailing` (bytes after the end).
+    The reasons of an Undecoded: `no_key`, `key_version`, `value_version`, `status`, `instant` (before 1970 or after
+    9998: no clock says that, and no calendar can show it), `truncated` (also where a count or length
+    promises more than there is), `length` (negative, null where there is no null, or of the wrong size for
+    its field), `trailing` (bytes after the end).
     """
     transactional_id = decode_key(key)
     if isinstance(transactional_id, Undecoded):
@@ -124,6 +127,8 @@ def _record(
     updated_ms, started_ms = _TIMES.unpack_from(value, at)
     if not 0 <= status < len(STATES):
         raise _Unreadable(Undecoded("status", f"status {status}"))
+    if not (0 <= updated_ms < _LATEST_MS and -1 <= started_ms < _LATEST_MS):
+        raise _Unreadable(Undecoded("instant", f"updated at {updated_ms} ms, started at {started_ms} ms"))
     state, started = STATES[status], None if started_ms == -1 else started_ms
     first = (transactional_id, state, producer_id, epoch, timeout_ms, partitions, updated_ms, started)
     return _new(TransactionRecord, first + extras)

@@ -12,6 +12,7 @@ int16 = st.integers(-(2**15), 2**15 - 1)
 int32 = st.integers(-(2**31), 2**31 - 1)
 int64 = st.integers(-(2**63), 2**63 - 1)
 #: None stands for -1 on the wire, so -1 itself cannot come back.
+instant = st.integers(0, 253_370_764_799_999)
 optional_int64 = st.none() | int64.filter(lambda number: number != -1)
 optional_int16 = st.none() | int16.filter(lambda number: number != -1)
 
@@ -43,8 +44,8 @@ def records(
         "producer_epoch": int16,
         "timeout_ms": int32,
         "partitions": partitions,
-        "updated_ms": int64,
-        "started_ms": optional_int64,
+        "updated_ms": instant,
+        "started_ms": st.none() | instant,
     }
     tags = {
         "client_version": int16,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from datetime import UTC, datetime
 from struct import pack
 
 import pytest
@@ -15,7 +16,7 @@ from fenceline.facts import State, Tombstone, TopicPartitions, TransactionRecord
 from tests.fenceline.decode import samples
 
 KEY = encode_key("txn-1")
-REASONS = {"no_key", "key_version", "value_version", "status", "truncated", "length", "trailing"}
+REASONS = {"no_key", "key_version", "value_version", "status", "instant", "truncated", "length", "trailing"}
 #: A head that is right, so that the noise behind it is what is read.
 V0, V1 = (pack(">hqhib", version, 1000, 5, 60000, 1) for version in (0, 1))
 
@@ -29,6 +30,9 @@ def check(key: bytes | None, value: bytes | None) -> TransactionRecord | Tombsto
     else:
         assert encode_key(read.transactional_id) == key
         assert read.transactional_id.isprintable()
+    if isinstance(read, TransactionRecord):
+        assert datetime.fromtimestamp(read.updated_ms / 1000, UTC).year < 9999
+        assert datetime.fromtimestamp((read.started_ms or 0) / 1000, UTC).year < 9999
     return read
 
 

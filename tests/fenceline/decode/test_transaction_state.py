@@ -114,6 +114,12 @@ def test_it_counts_a_key_it_cannot_read(key: bytes | None, reason: str, detail: 
         (ONGOING_V1[:16] + b"\x06" + ONGOING_V1[17:], "status", "status 6"),  # Dead
         (ONGOING_V1[:16] + b"\x07" + ONGOING_V1[17:], "status", "status 7"),  # PrepareEpochFence
         (ONGOING_V0[:16] + b"\xff" + ONGOING_V0[17:], "status", "status -1"),
+        (ONGOING_V0[:-8] + b"\xff" * 7 + b"\xfe", "instant", "updated at 1700000000123 ms, started at -2 ms"),
+        (
+            ONGOING_V0[:-16] + b"\x7f" * 8 + ONGOING_V0[-8:],
+            "instant",
+            "updated at 9187201950435737471 ms, started at 1700000000000 ms",
+        ),
         (EMPTY_V0[:17] + b"\xff\xff\xff\xfe" + EMPTY_V0[21:], "length", "-2 topics"),
         (
             ONGOING_V0.replace(b"\x00\x01t", b"\xff\xfft"),
