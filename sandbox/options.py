@@ -22,7 +22,6 @@ class Options:
     bootstrap: str
     config: str
     demo: bool
-    shards: int
     database_url: str
     redis_url: str
     password: str
@@ -36,15 +35,15 @@ class Options:
 def read(environment: Mapping[str, str]) -> Options:
     """Read the options from the environment, where make puts its variables. Raises SandboxError."""
     get = environment.get
-    if get("BROKERS", "1") != "1":
-        raise SandboxError(f"BROKERS={get('BROKERS')}: this version runs one broker; leave BROKERS out")
+    for name, of_what in (("BROKERS", "broker"), ("SHARDS", "tail shard")):
+        if get(name, "1") != "1":
+            raise SandboxError(f"{name}={get(name)}: this version runs one {of_what}; leave {name} out")
     options = Options(
         data=Path(get("FENCELINE_DATA") or ROOT / ".data").absolute(),
         port=_number(environment, "PORT", 8000, 65535),
         bootstrap=_servers(get("BOOTSTRAP", "")),
         config=_file(get("CONFIG", "")),
         demo=_flag(environment, "DEMO", True),
-        shards=_number(environment, "SHARDS", 1, 64),
         database_url=get("DATABASE_URL", ""),
         redis_url=get("REDIS_URL", ""),
         password=get("FENCELINE_ADMIN_PASSWORD", ""),

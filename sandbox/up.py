@@ -1,7 +1,7 @@
 """`make up`: the parts of a stack, and what they need before they start.
 
 redis, prepare          before web
-redis, prepare, kafka   before worker-tail-N, worker-pollers, beat
+redis, prepare, kafka   before worker-tail-0, worker-pollers, beat
 kafka                   before demo
 kafka, web, workers     before spark
 """
@@ -141,21 +141,10 @@ class Stack:
 
     def _workers(self, needs: tuple[str, ...]) -> list[Part]:
         clusters = str(self._cluster_count())
-        tails = [
-            self._celery(
-                f"worker-tail-{shard}",
-                needs,
-                "worker",
-                "-Q",
-                f"tail-{shard}",
-                "-c",
-                clusters,
-            )
-            for shard in range(self.options.shards)
-        ]
+        tail = self._celery("worker-tail-0", needs, "worker", "-Q", "tail-0", "-c", clusters)
         pollers = self._celery("worker-pollers", needs, "worker", "-Q", "default", "-c", "16")
         return [
-            *tails,
+            tail,
             pollers,
             self._celery("beat", needs, "beat", "-s", str(self.data / "beat")),
         ]

@@ -12,7 +12,7 @@ from sandbox.errors import SandboxError
 
 def test_it_runs_the_sandbox_when_nothing_is_said() -> None:
     read = options.read({})
-    assert (read.port, read.sandbox, read.demo, read.shards) == (8000, True, True, 1)
+    assert (read.port, read.sandbox, read.demo) == (8000, True, True)
     assert read.data == options.ROOT / ".data"
 
 
@@ -29,7 +29,7 @@ def test_it_takes_a_real_kafka(tmp_path: Path) -> None:
     [
         ({"PORT": "http"}, "PORT=http: give a number from 1 to 65535"),
         ({"PORT": "70000"}, "PORT=70000: give a number from 1 to 65535"),
-        ({"SHARDS": "0"}, "SHARDS=0: give a number from 1 to 64"),
+        ({"SHARDS": "2"}, "SHARDS=2: this version runs one tail shard"),
         ({"DEMO": "no"}, "DEMO=no: give 0 or 1"),
         ({"BROKERS": "3"}, "BROKERS=3: this version runs one broker; leave BROKERS out"),
         ({"BOOTSTRAP": "kafka"}, "BOOTSTRAP=kafka: give host:port, several with commas between"),
