@@ -2,12 +2,12 @@
 "use strict";
 window.fenceline = window.fenceline || {};
 {
-  const MIN_GAP = { transactions: 250, findings: 250, collectors: 1000 };
+  const COLLECTORS_GAP = 1000; // They ring several times a second, and mostly move a clock.
+  const REST = 4; // A page that takes long to make is asked for less often.
   const SAFETY_POLL = 60000;
   const DOWN_POLL = 5000;
   const LONGEST_BACKOFF = 10000;
   const POINTER_REST = 600;
-  const NO_ANSWER = "no answer from the server";
 
   const lamp = document.getElementById("live");
   const lampWords = document.getElementById("live-words");
@@ -26,11 +26,9 @@ window.fenceline = window.fenceline || {};
   let pointerDown = false;
   let asOf = Number(lamp.dataset.asOf) || 0;
   const staleAfter = Number(lamp.dataset.staleMs);
-  const pages = new Map(); // section -> {timer, flying, dirty, last, tag}
+  const pages = new Map(); // section -> {pace, took, timer, flying, dirty, last, tag}
 
-  const announce = (words) => {
-    announcer.textContent = words;
-  };
+  const announce = (words) => (announcer.textContent = words);
 
   // --- What the lamp says -------------------------------------------------------------------------------------
   const stale = () => asOf > 0 && fenceline.now() - asOf > staleAfter;
@@ -39,11 +37,11 @@ window.fenceline = window.fenceline || {};
     const seen = asOf ? fenceline.clock(asOf, true) + " " + fenceline.zone() : "";
     const every = `polling every ${DOWN_POLL / 1000} s`;
     if (paused) return ["paused", waiting ? `paused · ${waiting} ${waiting === 1 ? "change" : "changes"} waiting` : "paused"];
-    if (!answered) return ["polling", `${every}: ${NO_ANSWER}`];
+    if (!answered) return ["polling", `${every}: no answer from the server`];
     if (!socketUp && !everUp && backoff <= 500) return ["connecting", seen ? `as of ${seen}` : "connecting"];
     if (!socketUp) return ["polling", `${every}: the live socket is down`];
     if (stale()) return ["stale", `nothing newer seen than ${seen}`];
-    return ["live", seen ? `live · as of ${seen}` : "live · nothing seen yet"];
+    return seen ? ["live", `live · as of ${seen}`] : ["connecting", "connected · nothing seen yet"];
   };
 
   const showLamp = () => {
@@ -56,11 +54,11 @@ window.fenceline = window.fenceline || {};
   // --- Refetching ---------------------------------------------------------------------------------------------
   const held = () => pointerDown || performance.now() - pointerMoved < POINTER_REST;
 
-  const ring = (section, gap) => {
+  const ring = (section, gap = 0) => {
     const page = pages.get(section);
     page.dirty = true;
     if (page.flying || page.timer || document.hidden || paused) return;
-    const due = Math.max(0, page.last + gap - performance.now());
+    const due = Math.max(0, page.last + Math.max(gap, page.pace, page.took * REST) - performance.now());
     if (!due && !held()) return fetchNow(section);
     page.timer = setTimeout(() => {
       page.timer = 0;
@@ -74,8 +72,8 @@ window.fenceline = window.fenceline || {};
     htmx.trigger(section, "bell");
   };
 
-  const ringAll = (gap = 0) => {
-    for (const section of sections()) ring(section, gap);
+  const ringAll = () => {
+    for (const section of sections()) ring(section);
   };
 
   const onBell = (bell) => {
@@ -83,7 +81,7 @@ window.fenceline = window.fenceline || {};
     for (const section of sections()) {
       const about = section.dataset.cluster;
       if (about && about !== bell.cluster) continue;
-      if (section.dataset.bell.split(" ").includes(bell.kind)) ring(section, MIN_GAP[bell.kind] || 250);
+      if (section.dataset.bell.split(" ").includes(bell.kind)) ring(section, bell.kind === "collectors" ? COLLECTORS_GAP : 0);
     }
     showLamp();
   };
@@ -106,14 +104,14 @@ window.fenceline = window.fenceline || {};
     const { xhr } = event.detail;
     const now = xhr.getResponseHeader("Fenceline-Now");
     answered = now !== null;
-    page.flying = false;
+    Object.assign(page, { flying: false, took: performance.now() - page.last });
     if (now !== null) {
       fenceline.setClock(Number(now));
       asOf = Number(xhr.getResponseHeader("Fenceline-As-Of")) || 0;
       page.tag = xhr.getResponseHeader("ETag") || page.tag;
     }
     showLamp();
-    if (page.dirty) ring(event.detail.elt, MIN_GAP.transactions);
+    if (page.dirty) ring(event.detail.elt);
   });
 
   // --- Morphing: keep what the reader holds -------------------------------------------------------------------
@@ -146,7 +144,7 @@ window.fenceline = window.fenceline || {};
     socket = new WebSocket(location.origin.replace(/^http/, "ws") + "/ws/live");
     socket.onopen = () => {
       if (everUp) announce("The page is live again.");
-      Object.assign(lamp.dataset, { socket: "up" });
+      lamp.dataset.socket = "up";
       socketUp = everUp = true;
       backoff = 500;
       ringAll(); // Bells in between are lost.
@@ -184,7 +182,9 @@ window.fenceline = window.fenceline || {};
   document.addEventListener("pointerdown", () => (pointerDown = true));
   for (const end of ["pointerup", "pointercancel", "blur"]) addEventListener(end, () => (pointerDown = false));
 
-  for (const section of sections()) pages.set(section, { timer: 0, flying: false, dirty: false, last: -1e9, tag: "" });
+  for (const section of sections()) {
+    pages.set(section, { pace: Number(section.dataset.pace), took: 0, timer: 0, flying: false, dirty: false, last: -1e9, tag: "" });
+  }
   let lastPoll = performance.now();
   setInterval(() => {
     const due = socketUp && answered && !stale() ? SAFETY_POLL : DOWN_POLL;
