@@ -140,14 +140,11 @@ class Stack:
         return [self.python, str(ROOT / "manage.py"), *arguments]
 
     def _workers(self, needs: tuple[str, ...]) -> list[Part]:
-        clusters = str(self._cluster_count())
-        tail = self._celery("worker-tail-0", needs, "worker", "-Q", "tail-0", "-c", clusters)
-        pollers = self._celery("worker-pollers", needs, "worker", "-Q", "default", "-c", "16")
-        return [
-            tail,
-            pollers,
-            self._celery("beat", needs, "beat", "-s", str(self.data / "beat")),
-        ]
+        clusters = self._cluster_count()
+        # A slot for each tail; for each judge, and some for the tasks that start them.
+        tail = self._celery("worker-tail-0", needs, "worker", "-Q", "tail-0", "-c", str(clusters))
+        pollers = self._celery("worker-pollers", needs, "worker", "-Q", "default", "-c", str(clusters + 4))
+        return [tail, pollers, self._celery("beat", needs, "beat", "-s", str(self.data / "beat"))]
 
     def _celery(self, name: str, needs: tuple[str, ...], role: str, *arguments: str) -> Part:
         # One machine, so no neighbours to look for: that saves a second at each start.
