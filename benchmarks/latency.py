@@ -32,7 +32,7 @@ RATE, IDS, SECONDS, PROBES = 500, 30, 60, 10
 WATCH = """() => {
   window.seen = [];
   const note = () => document.querySelectorAll('tbody tr').forEach((row) => {
-    const id = row.querySelector('.col-id a')?.textContent.trim();
+    const id = row.querySelector('[data-row]')?.textContent.trim();
     if (!id?.startsWith('probe-')) return;
     const state = row.querySelector('.col-state').textContent.trim();
     const updated = row.querySelector('.col-updated time').dateTime;

@@ -9,7 +9,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.stack import Stack, wait_for
+from tests.stack import Stack
+from tests.waiting import wait_for
 
 
 def run() -> dict[str, object]:
@@ -25,7 +26,7 @@ def _start(folder: Path) -> float:
     began = time.monotonic()
     with Stack(folder) as stack:
         before = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime())
-        wait_for(lambda: _is_live(stack, before), 120, "a transaction of this start is shown")
+        wait_for(lambda: _is_live(stack, before), "a transaction of this start is shown", 120)
         return round(time.monotonic() - began, 1)
 
 

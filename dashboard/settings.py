@@ -86,6 +86,7 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "dashboard.middleware.content_security_policy",
     "whitenoise.middleware.WhiteNoiseMiddleware",
+    "dashboard.middleware.DatabaseGone",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",

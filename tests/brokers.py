@@ -6,8 +6,7 @@ They are shared: every test makes topics and transactional ids of its own.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -17,6 +16,7 @@ from py4j.java_gateway import JavaGateway
 from sandbox.java import find_java, jars
 from sandbox.kafka import Broker
 from tests.java.gateway import java_gateway
+from tests.waiting import wait_for
 
 #: Timed-out transactions are ended within half a second instead of ten.
 PROPERTIES = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
@@ -60,11 +60,3 @@ def create_topics(bootstrap: str, *names: str, partitions: int = 3) -> None:
     for made in client.create_topics([NewTopic(name, partitions, 1) for name in names]).values():
         made.result(30)
     wait_for(lambda: set(names) <= set(client.list_topics(timeout=10).topics), f"topics {names}")
-
-
-def wait_for(condition: Callable[[], object], what: str, deadline_s: float = 30) -> None:
-    """Return once the condition holds; fail, naming it, when it does not in time."""
-    until = time.monotonic() + deadline_s
-    while not condition():
-        assert time.monotonic() < until, f"{what}: not within {deadline_s:.0f} s"
-        time.sleep(0.05)

@@ -7,29 +7,19 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from http.cookiejar import CookieJar
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import urlencode
 
 from sandbox.options import ROOT
 from sandbox.ports import free_port
+from tests.waiting import wait_for
 
 PASSWORD = "correct horse battery staple"
-
-
-def wait_for(condition: Callable[[], Any], seconds: float, what: str) -> Any:
-    """Return the first true answer of `condition`; fail after `seconds`, naming what was waited for."""
-    end = time.monotonic() + seconds
-    while True:
-        answer = condition()
-        if answer:
-            return answer
-        if time.monotonic() > end:
-            raise AssertionError(f"not within {seconds:g} s: {what}; last answer {answer!r}")
-        time.sleep(0.02)
 
 
 class Stack:
@@ -64,7 +54,7 @@ class Stack:
             command, cwd=ROOT, env=environment | self._variables, stdout=self._log, stderr=subprocess.STDOUT
         )
         try:
-            wait_for(self._is_up, 150, "the stack is up")
+            wait_for(self._is_up, "the stack is up", 150)
         except AssertionError as late:
             self.stop()
             raise AssertionError(f"{late}\n{self.log()[-5000:]}") from None
@@ -90,8 +80,11 @@ class Stack:
 
     def pid(self, part: str) -> int:
         """Return the process id of a part as stack.json has it now."""
-        parts = json.loads((self.data / "stack.json").read_text())["parts"]
-        return int(next(each["pid"] for each in parts if each["name"] == part))
+        return int(next(each["pid"] for each in self.described()["parts"] if each["name"] == part))
+
+    def described(self) -> Any:
+        """Return what stack.json says."""
+        return json.loads((self.data / "stack.json").read_text())
 
     def kill(self, part: str) -> None:
         """Kill a part as the kernel would when memory is short."""
@@ -107,7 +100,7 @@ class Stack:
 
     def environment(self) -> Mapping[str, str]:
         """Return what a Django process needs to belong to this stack."""
-        described = json.loads((self.data / "stack.json").read_text())
+        described = self.described()
         config = self._variables.get("CONFIG") or str(self.data / "fenceline.toml")
         return {
             "DATABASE_URL": described["database"],
@@ -125,3 +118,14 @@ class Stack:
         request.add_header("Authorization", f"Bearer {self._token}")
         with urllib.request.urlopen(request, timeout=10) as answer:
             return json.load(answer)
+
+    def page(self, path: str) -> str:
+        """Return a page as a signed-in operator gets it."""
+        opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
+        form = opener.open(f"{self.url}/login/").read().decode()
+        csrf = form.split('name="csrfmiddlewaretoken" value="')[1].split('"')[0]
+        fields = {"username": "admin", "password": PASSWORD, "csrfmiddlewaretoken": csrf}
+        opener.open(
+            urllib.request.Request(f"{self.url}/login/", urlencode(fields).encode(), {"Referer": self.url})
+        )
+        return str(opener.open(f"{self.url}{path}").read().decode())

@@ -5,130 +5,230 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
-    dependencies = [
-    ]
+    dependencies = []
 
     operations = [
         migrations.CreateModel(
-            name='Cluster',
+            name="Cluster",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(max_length=64, unique=True)),
-                ('rev', models.BigIntegerField(default=0)),
-                ('configured', models.BooleanField(default=True)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("name", models.CharField(max_length=64, unique=True)),
+                ("rev", models.BigIntegerField(default=0)),
+                ("configured", models.BooleanField(default=True)),
             ],
         ),
         migrations.CreateModel(
-            name='Token',
+            name="Token",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(max_length=64, unique=True)),
-                ('role', models.CharField(choices=[('viewer', 'Viewer'), ('operator', 'Operator'), ('admin', 'Admin'), ('ingest', 'Ingest')], max_length=8)),
-                ('digest', models.CharField(max_length=64, unique=True)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("name", models.CharField(max_length=64, unique=True)),
+                (
+                    "role",
+                    models.CharField(
+                        choices=[
+                            ("viewer", "Viewer"),
+                            ("operator", "Operator"),
+                            ("admin", "Admin"),
+                            ("ingest", "Ingest"),
+                        ],
+                        max_length=8,
+                    ),
+                ),
+                ("digest", models.CharField(max_length=64, unique=True)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
             ],
         ),
         migrations.CreateModel(
-            name='Collector',
+            name="Collector",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(max_length=64)),
-                ('token', models.BigIntegerField(default=0)),
-                ('holder', models.CharField(blank=True, max_length=128)),
-                ('expires_at', models.DateTimeField()),
-                ('seen_through_ms', models.BigIntegerField(null=True)),
-                ('behind', models.BigIntegerField(null=True)),
-                ('records', models.BigIntegerField(default=0)),
-                ('rate', models.FloatField(default=0)),
-                ('undecoded', models.JSONField(default=dict)),
-                ('error', models.TextField(blank=True)),
-                ('since_ms', models.BigIntegerField()),
-                ('cluster', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to='dashboard.cluster')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("name", models.CharField(max_length=64)),
+                ("token", models.BigIntegerField(default=0)),
+                ("holder", models.CharField(blank=True, max_length=128)),
+                ("expires_at", models.DateTimeField()),
+                ("seen_through_ms", models.BigIntegerField(null=True)),
+                ("behind", models.BigIntegerField(null=True)),
+                ("records", models.BigIntegerField(default=0)),
+                ("rate", models.FloatField(default=0)),
+                ("undecoded", models.JSONField(default=dict)),
+                ("error", models.TextField(blank=True)),
+                ("since_ms", models.BigIntegerField()),
+                (
+                    "cluster",
+                    models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to="dashboard.cluster"),
+                ),
             ],
             options={
-                'constraints': [models.UniqueConstraint(fields=('cluster', 'name'), name='collector_name')],
+                "constraints": [models.UniqueConstraint(fields=("cluster", "name"), name="collector_name")],
             },
         ),
         migrations.CreateModel(
-            name='FindingRecord',
+            name="FindingRecord",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('rule', models.CharField(max_length=64)),
-                ('subject', models.TextField()),
-                ('fingerprint', models.BinaryField(max_length=32)),
-                ('severity', models.CharField(choices=[('critical', 'critical'), ('warning', 'warning'), ('info', 'info')], max_length=8)),
-                ('summary', models.TextField()),
-                ('evidence', models.TextField()),
-                ('next_step', models.TextField()),
-                ('affected', models.JSONField(default=list)),
-                ('since_ms', models.BigIntegerField()),
-                ('seen_at', models.DateTimeField()),
-                ('closed_at', models.DateTimeField(null=True)),
-                ('complete', models.BooleanField(default=True)),
-                ('cluster', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to='dashboard.cluster')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("rule", models.CharField(max_length=64)),
+                ("subject", models.TextField()),
+                ("fingerprint", models.BinaryField(max_length=32)),
+                (
+                    "severity",
+                    models.CharField(
+                        choices=[("critical", "critical"), ("warning", "warning"), ("info", "info")],
+                        max_length=8,
+                    ),
+                ),
+                ("summary", models.TextField()),
+                ("evidence", models.TextField()),
+                ("next_step", models.TextField()),
+                ("affected", models.JSONField(default=list)),
+                ("since_ms", models.BigIntegerField()),
+                ("seen_at", models.DateTimeField()),
+                ("closed_at", models.DateTimeField(null=True)),
+                ("complete", models.BooleanField(default=True)),
+                (
+                    "cluster",
+                    models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to="dashboard.cluster"),
+                ),
             ],
             options={
-                'indexes': [models.Index(fields=['cluster', 'seen_at'], name='finding_seen')],
-                'constraints': [models.UniqueConstraint(condition=models.Q(('closed_at', None)), fields=('fingerprint',), name='finding_open_once')],
+                "indexes": [models.Index(fields=["cluster", "seen_at"], name="finding_seen")],
+                "constraints": [
+                    models.UniqueConstraint(
+                        condition=models.Q(("closed_at", None)),
+                        fields=("fingerprint",),
+                        name="finding_open_once",
+                    )
+                ],
             },
         ),
         migrations.CreateModel(
-            name='GapRecord',
+            name="GapRecord",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('source', models.CharField(max_length=64)),
-                ('scope', models.CharField(max_length=300)),
-                ('since_ms', models.BigIntegerField()),
-                ('until_ms', models.BigIntegerField(null=True)),
-                ('reason', models.TextField()),
-                ('count', models.BigIntegerField(default=1)),
-                ('cluster', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to='dashboard.cluster')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("source", models.CharField(max_length=64)),
+                ("scope", models.CharField(max_length=300)),
+                ("since_ms", models.BigIntegerField()),
+                ("until_ms", models.BigIntegerField(null=True)),
+                ("reason", models.TextField()),
+                ("count", models.BigIntegerField(default=1)),
+                (
+                    "cluster",
+                    models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to="dashboard.cluster"),
+                ),
             ],
             options={
-                'constraints': [models.UniqueConstraint(condition=models.Q(('until_ms', None)), fields=('cluster', 'source', 'scope'), name='gap_open_once')],
+                "constraints": [
+                    models.UniqueConstraint(
+                        condition=models.Q(("until_ms", None)),
+                        fields=("cluster", "source", "scope"),
+                        name="gap_open_once",
+                    )
+                ],
             },
         ),
         migrations.CreateModel(
-            name='Position',
+            name="Position",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('topic', models.CharField(max_length=249)),
-                ('partition', models.IntegerField()),
-                ('next_offset', models.BigIntegerField()),
-                ('end_offset', models.BigIntegerField()),
-                ('topic_id', models.CharField(max_length=64)),
-                ('cluster', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to='dashboard.cluster')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("topic", models.CharField(max_length=249)),
+                ("partition", models.IntegerField()),
+                ("next_offset", models.BigIntegerField()),
+                ("end_offset", models.BigIntegerField()),
+                ("topic_id", models.CharField(max_length=64)),
+                (
+                    "cluster",
+                    models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to="dashboard.cluster"),
+                ),
             ],
             options={
-                'constraints': [models.UniqueConstraint(fields=('cluster', 'topic', 'partition'), name='position_partition')],
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("cluster", "topic", "partition"), name="position_partition"
+                    )
+                ],
             },
         ),
         migrations.CreateModel(
-            name='Transaction',
+            name="Transaction",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('key', models.BinaryField(max_length=32)),
-                ('transactional_id', models.TextField()),
-                ('state', models.CharField(choices=[('Empty', 'Empty'), ('Ongoing', 'Ongoing'), ('PrepareCommit', 'PrepareCommit'), ('PrepareAbort', 'PrepareAbort'), ('CompleteCommit', 'CompleteCommit'), ('CompleteAbort', 'CompleteAbort')], max_length=16)),
-                ('producer_id', models.BigIntegerField()),
-                ('producer_epoch', models.IntegerField()),
-                ('timeout_ms', models.IntegerField()),
-                ('started_ms', models.BigIntegerField(null=True)),
-                ('updated_ms', models.BigIntegerField()),
-                ('partitions', models.TextField(blank=True)),
-                ('partition_count', models.IntegerField()),
-                ('client_version', models.SmallIntegerField()),
-                ('log_partition', models.IntegerField()),
-                ('log_offset', models.BigIntegerField()),
-                ('rev', models.BigIntegerField()),
-                ('cluster', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to='dashboard.cluster')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("key", models.BinaryField(max_length=32)),
+                ("transactional_id", models.TextField()),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[
+                            ("Empty", "Empty"),
+                            ("Ongoing", "Ongoing"),
+                            ("PrepareCommit", "PrepareCommit"),
+                            ("PrepareAbort", "PrepareAbort"),
+                            ("CompleteCommit", "CompleteCommit"),
+                            ("CompleteAbort", "CompleteAbort"),
+                        ],
+                        max_length=16,
+                    ),
+                ),
+                ("producer_id", models.BigIntegerField()),
+                ("producer_epoch", models.IntegerField()),
+                ("timeout_ms", models.IntegerField()),
+                ("started_ms", models.BigIntegerField(null=True)),
+                ("updated_ms", models.BigIntegerField()),
+                ("partitions", models.TextField(blank=True)),
+                ("partition_count", models.IntegerField()),
+                ("client_version", models.SmallIntegerField()),
+                ("log_partition", models.IntegerField()),
+                ("log_offset", models.BigIntegerField()),
+                ("rev", models.BigIntegerField()),
+                (
+                    "cluster",
+                    models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to="dashboard.cluster"),
+                ),
             ],
             options={
-                'indexes': [models.Index(condition=models.Q(('state__in', ['Ongoing', 'PrepareCommit', 'PrepareAbort'])), fields=['cluster', 'started_ms'], name='transaction_open')],
-                'constraints': [models.UniqueConstraint(fields=('cluster', 'key'), name='transaction_key')],
+                "indexes": [
+                    models.Index(
+                        condition=models.Q(("state__in", ["Ongoing", "PrepareCommit", "PrepareAbort"])),
+                        fields=["cluster", "started_ms"],
+                        name="transaction_open",
+                    )
+                ],
+                "constraints": [models.UniqueConstraint(fields=("cluster", "key"), name="transaction_key")],
             },
         ),
     ]

@@ -61,10 +61,10 @@ class _Unreadable(Exception):
 def decode(key: bytes | None, value: bytes | None) -> TransactionRecord | Tombstone | Undecoded:
     """Return what one record says. Never raises, whatever the bytes.
 
-    The reasons of an Undecoded: `no_key`, `key_version`, `value_version`, `status`, `instant` (before 1970 or after
-    9998: no clock says that, and no calendar can show it), `truncated` (also where a count or length
-    promises more than there is), `length` (negative, null where there is no null, or of the wrong size for
-    its field), `trailing` (bytes after the end).
+    The reasons of an Undecoded: `no_key`, `key_version`, `value_version`, `status`, `instant` (before 1970
+    or after 9998: no clock says that, and no calendar can show it), `truncated` (also where a count or
+    length promises more than there is), `length` (negative, null where there is no null, or of the wrong
+    size for its field), `trailing` (bytes after the end).
     """
     transactional_id = decode_key(key)
     if isinstance(transactional_id, Undecoded):

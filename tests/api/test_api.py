@@ -190,5 +190,9 @@ def test_a_token_is_printed_once_and_never_kept(capsys: pytest.CaptureFixture[st
 
 
 def test_the_committed_openapi_file_is_what_the_api_says() -> None:
-    """Others build on it: a change must be meant. Write it anew with `manage.py export_openapi_schema --api dashboard.api.api --output docs/openapi.json --indent 2`."""
+    """Others build on it: a change must be meant.
+
+    Written by
+    `manage.py export_openapi_schema --api dashboard.api.api --output docs/openapi.json --indent 2`.
+    """
     assert json.loads(OPENAPI.read_text()) == json.loads(json.dumps(api.get_openapi_schema()))

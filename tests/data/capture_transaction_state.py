@@ -24,11 +24,12 @@ from py4j.java_gateway import JavaGateway
 
 from sandbox.java import find_java, jars
 from sandbox.kafka import Broker
-from tests.brokers import create_topics, wait_for
+from tests.brokers import create_topics
 from tests.java.clients import JavaAdmin, JavaError, JavaProducer
 from tests.java.gateway import java_gateway
 from tests.kafka.observe import TOPIC, RawRecord, raw_records
 from tests.kafka.producers import LibrdkafkaProducer, TransactionalProducer
+from tests.waiting import wait_for
 
 FOLDER = Path(__file__).with_name("transaction_state")
 TOPICS = ("orders", "payments", "every-legal_kind.of.CHARACTER-0")

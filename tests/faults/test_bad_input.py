@@ -5,11 +5,8 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Iterator
-from http.cookiejar import CookieJar
 from pathlib import Path
-from urllib.parse import urlencode
 
 import pytest
 from confluent_kafka import Producer
@@ -25,7 +22,8 @@ from confluent_kafka.admin import (
 
 from sandbox.kafka import Broker, Sasl
 from sandbox.options import ROOT
-from tests.stack import PASSWORD, Stack, wait_for
+from tests.stack import Stack
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.kafka
 
@@ -89,19 +87,6 @@ def has(stack: Stack, cluster: str, name: str) -> bool:
     )
 
 
-def browse(stack: Stack, path: str) -> str:
-    """Return a page as a signed-in operator gets it."""
-    opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
-    form = opener.open(f"{stack.url}/login/").read().decode()
-    csrf = form.split('name="csrfmiddlewaretoken" value="')[1].split('"')[0]
-    fields = {"username": "admin", "password": PASSWORD, "csrfmiddlewaretoken": csrf}
-    request = urllib.request.Request(
-        f"{stack.url}/login/", urlencode(fields).encode(), {"Referer": stack.url}
-    )
-    opener.open(request)
-    return str(opener.open(f"{stack.url}{path}").read().decode())
-
-
 @pytest.mark.parametrize(
     ("cluster", "says"),
     [
@@ -111,16 +96,16 @@ def browse(stack: Stack, path: str) -> str:
     ],
 )
 def test_each_bad_cluster_says_what_is_wrong(stack: Stack, cluster: str, says: str) -> None:
-    wait_for(lambda: says in error_of(stack, cluster), DEADLINE_S, f"{cluster} says {says}")
+    wait_for(lambda: says in error_of(stack, cluster), f"{cluster} says {says}", DEADLINE_S)
     assert f"{cluster}: " in stack.log()
-    page = browse(stack, f"/transactions?cluster={cluster}")
+    page = stack.page(f"/transactions?cluster={cluster}")
     assert says in page
-    assert "wr0ng" not in page + browse(stack, "/system") + stack.log()
+    assert "wr0ng" not in page + stack.page("/system") + stack.log()
 
 
 def test_the_good_cluster_is_unharmed(stack: Stack, broker: Broker) -> None:
     commit(broker, "two")
-    wait_for(lambda: has(stack, "good", "two"), DEADLINE_S, "the good cluster is seen")
+    wait_for(lambda: has(stack, "good", "two"), "the good cluster is seen", DEADLINE_S)
     assert error_of(stack, "good") == ""
 
 
@@ -133,21 +118,21 @@ def test_corrupt_records_are_counted_and_shown(stack: Stack, broker: Broker) -> 
     ):
         producer.produce("__transaction_state", value, key)
     assert producer.flush(30) == 0
-    wait_for(lambda: collector(stack, "good")["undecoded"], DEADLINE_S, "the records are counted")
+    wait_for(lambda: collector(stack, "good")["undecoded"], "the records are counted", DEADLINE_S)
     assert sum(dict(collector(stack, "good")["undecoded"]).values()) == 3  # type: ignore[call-overload]
     assert "cannot be decoded" in stack.log()
     commit(broker, "three")
-    wait_for(lambda: has(stack, "good", "three"), DEADLINE_S, "reading goes on")
+    wait_for(lambda: has(stack, "good", "three"), "reading goes on", DEADLINE_S)
 
 
 def test_a_broker_that_comes_up_is_seen_without_a_restart(stack: Stack, late: Broker) -> None:
     late.start()
     late.wait_ready()
-    wait_for(lambda: error_of(stack, "unreachable") == "", DEADLINE_S, "the broker is seen")
+    wait_for(lambda: error_of(stack, "unreachable") == "", "the broker is seen", DEADLINE_S)
     admin = AdminClient({"bootstrap.servers": late.bootstrap})
     admin.create_topics([NewTopic("t", 1, 1)])["t"].result(30)
     commit(late, "late")
-    wait_for(lambda: has(stack, "unreachable", "late"), DEADLINE_S, "its transactions are seen")
+    wait_for(lambda: has(stack, "unreachable", "late"), "its transactions are seen", DEADLINE_S)
 
 
 def test_an_acl_that_is_granted_is_used_without_a_restart(stack: Stack, broker: Broker) -> None:
@@ -156,8 +141,8 @@ def test_an_acl_that_is_granted_is_used_without_a_restart(stack: Stack, broker: 
     allowed = (AclOperation.READ, AclPermissionType.ALLOW)
     acl = AclBinding(*topic, "User:viewer", "*", *allowed)
     admin.create_acls([acl])[acl].result(30)
-    wait_for(lambda: error_of(stack, "denied") == "", DEADLINE_S, "the ACL is used")
-    wait_for(lambda: has(stack, "denied", "one"), DEADLINE_S, "its transactions are seen")
+    wait_for(lambda: error_of(stack, "denied") == "", "the ACL is used", DEADLINE_S)
+    wait_for(lambda: has(stack, "denied", "one"), "its transactions are seen", DEADLINE_S)
     assert "Authentication failed" in error_of(stack, "wrong")
 
 

@@ -12,7 +12,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from sandbox.kafka import Broker
 from tests.load import Load
-from tests.stack import Stack, wait_for
+from tests.stack import Stack
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.kafka
 
@@ -41,16 +42,16 @@ def states(stack: Stack) -> dict[str, str]:
 
 def test_a_locked_database_is_waited_for_and_nothing_is_lost(stack: Stack, broker: Broker) -> None:
     with Load(broker.bootstrap, ids=4) as load:
-        wait_for(lambda: len(states(stack)) == 4, DEADLINE_S, "every id is seen")
+        wait_for(lambda: len(states(stack)) == 4, "every id is seen", DEADLINE_S)
         locked = sqlite3.connect(stack.data / "fenceline.db", isolation_level=None)
         try:
             locked.execute("BEGIN IMMEDIATE")
-            wait_for(lambda: "the database refused" in stack.log(), BUSY_S + DEADLINE_S, "the log says so")
+            wait_for(lambda: "the database refused" in stack.log(), "the log says so", BUSY_S + DEADLINE_S)
             assert len(states(stack)) == 4, "pages and API still read"
         finally:
             locked.close()
         load.finish()
-    wait_for(lambda: states(stack) == load.told, DEADLINE_S, "what the clients were told")
+    wait_for(lambda: states(stack) == load.told, "what the clients were told", DEADLINE_S)
 
 
 def test_a_database_that_is_gone_is_said_and_used_again_when_it_is_back(stack: Stack, broker: Broker) -> None:
@@ -63,7 +64,7 @@ def test_a_database_that_is_gone_is_said_and_used_again_when_it_is_back(stack: S
     try:
         for part in ("web", "worker-tail-0", "worker-pollers"):
             stack.kill(part)
-        refused = wait_for(lambda: status_of(stack), DEADLINE_S, "the page answers without a database")
+        refused = wait_for(lambda: status_of(stack), "the page answers without a database", DEADLINE_S)
         assert refused == 503
     finally:
         database.rmdir()
@@ -71,9 +72,9 @@ def test_a_database_that_is_gone_is_said_and_used_again_when_it_is_back(stack: S
             path.with_name(f"away-{path.name}").rename(path)
     with Load(broker.bootstrap, ids=4) as load:
         began = time.time()
-        wait_for(lambda: time.time() > began + 1, 5, "some transactions")
+        wait_for(lambda: time.time() > began + 1, "some transactions", 5)
         load.finish()
-    wait_for(lambda: status_of(stack) == 200 and states(stack) == load.told, DEADLINE_S, "all is right again")
+    wait_for(lambda: status_of(stack) == 200 and states(stack) == load.told, "all is right again", DEADLINE_S)
     assert "Traceback" not in stack.log()
 
 

@@ -15,7 +15,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from sandbox.kafka import Broker
 from tests.load import Load
-from tests.stack import Stack, wait_for
+from tests.stack import Stack
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.kafka
 
@@ -56,15 +57,15 @@ def test_any_part_may_be_killed_under_load(tmp_path: Path, broker: Broker) -> No
     dice = random.Random(seed)
     with Stack(tmp_path, BOOTSTRAP=broker.bootstrap, DEMO="0") as stack:
         with Load(broker.bootstrap, IDS) as load:
-            wait_for(lambda: len(states(stack)) == IDS, DEADLINE_S, "every id is seen")
+            wait_for(lambda: len(states(stack)) == IDS, "every id is seen", DEADLINE_S)
             for part in (dice.choice(PARTS) for _ in range(KILLS)):
                 stack.kill(part)
                 killed_at = time.time()
                 wait_for(
-                    lambda at=killed_at: is_fresh(stack, at + 1), DEADLINE_S, f"sight again after {part}"
+                    lambda at=killed_at: is_fresh(stack, at + 1), f"sight again after {part}", DEADLINE_S
                 )
                 print(f"killed {part}: everything seen again after {time.time() - killed_at:.1f} s")
             load.finish()
-        wait_for(lambda: states(stack) == load.told, DEADLINE_S, "what the clients were told")
+        wait_for(lambda: states(stack) == load.told, "what the clients were told", DEADLINE_S)
         collectors = stack.api("collectors")["items"]
         assert all(row["error"] == "" and row["undecoded"] == {} for row in collectors)

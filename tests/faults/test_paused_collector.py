@@ -17,7 +17,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from sandbox.kafka import Broker
 from sandbox.options import ROOT
 from tests.load import Load
-from tests.stack import Stack, wait_for
+from tests.stack import Stack
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.kafka
 
@@ -36,7 +37,7 @@ def second_worker(stack: Stack, log: Path) -> Iterator[None]:
             command, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT
         )
         try:
-            wait_for(lambda: "ready." in log.read_text(), DEADLINE_S, "the second worker is ready")
+            wait_for(lambda: "ready." in log.read_text(), "the second worker is ready", DEADLINE_S)
             yield
         finally:
             process.terminate()
@@ -65,21 +66,21 @@ def test_a_paused_collector_is_fenced_and_nothing_is_doubled(tmp_path: Path) -> 
             Load(broker.bootstrap, IDS) as load,
             second_worker(stack, tmp_path / "second.log"),
         ):
-            wait_for(lambda: tail_of(stack)["records"] > 100, DEADLINE_S, "the first collector reads")
+            wait_for(lambda: tail_of(stack)["records"] > 100, "the first collector reads", DEADLINE_S)
             first, token = stack.pid("worker-tail-0"), tail_of(stack)["token"]
             os.kill(first, signal.SIGSTOP)
             try:
-                wait_for(lambda: tail_of(stack)["token"] > token, DEADLINE_S, "the second one takes over")
+                wait_for(lambda: tail_of(stack)["token"] > token, "the second one takes over", DEADLINE_S)
                 taken = tail_of(stack)["records"]
-                wait_for(lambda: tail_of(stack)["records"] > taken, DEADLINE_S, "the second one reads")
+                wait_for(lambda: tail_of(stack)["records"] > taken, "the second one reads", DEADLINE_S)
             finally:
                 os.kill(first, signal.SIGCONT)
             wait_for(
-                lambda: "lease lost, nothing was saved" in stack.log(), DEADLINE_S, "the first is refused"
+                lambda: "lease lost, nothing was saved" in stack.log(), "the first is refused", DEADLINE_S
             )
             load.finish()
             end = records_in_topic(broker.bootstrap)
-            wait_for(lambda: tail_of(stack)["records"] >= end, DEADLINE_S, "every record is read")
+            wait_for(lambda: tail_of(stack)["records"] >= end, "every record is read", DEADLINE_S)
             assert tail_of(stack)["records"] == end, "each record is counted once"
             rows = stack.api("transactions")["items"]
             assert {row["transactional_id"]: row["state"] for row in rows} == load.told

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from confluent_kafka import KafkaException
 from py4j.java_gateway import JavaGateway
 
-from tests.brokers import wait_for
 from tests.java.clients import JavaAdmin, JavaError, JavaProducer
 from tests.kafka.producers import LibrdkafkaProducer, TransactionalProducer
+from tests.waiting import wait_for
 
 #: Long enough that nothing left open ends while a test looks at it; the broker's own maximum.
 LONG_MS = 900_000

@@ -11,7 +11,7 @@ from dashboard import leases, queries, slices, store
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Collector, Transaction
 from fenceline.facts import State, TransactionRecord
-from tests.brokers import wait_for
+from tests.waiting import wait_for
 
 
 def saved(bootstrap: str) -> dict[str, TransactionRecord]:

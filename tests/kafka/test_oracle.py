@@ -13,10 +13,11 @@ from py4j.java_gateway import JavaGateway
 from fenceline.decode.text import escape
 from fenceline.facts import State, TransactionRecord
 from sandbox.kafka import Broker
-from tests.brokers import create_topics, wait_for
+from tests.brokers import create_topics
 from tests.java.clients import Description, JavaAdmin, Listing
 from tests.kafka.lives import FATES, LAST, World, live
 from tests.kafka.saved import saved
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.kafka
 

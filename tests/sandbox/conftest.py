@@ -8,25 +8,17 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from sandbox.ports import free_port
+from tests.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Marks every process of one test, whatever session it makes for itself.
 TEST_MARKER = "FENCELINE_TEST_STACK"
-
-
-def wait_until(condition: Callable[[], object], deadline_s: float = 20) -> None:
-    """Wait for a condition; fail the test at the deadline."""
-    until = time.monotonic() + deadline_s
-    while not condition():
-        assert time.monotonic() < until, f"not so after {deadline_s} s"
-        time.sleep(0.02)
 
 
 class Running:
@@ -65,7 +57,7 @@ class Running:
 
     def wait_for(self, text: str, count: int = 1, deadline_s: float = 20) -> None:
         """Wait until so many lines contain a text."""
-        wait_until(lambda: len(self.said(text)) >= count, deadline_s)
+        wait_for(lambda: len(self.said(text)) >= count, f"it says {text!r}", deadline_s)
 
     def pid(self, part: str) -> int:
         """Return the process of a part, from stack.json."""

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, TopicPartition
 from sandbox import clients, demo, scenes
 from sandbox.errors import SandboxError
 from sandbox.kafka import Broker
-from tests.sandbox.conftest import wait_until
+from tests.waiting import wait_for
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def test_abandoned_holds_the_lso_until_somebody_takes_over(bootstrap: str) -> No
         assert end_of(bootstrap, "payments", 0, "read_committed") == held
         assert end_of(bootstrap, "payments", 0, "read_uncommitted") == held + 1
     scenes.producer(bootstrap, "demo-abandoned")
-    wait_until(lambda: end_of(bootstrap, "payments", 0, "read_committed") > held)
+    wait_for(lambda: end_of(bootstrap, "payments", 0, "read_committed") > held, "the LSO moves on")
 
 
 @pytest.mark.kafka
@@ -66,7 +66,7 @@ def test_the_demo_commits_to_every_topic_and_stops_when_told(bootstrap: str) -> 
     thread.start()
     try:
         for topic in ("orders", "payments", "payments_ledger"):
-            wait_until(lambda topic=topic: sum(_ends(bootstrap, topic)) > 0, 60)  # type: ignore[misc]
+            wait_for(lambda topic=topic: sum(_ends(bootstrap, topic)) > 0, f"records on {topic}", 60)  # type: ignore[misc]
     finally:
         traffic.stop.set()
         thread.join(60)

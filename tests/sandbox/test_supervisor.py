@@ -12,18 +12,19 @@ import signal
 import pytest
 
 from sandbox.supervisor import Backoff, exit_reason
-from tests.sandbox.conftest import Running, wait_until
+from tests.sandbox.conftest import Running
+from tests.waiting import wait_for
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_it_leaves_no_process_behind(stack: Running, number: signal.Signals) -> None:
     stack.start().wait_for("all is ready")
     # Supervisor, guard, server and its daemon, worker and its child, and the one that ignores SIGTERM.
-    wait_until(lambda: len(stack.family()) == 7)
+    wait_for(lambda: len(stack.family()) == 7, "every part and its children run")
     status = stack.end(number)
     assert status == (-signal.SIGKILL if number == signal.SIGKILL else 0)
-    wait_until(lambda: not stack.family())
-    wait_until(lambda: not (stack.folder / "stack.json").exists())
+    wait_for(lambda: not stack.family(), "nothing is left")
+    wait_for(lambda: not (stack.folder / "stack.json").exists(), "stack.json is gone")
 
 
 def test_it_stops_the_lowest_stage_last(stack: Running) -> None:
@@ -31,7 +32,7 @@ def test_it_stops_the_lowest_stage_last(stack: Running) -> None:
     server = stack.pid("server")
     os.kill(stack.process.pid, signal.SIGTERM)  # type: ignore[union-attr]
     # `stubborn`, of a higher stage, takes a second to die; the server must outlive it.
-    wait_until(lambda: stack.said("stopping"))
+    wait_for(lambda: stack.said("stopping"), "it is stopping")
     assert server in stack.family()
     assert stack.wait() == 0
 
@@ -42,10 +43,10 @@ def test_it_names_a_part_that_dies_and_restarts_it_at_once(stack: Running) -> No
     os.kill(first, signal.SIGKILL)
     stack.wait_for("worker died (killed by SIGKILL)")
     assert "restarting at once; it said: waiting" in stack.said("worker died")[0]
-    wait_until(lambda: stack.said("worker is ready")[1:])
-    wait_until(lambda: stack.pid("worker") != first)
+    wait_for(lambda: stack.said("worker is ready")[1:], "the worker is ready again")
+    wait_for(lambda: stack.pid("worker") != first, "the worker is another process")
     # The child of the killed process went with it: the family is as large as before.
-    wait_until(lambda: len(stack.family()) == 7)
+    wait_for(lambda: len(stack.family()) == 7, "every part and its children run")
 
 
 def test_it_backs_off_from_the_third_death_on(stack: Running) -> None:
@@ -88,7 +89,7 @@ def test_it_gives_up_with_one_line_and_a_status(stack: Running, scenario: str, l
     assert stack.start(scenario).wait() == 1
     assert re.search(line, stack.said("parts: ")[0])
     assert not stack.said("Traceback")
-    wait_until(lambda: not stack.family())
+    wait_for(lambda: not stack.family(), "nothing is left")
 
 
 def test_it_refuses_a_second_stack_on_the_same_folder(stack: Running) -> None:

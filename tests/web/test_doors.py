@@ -125,7 +125,7 @@ def test_an_error_is_told_without_its_trace(page: Client) -> None:
     page.raise_request_exception = False
 
     def refuse(*_: object) -> None:
-        raise OperationalError("secret detail")
+        raise RuntimeError("secret detail")
 
     with connection.execute_wrapper(refuse):
         answer = page.get("/")

@@ -3,7 +3,7 @@
 window.fenceline = window.fenceline || {};
 {
   const COLLECTORS_GAP = 1000; // They ring several times a second, and mostly move a clock.
-  const REST = 4; // A page that takes long to make is asked for less often.
+  const REST = 2; // A page that takes long to make is asked for less often.
   const SAFETY_POLL = 60000;
   const DOWN_POLL = 5000;
   const LONGEST_BACKOFF = 10000;
@@ -57,24 +57,24 @@ window.fenceline = window.fenceline || {};
   const ring = (section, gap = 0) => {
     const page = pages.get(section);
     page.dirty = true;
-    if (page.flying || page.timer || document.hidden || paused) return;
-    const due = Math.max(0, page.last + Math.max(gap, page.pace, page.took * REST) - performance.now());
-    if (!due && !held()) return fetchNow(section);
+    const due = page.last + Math.max(gap, page.pace, page.took * REST);
+    if (page.flying || document.hidden || paused || (page.timer && page.due <= due)) return;
+    clearTimeout(page.timer);
+    if (due <= performance.now() && !held()) return fetchNow(section);
+    page.due = due;
     page.timer = setTimeout(() => {
       page.timer = 0;
       if (page.dirty) ring(section, gap);
-    }, Math.max(due, 20));
+    }, Math.max(due - performance.now(), 20));
   };
 
   const fetchNow = (section) => {
     const page = pages.get(section);
-    Object.assign(page, { dirty: false, flying: true, last: performance.now() });
+    Object.assign(page, { dirty: false, flying: true, timer: 0, last: performance.now() });
     htmx.trigger(section, "bell");
   };
 
-  const ringAll = () => {
-    for (const section of sections()) ring(section);
-  };
+  const ringAll = () => sections().forEach((section) => ring(section));
 
   const onBell = (bell) => {
     if (paused) waiting += bell.kind === "collectors" ? 0 : (bell.ids || [0]).length;
@@ -183,7 +183,7 @@ window.fenceline = window.fenceline || {};
   for (const end of ["pointerup", "pointercancel", "blur"]) addEventListener(end, () => (pointerDown = false));
 
   for (const section of sections()) {
-    pages.set(section, { pace: Number(section.dataset.pace), took: 0, timer: 0, flying: false, dirty: false, last: -1e9, tag: "" });
+    pages.set(section, { pace: Number(section.dataset.pace), took: 0, timer: 0, due: 0, flying: false, dirty: false, last: -1e9, tag: "" });
   }
   let lastPoll = performance.now();
   setInterval(() => {
