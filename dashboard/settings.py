@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from pathlib import Path
 
 import dj_database_url
@@ -127,6 +128,8 @@ USE_I18N = False
 STATIC_URL = "/static/"
 # One machine serves its own checkout: no collectstatic step between a clone and a page.
 WHITENOISE_USE_FINDERS = True
+# WhiteNoise streams from a plain iterator, which Django reads whole under ASGI: right for files this small.
+warnings.filterwarnings("ignore", "StreamingHttpResponse must consume synchronous iterators")
 WHITENOISE_MAX_AGE = 3600
 
 # Named and shaped like Django 6.0's SECURE_CSP, so that the upgrade deletes our middleware.
