@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -113,7 +114,7 @@ class Stack:
     def api(self, path: str) -> Any:
         """Return the JSON that `/api/v1/PATH` answers; raises OSError while the web part is away."""
         if not self._token:
-            self._token = self.manage("create_token", "tests")
+            self._token = self.manage("create_token", f"tests-{secrets.token_hex(4)}")
         request = urllib.request.Request(f"{self.url}/api/v1/{path}")
         request.add_header("Authorization", f"Bearer {self._token}")
         with urllib.request.urlopen(request, timeout=10) as answer:
