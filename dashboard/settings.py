@@ -62,7 +62,6 @@ _SQLITE_OPTIONS = {
 }
 
 FENCELINE = _fenceline()
-READ_ONLY = _flag("READ_ONLY")
 
 SECRET_KEY = _secret_key()
 DEBUG = False

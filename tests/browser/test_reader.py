@@ -223,6 +223,11 @@ def test_no_other_host_is_ever_asked(server: Server, opened: Opener) -> None:
     assert all(url.startswith((f"{server.url}/", "data:")) for url in asked), asked
 
 
+def test_the_api_describes_itself_under_the_policy(server: Server, opened: Opener) -> None:
+    page = opened("/api/v1/docs")
+    expect(page.locator(".swagger-ui")).to_contain_text("List transactional ids")
+
+
 def test_admin_works_under_the_policy(server: Server, opened: Opener) -> None:
     server("reset", "busy", 20)
     page = opened("/admin/")
