@@ -30,6 +30,14 @@ _ASK_ENDS_EVERY_S = 1.0
 # Shorter than half a lease: a call that waits in vain must not cost the lease.
 _TIMEOUT_S = 2.5
 _RETRY_S = 0.05
+#: librdkafka may wait for ever, for one after the cluster behind its address has become another one.
+_STALLED_S = 10.0
+#: What brokers say for some milliseconds right after a topic was made, or while its leader moves (KIP-207).
+_PASSING = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+)
 #: ListOffsets takes this for "the end" (`OffsetSpec.LATEST`).
 _LATEST = -1
 
@@ -65,6 +73,7 @@ class Tail:
         self._ends_asked_ms = 0
         self._ends_asked = 0.0
         self._proved_ms = 0
+        self._moved = 0.0
 
     def close(self) -> None:
         """Close the consumer and its connections."""
@@ -82,19 +91,25 @@ class Tail:
         """
         partitions = self._partitions()
         self.topic_id = self._ask_topic_id()
-        if topic_id and topic_id != self.topic_id:
-            raise TopicReplaced(f"{TOPIC} was deleted and made again")
+        self._refuse_another_topic(topic_id)
         oldest = self._ask_offsets(partitions, -2)
         self._saved = {p: positions.get(p) for p in partitions}
         self._next = {p: positions.get(p, oldest[p]) for p in partitions}
         self._ask_ends()
-        self._refuse_lost_positions(oldest)
+        self._refuse_positions_before(oldest)
         self._consumer.assign([TopicPartition(TOPIC, p, offset) for p, offset in self._next.items()])
+        self._moved = time.monotonic()
+
+    def confirm(self, topic_id: str) -> None:
+        """Raise `TopicReplaced` when the topic that is read is no longer `topic_id`."""
+        self.topic_id = self._ask_topic_id()
+        self._refuse_another_topic(topic_id)
 
     def look(self, timeout_s: float) -> Look:
         """Read for up to `timeout_s`, longer while catching up, and return what changed.
 
-        Raises `TopicReplaced` when the next record is gone.
+        Raises `TopicReplaced` when the next record is gone, `CannotSee` also when nothing comes for 10 s
+        although there is something.
         """
         changes: dict[str, Located] = {}
         undecoded: Counter[str] = Counter()
@@ -110,6 +125,8 @@ class Tail:
                 break
         if time.monotonic() - self._ends_asked > _ASK_ENDS_EVERY_S:
             self._ask_ends()
+        behind = sum(max(0, end - self._next[p]) for p, end in self._ends.items())
+        self._refuse_a_stall(bool(records) or not behind)
         return Look(
             changes=changes,
             moves=self._moves(),
@@ -117,7 +134,7 @@ class Tail:
             compacted=compacted,
             undecoded=undecoded,
             seen_through_ms=self._seen_through_ms(),
-            behind=sum(max(0, end - self._next[p]) for p, end in self._ends.items()),
+            behind=behind,
         )
 
     def saved(self, look: Look) -> None:
@@ -180,6 +197,7 @@ class Tail:
         self._ends = self._ask_offsets(list(self._next), _LATEST)
         self._ends_asked_ms, self._ends_asked = asked_ms, time.monotonic()
         self._complaints.forget()
+        self._refuse_positions_past_the_end()
 
     def _ask_offsets(self, partitions: list[int], when: int) -> dict[int, int]:
         offsets: dict[int, int] = {}
@@ -202,12 +220,25 @@ class Tail:
         time.sleep(_RETRY_S)
         return []
 
-    def _refuse_lost_positions(self, oldest: Mapping[int, int]) -> None:
+    def _refuse_another_topic(self, topic_id: str) -> None:
+        if topic_id and topic_id != self.topic_id:
+            raise TopicReplaced(f"{TOPIC} was deleted and made again")
+
+    def _refuse_positions_past_the_end(self) -> None:
         for partition, offset in self._next.items():
-            if not oldest[partition] <= offset <= self._ends[partition]:
-                raise TopicReplaced(
-                    f"{TOPIC}-{partition} no longer holds offset {offset}, where reading stopped"
-                )
+            if offset > self._ends[partition]:
+                raise _lost(partition, offset)
+
+    def _refuse_positions_before(self, oldest: Mapping[int, int]) -> None:
+        for partition, offset in self._next.items():
+            if offset < oldest[partition]:
+                raise _lost(partition, offset)
+
+    def _refuse_a_stall(self, moves: bool) -> None:
+        if moves:
+            self._moved = time.monotonic()
+        elif time.monotonic() - self._moved > _STALLED_S:
+            raise CannotSee(f"no record arrives from {self._where} although some are there; connecting anew")
 
     def _blind(self, doing: str, error: KafkaException) -> CannotSee:
         # Callbacks are only served by poll: the reason may still be waiting there. A record may as well, and
@@ -230,9 +261,12 @@ class Tail:
         return CannotSee(f"cannot read {TOPIC} at {self._where}: {self._complaints.reason(error.str())}")
 
 
+def _lost(partition: int, offset: int) -> TopicReplaced:
+    return TopicReplaced(f"{TOPIC}-{partition} no longer holds offset {offset}, where reading stopped")
+
+
 def _will_pass(error: KafkaError) -> bool:
-    # Right after a topic was made, or while its leader moves, brokers disown it for some milliseconds.
-    return error.code() in (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
+    return error.code() in _PASSING
 
 
 def _fold(message: Message, changes: dict[str, Located], undecoded: Counter[str]) -> None:

@@ -91,6 +91,7 @@ class _Reader:
     def _trouble(self, reason: str) -> None:
         if store.save_trouble(self._lease, reason, now_ms=slices.now_ms()):
             log.error("%s: %s", self._lease.cluster, reason)
+        _cool(self._lease.cluster)
         slices.stopping.wait(_RETRY_S)
 
     def _nothing_yet(self) -> None:
@@ -102,7 +103,7 @@ class _Reader:
 
     def _start_again(self, reason: str) -> None:
         log.warning("%s: %s; reading starts again at its oldest record", self._lease.cluster, reason)
-        _warm.pop(self._lease.cluster).close()
+        _cool(self._lease.cluster)
         store.forget(self._lease, reason, now_ms=slices.now_ms())
 
 
@@ -111,6 +112,14 @@ def _open(cluster: str) -> Tail:
     if cluster not in _warm:
         _warm[cluster] = Tail(settings.FENCELINE.clusters[cluster].properties)
     topic_id, positions = store.positions(cluster)
-    if not _warm[cluster].at(topic_id, positions):
+    if _warm[cluster].at(topic_id, positions):
+        _warm[cluster].confirm(topic_id)
+    else:
         _warm[cluster].seek(topic_id, positions)
     return _warm[cluster]
+
+
+def _cool(cluster: str) -> None:
+    tail = _warm.pop(cluster, None)
+    if tail is not None:
+        tail.close()

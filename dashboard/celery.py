@@ -7,8 +7,11 @@ several times at once. The lease row is the recovery (design.md §4).
 from __future__ import annotations
 
 import os
+import warnings
 
 from celery import Celery
+from celery.exceptions import CPendingDeprecationWarning
+from celery.signals import worker_ready
 from django.conf import settings
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
@@ -45,3 +48,10 @@ app.conf.update(
         },
     },
 )
+
+
+@worker_ready.connect
+def _quiet(**_: object) -> None:
+    # At every loss of a connection it announces a new default of a setting that is set above. Once it is
+    # ready, since its own start turns these warnings on.
+    warnings.simplefilter("ignore", CPendingDeprecationWarning)

@@ -155,15 +155,24 @@ CHANNEL_LAYERS = {
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"line": {"format": "%(levelname)s %(name)s: %(message)s"}},
-    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "formatters": {
+        "line": {"format": "%(levelname)s %(name)s: %(message)s"},
+        "first line": {"()": "dashboard.logs.FirstLine"},
+    },
+    "filters": {"unrepeated": {"()": "dashboard.logs.Unrepeated"}},
+    "handlers": {
+        "console": {"class": "logging.StreamHandler", "formatter": "line"},
+        "celery": {"class": "logging.StreamHandler", "formatter": "first line", "filters": ["unrepeated"]},
+    },
     "root": {"handlers": ["console"], "level": "INFO"},
     "loggers": {
         "django.server": {"handlers": ["console"], "level": "WARNING", "propagate": False},
         "uvicorn.access": {"level": "WARNING"},
+        "celery": {"handlers": ["celery"], "propagate": False},
         "celery.app.trace": {"level": "WARNING"},
         "celery.worker.strategy": {"level": "WARNING"},
         "celery.beat": {"level": "WARNING"},
+        "celery.worker.consumer.consumer": {"level": "WARNING"},
         # A first slice that comes late expires; that is its purpose.
         "celery.worker.request": {"level": "WARNING"},
     },

@@ -1,0 +1,61 @@
+"""Proves that a cluster which was wiped and made again is read anew, and that the page can say so."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from django.test import override_settings
+
+from collectors import tasks
+from dashboard import leases, queries, slices, store
+from dashboard.config import ClusterConfig, Config
+from dashboard.models import Collector, GapRecord, Transaction
+from sandbox.kafka import Broker
+from tests.brokers import create_topics
+from tests.waiting import wait_for
+
+pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
+
+NAME = "replaced"
+
+
+def commit(bootstrap: str, name: str) -> None:
+    create_topics(bootstrap, "t")
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce("t", b"x")
+    producer.commit_transaction(30)
+
+
+def read(lease: leases.Lease) -> set[str]:
+    """Read everything up to now, and return the ids that are known then."""
+    began_ms = slices.now_ms()
+
+    def is_seen() -> bool:
+        tasks.read(lease, time.monotonic() + 0.3)
+        return (Collector.objects.get().seen_through_ms or 0) > began_ms
+
+    wait_for(is_seen, "everything is seen", 60)
+    return set(Transaction.objects.values_list("transactional_id", flat=True))
+
+
+def test_a_cluster_made_again_under_its_address_is_read_anew(tmp_path: Path) -> None:
+    with Broker(tmp_path / "first") as first:
+        cluster = ClusterConfig(NAME, {"bootstrap.servers": first.bootstrap})
+        store.sync_clusters([NAME])
+        lease = leases.acquire(NAME, tasks.NAME, holder="test", now_ms=slices.now_ms())
+        assert lease is not None
+        with override_settings(FENCELINE=Config(clusters={NAME: cluster})):
+            commit(first.bootstrap, "old")
+            assert read(lease) == {"old"}
+            first.stop()
+            with Broker(tmp_path / "second", port=first.port) as second:
+                commit(second.bootstrap, "new")
+                assert read(lease) == {"new"}
+    (gap,) = GapRecord.objects.filter(scope="history")
+    assert "__transaction_state" in gap.reason
+    assert queries.sight(NAME).gaps == []
