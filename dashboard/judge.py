@@ -28,9 +28,9 @@ _WORDS = ["severity", "summary", "evidence", "next_step", "affected", "since_ms"
 
 def tick(lease: leases.Lease, *, now_ms: int) -> int:
     """Judge one cluster once; return how many findings are open. Raises `leases.LeaseLost`."""
-    snapshot = read(lease.cluster)
-    found = list(judge(snapshot, now_ms=now_ms, limits=settings.FENCELINE.limits))
-    save(lease, found, blind=bool(snapshot.gaps), now_ms=now_ms)
+    snapshot, limits = read(lease.cluster), settings.FENCELINE.limits
+    found = list(judge(snapshot, now_ms=now_ms, limits=limits))
+    save(lease, found, blind=snapshot.is_blind(now_ms=now_ms, limits=limits), now_ms=now_ms)
     return len(found)
 
 

@@ -51,8 +51,8 @@ def run(
     line each: nothing was saved, and the next slice begins where the database stands.
     """
     holder = f"{os.getpid()}-{threading.get_ident():x}"
-    lease = leases.acquire(cluster, name, holder=holder, now_ms=now_ms(), previous=previous)
     try:
+        lease = leases.acquire(cluster, name, holder=holder, now_ms=now_ms(), previous=previous)
         while lease is not None:
             work(lease, time.monotonic() + SLICE_S)
             lease = None if _hand_on(task, lease, queue) else lease

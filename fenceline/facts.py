@@ -147,6 +147,15 @@ class CollectorStatus:
     error: str
     since_ms: int
 
+    @property
+    def blind_since_ms(self) -> int:
+        """Since when nothing newer has been seen; the collector's own beginning before its first look."""
+        return self.since_ms if self.seen_through_ms is None else self.seen_through_ms
+
+    def is_behind(self, now_ms: int, limits: Limits) -> bool:
+        """Whether it has not seen the last `limits.collector_behind_s` seconds."""
+        return now_ms - self.blind_since_ms > limits.collector_behind_s * 1000
+
 
 @dataclass(frozen=True, slots=True)
 class Gap:
@@ -195,3 +204,10 @@ class Snapshot:
     transactions: tuple[OpenTransaction, ...] = ()
     collectors: tuple[CollectorStatus, ...] = ()
     gaps: tuple[Gap, ...] = ()
+
+    def is_blind(self, *, now_ms: int, limits: Limits) -> bool:
+        """Whether what it says of the cluster may be old: a gap is open, or a collector is behind.
+
+        A rule about the cluster then neither opens nor closes anything: unseen is not absent.
+        """
+        return bool(self.gaps) or any(each.is_behind(now_ms, limits) for each in self.collectors)

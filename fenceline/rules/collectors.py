@@ -14,19 +14,18 @@ def behind(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Findi
     Critical while one cannot see at all, a warning while it is only catching up.
     """
     for collector in snapshot.collectors:
-        since_ms = collector.seen_through_ms if collector.seen_through_ms is not None else collector.since_ms
-        if now_ms - since_ms > limits.collector_behind_s * 1000:
-            yield _finding(collector, since_ms)
+        if collector.is_behind(now_ms, limits):
+            yield _finding(collector)
 
 
-def _finding(collector: CollectorStatus, since_ms: int) -> Finding:
+def _finding(collector: CollectorStatus) -> Finding:
     return Finding(
         rule="collector_behind",
         cluster=collector.cluster,
         subject=f"collector:{collector.name}",
         severity=Severity.CRITICAL if collector.error else Severity.WARNING,
-        since_ms=since_ms,
-        summary=f"{collector.cluster} has not been seen since {clock(since_ms)}",
+        since_ms=collector.blind_since_ms,
+        summary=f"{collector.cluster} has not been seen since {clock(collector.blind_since_ms)}",
         evidence=_evidence(collector),
         next_step="What the pages say of this cluster is old until it can be seen again.",
     )

@@ -24,7 +24,10 @@ def open_too_long(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterato
 
     A warning while its coordinator will still end it by itself; critical once it should have, or when it
     never will (two-phase commit, KIP-939). The words name instants, not ages: they stay true while it lasts.
+    Silent while the cluster cannot be seen: the transaction may have ended since.
     """
+    if snapshot.is_blind(now_ms=now_ms, limits=limits):
+        return
     for transaction in snapshot.transactions:
         if transaction.state is not State.ONGOING or transaction.started_ms is None:
             continue

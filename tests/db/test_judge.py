@@ -9,7 +9,7 @@ import pytest
 from dashboard import judge, queries, store
 from dashboard.leases import Lease, LeaseLost
 from dashboard.models import Cluster, FindingRecord
-from fenceline.facts import Finding, Severity
+from fenceline.facts import Finding, Severity, Tombstone
 from tests.db.conftest import NOW_MS
 from tests.db.test_store import look, record, save
 
@@ -76,11 +76,26 @@ def test_a_fenced_judge_writes_nothing(lease: Lease, take: Take) -> None:
     assert FindingRecord.objects.count() == 0
 
 
+def subjects() -> set[str]:
+    return {row.subject for row in queries.findings()}
+
+
 def test_a_tick_judges_what_the_tail_saved(lease: Lease, take: Take) -> None:
-    save(take(), look(record("slow")))
-    assert judge.tick(lease, now_ms=NOW_MS + 1_000) == 0
-    assert judge.tick(lease, now_ms=NOW_MS + 120_000) == 2
-    assert {row.subject for row in queries.findings()} == {"transaction:slow", "collector:transaction_state"}
+    tail = take()
+    save(tail, look(record("quick"), record("slow")._replace(started_ms=NOW_MS - 120_000)))
+    judge.tick(lease, now_ms=NOW_MS + 1_000)
+    assert subjects() == {"transaction:slow"}
+    save(tail, look(Tombstone("slow"), previous=10, end=11))
+    judge.tick(lease, now_ms=NOW_MS + 2_000)
+    assert subjects() == set()
+
+
+def test_a_dead_tail_is_found_and_what_was_found_before_stays(lease: Lease, take: Take) -> None:
+    save(take(), look(record("quick"), record("slow")._replace(started_ms=NOW_MS - 120_000)))
+    judge.tick(lease, now_ms=NOW_MS + 1_000)
+    judge.tick(lease, now_ms=NOW_MS + 120_000)
+    assert subjects() == {"transaction:slow", "collector:transaction_state"}
+    assert [row.complete for row in queries.findings()] == [False, False]
 
 
 def test_a_subject_of_32_kB_is_a_finding_like_any_other(lease: Lease) -> None:

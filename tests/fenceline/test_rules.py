@@ -8,6 +8,7 @@ from fenceline.facts import (
     TWO_PHASE_COMMIT_TIMEOUT_MS,
     CollectorStatus,
     Finding,
+    Gap,
     Limits,
     OpenTransaction,
     Snapshot,
@@ -68,6 +69,15 @@ def test_open_too_long_says_what_an_operator_needs() -> None:
     assert finding.affected == tuple(f"partition:payments-{n}" for n in range(4))
     assert "payments-0, payments-1, payments-2 and 1 more" in finding.evidence
     assert "aborts it at" in finding.evidence
+
+
+def test_open_too_long_accuses_nobody_while_blind() -> None:
+    """A transaction that was open when sight was lost may have ended since."""
+    gap = Gap("prod", "transaction_state", "cluster", NOW_MS - 1, None, "cannot reach it")
+    late = CollectorStatus("prod", "transaction_state", NOW_MS - 6_000, None, "", NOW_MS - 60_000)
+    for blind in (Snapshot((transaction(120),), gaps=(gap,)), Snapshot((transaction(120),), (late,))):
+        found = judge(blind, now_ms=NOW_MS, limits=LIMITS)
+        assert "open_too_long" not in {finding.rule for finding in found}
 
 
 def test_words_do_not_change_while_nothing_does() -> None:
