@@ -8,7 +8,16 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from collectors.internal_topics import NoSuchTopic, Tail, TopicReplaced
 from collectors.kafka import CannotSee
@@ -203,6 +212,29 @@ def test_a_missing_acl_comes_with_the_line_that_grants_it(broker: Broker) -> Non
     text = refusal(sasl(broker, "right"))
     assert "no READ on __transaction_state" in text
     assert "kafka-acls --add" in text
+
+
+def test_read_on_the_topic_is_all_the_right_it_needs(broker: Broker) -> None:
+    """No right to any group: librdkafka asks for one all the same, and is refused."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    topic = (ResourceType.TOPIC, "__transaction_state", ResourcePatternType.LITERAL)
+    acl = AclBinding(*topic, "User:viewer", "*", AclOperation.READ, AclPermissionType.ALLOW)
+    admin.create_acls([acl])[acl].result(30)
+    try:
+        tail = Tail(sasl(broker, "right"))
+        tail.seek("", {})
+        assert "first" in read_all(tail)
+        end = time.monotonic() + 3
+        while time.monotonic() < end:
+            tail.saved(tail.look(0.1))
+        tail.close()
+    finally:
+        admin.delete_acls([acl_filter(acl)])[acl_filter(acl)].result(30)
+
+
+def acl_filter(acl: AclBinding) -> AclBindingFilter:
+    what = (acl.restype, acl.name, acl.resource_pattern_type, acl.principal, acl.host)
+    return AclBindingFilter(*what, acl.operation, acl.permission_type)
 
 
 def test_an_unreachable_broker_is_named(broker: Broker) -> None:
