@@ -80,8 +80,11 @@ class Stack:
         return (self.data / "up.log").read_text()
 
     def pid(self, part: str) -> int:
-        """Return the process id of a part as stack.json has it now."""
-        return int(next(each["pid"] for each in self.described()["parts"] if each["name"] == part))
+        """Return the process id of a part, once it runs: it may just be restarting."""
+        return int(wait_for(lambda: self._pids().get(part), f"{part} runs", 60))
+
+    def _pids(self) -> dict[str, int]:
+        return {each["name"]: each["pid"] for each in self.described()["parts"]}
 
     def described(self) -> Any:
         """Return what stack.json says."""
