@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -48,6 +49,10 @@ def tail_of(stack: Stack) -> dict[str, int]:
     return next(row for row in stack.api("collectors")["items"] if row["name"] == "transaction_state")
 
 
+def states(stack: Stack) -> dict[str, str]:
+    return {row["transactional_id"]: row["state"] for row in stack.api("transactions")["items"]}
+
+
 def records_in_topic(bootstrap: str) -> int:
     """Return how many records `__transaction_state` holds; nothing in it was compacted yet."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "test"})
@@ -57,30 +62,50 @@ def records_in_topic(bootstrap: str) -> int:
     return sum(ends)
 
 
+def holder(stack: Stack) -> tuple[int, int]:
+    """Return the process that holds the tail's lease, and its token."""
+    database = sqlite3.connect(f"file:{stack.data / 'fenceline.db'}?mode=ro", uri=True)
+    query = "SELECT holder, token FROM dashboard_collector WHERE name = 'transaction_state'"
+    name, token = database.execute(query).fetchone()
+    database.close()
+    return int(name.partition("-")[0]), int(token)
+
+
+def pause_the_holder(stack: Stack, logs: Sequence[Path]) -> None:
+    """Stop the process that holds the lease until the other one reads; it must be refused when it wakes.
+
+    Either worker may hold it. A slice that has just begun outlasts the pause, and so ends by a save.
+    """
+    _, former = holder(stack)
+    wait_for(lambda: holder(stack)[1] > former, "a new slice begins", DEADLINE_S)
+    paused, token = holder(stack)
+    os.kill(paused, signal.SIGSTOP)
+    try:
+        assert holder(stack) == (paused, token), "it holds the lease while it is paused"
+        wait_for(lambda: holder(stack)[1] > token, "the other one takes over", DEADLINE_S)
+        assert holder(stack)[0] != paused
+        taken = tail_of(stack)["records"]
+        wait_for(lambda: tail_of(stack)["records"] > taken, "the other one reads", DEADLINE_S)
+    finally:
+        os.kill(paused, signal.SIGCONT)
+    refused = f"lease lost, nothing was saved: default/transaction_state: token {token} is outdated"
+    wait_for(lambda: any(refused in log.read_text() for log in logs), "it is refused", DEADLINE_S)
+
+
 def test_a_paused_collector_is_fenced_and_nothing_is_doubled(tmp_path: Path) -> None:
     with Broker(tmp_path / "kafka") as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         admin.create_topics([NewTopic("load", 4, 1)])["load"].result(30)
+        second = tmp_path / "second.log"
         with (
             Stack(tmp_path, BOOTSTRAP=broker.bootstrap, DEMO="0") as stack,
             Load(broker.bootstrap, IDS) as load,
-            second_worker(stack, tmp_path / "second.log"),
+            second_worker(stack, second),
         ):
-            wait_for(lambda: tail_of(stack)["records"] > 100, "the first collector reads", DEADLINE_S)
-            first, token = stack.pid("worker-tail-0"), tail_of(stack)["token"]
-            os.kill(first, signal.SIGSTOP)
-            try:
-                wait_for(lambda: tail_of(stack)["token"] > token, "the second one takes over", DEADLINE_S)
-                taken = tail_of(stack)["records"]
-                wait_for(lambda: tail_of(stack)["records"] > taken, "the second one reads", DEADLINE_S)
-            finally:
-                os.kill(first, signal.SIGCONT)
-            wait_for(
-                lambda: "lease lost, nothing was saved" in stack.log(), "the first is refused", DEADLINE_S
-            )
+            wait_for(lambda: tail_of(stack)["records"] > 100, "a collector reads", DEADLINE_S)
+            pause_the_holder(stack, [stack.data / "up.log", second])
             load.finish()
+            wait_for(lambda: states(stack) == load.told, "what the clients were told", DEADLINE_S)
             end = records_in_topic(broker.bootstrap)
             wait_for(lambda: tail_of(stack)["records"] >= end, "every record is read", DEADLINE_S)
             assert tail_of(stack)["records"] == end, "each record is counted once"
-            rows = stack.api("transactions")["items"]
-            assert {row["transactional_id"]: row["state"] for row in rows} == load.told
