@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 
 from django.db import connection, transaction
-from django.db.models import F
+from django.db.models import F, QuerySet
 
 from dashboard import live
 from dashboard.leases import Lease, LeaseLost, collector, renew
@@ -122,8 +122,8 @@ def forget(lease: Lease, reason: str, *, now_ms: int) -> None:
         transaction.on_commit(partial(live.ring, lease.cluster, "transactions", rev))
 
 
-def add_gap(lease: Lease, scope: str, reason: str, now_ms: int) -> None:
-    """Record something that went unseen and is over."""
+def add_gap(lease: Lease, scope: str, reason: str, now_ms: int, count: int = 1) -> None:
+    """Record something that went unseen, `count` times, and is over."""
     GapRecord.objects.create(
         cluster_id=lease.cluster_id,
         source=lease.name,
@@ -131,6 +131,7 @@ def add_gap(lease: Lease, scope: str, reason: str, now_ms: int) -> None:
         since_ms=now_ms,
         until_ms=now_ms,
         reason=reason,
+        count=count,
     )
 
 
@@ -215,21 +216,19 @@ def _count_undecoded(lease: Lease, undecoded: Mapping[str, int]) -> None:
 def _count_compacted(lease: Lease, count: int, now_ms: int) -> None:
     holes = GapRecord.objects.filter(cluster_id=lease.cluster_id, source=lease.name, scope="compaction")
     if not holes.update(count=F("count") + count, until_ms=now_ms):
-        GapRecord.objects.create(
-            cluster_id=lease.cluster_id,
-            source=lease.name,
-            scope="compaction",
-            since_ms=now_ms,
-            until_ms=now_ms,
-            reason="older records were compacted away before they were read; newest states are complete",
-            count=count,
-        )
+        reason = "older records were compacted away before they were read; newest states are complete"
+        add_gap(lease, "compaction", reason, now_ms, count)
+
+
+def _blindness(lease: Lease) -> QuerySet[GapRecord]:
+    """Return the open gap that says this collector cannot see its cluster."""
+    return GapRecord.objects.filter(
+        cluster_id=lease.cluster_id, source=lease.name, scope="cluster", until_ms=None
+    )
 
 
 def _open_gap(lease: Lease, reason: str, now_ms: int) -> None:
-    gap = GapRecord.objects.filter(
-        cluster_id=lease.cluster_id, source=lease.name, scope="cluster", until_ms=None
-    )
+    gap = _blindness(lease)
     if not gap.update(reason=reason, count=F("count") + 1):
         gap.create(
             cluster_id=lease.cluster_id, source=lease.name, scope="cluster", since_ms=now_ms, reason=reason
@@ -238,9 +237,7 @@ def _open_gap(lease: Lease, reason: str, now_ms: int) -> None:
 
 def _clear_error(lease: Lease, now_ms: int) -> None:
     if collector(lease).exclude(error="").update(error="", since_ms=now_ms):
-        GapRecord.objects.filter(
-            cluster_id=lease.cluster_id, source=lease.name, scope="cluster", until_ms=None
-        ).update(until_ms=now_ms)
+        _blindness(lease).update(until_ms=now_ms)
 
 
 def _ring(cluster: str, rev: int, look: Look) -> None:

@@ -49,3 +49,13 @@ class Load:
         producer.flush(30)
         producer.commit_transaction(30) if commits else producer.abort_transaction(30)
         return "CompleteCommit" if commits else "CompleteAbort"
+
+
+def commit(bootstrap: str, name: str, times: int = 1) -> None:
+    """Commit transactions of one record on topic `t`, which must be there, as a client named `name`."""
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name, "linger.ms": 0})
+    producer.init_transactions(30)
+    for _ in range(times):
+        producer.begin_transaction()
+        producer.produce("t", b"x")
+        producer.commit_transaction(30)

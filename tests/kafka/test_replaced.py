@@ -6,7 +6,6 @@ import time
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 from django.test import override_settings
 
 from collectors import tasks
@@ -15,20 +14,12 @@ from dashboard.config import ClusterConfig, Config
 from dashboard.models import Collector, GapRecord, Transaction
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
+from tests.load import commit
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 
 NAME = "replaced"
-
-
-def commit(bootstrap: str, name: str) -> None:
-    create_topics(bootstrap, "t")
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name})
-    producer.init_transactions(30)
-    producer.begin_transaction()
-    producer.produce("t", b"x")
-    producer.commit_transaction(30)
 
 
 def read(lease: leases.Lease) -> set[str]:
@@ -50,10 +41,12 @@ def test_a_cluster_made_again_under_its_address_is_read_anew(tmp_path: Path) -> 
         lease = leases.acquire(NAME, tasks.NAME, holder="test", now_ms=slices.now_ms())
         assert lease is not None
         with override_settings(FENCELINE=Config(clusters={NAME: cluster})):
+            create_topics(first.bootstrap, "t")
             commit(first.bootstrap, "old")
             assert read(lease) == {"old"}
             first.stop()
             with Broker(tmp_path / "second", port=first.port) as second:
+                create_topics(second.bootstrap, "t")
                 commit(second.bootstrap, "new")
                 assert read(lease) == {"new"}
     (gap,) = GapRecord.objects.filter(scope="history")

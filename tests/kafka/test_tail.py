@@ -26,6 +26,7 @@ from fenceline.encode import encode_key, encode_value
 from fenceline.facts import Located, State, Tombstone, TransactionRecord
 from sandbox.kafka import Broker, Sasl
 from sandbox.ports import free_port
+from tests.load import commit
 
 pytestmark = pytest.mark.kafka
 
@@ -41,15 +42,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         admin.create_topics([NewTopic("t", 2, 1)])["t"].result(30)
         commit(broker.bootstrap, "first")
         yield broker
-
-
-def commit(bootstrap: str, name: str, times: int = 1) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name, "linger.ms": 0})
-    producer.init_transactions(30)
-    for _ in range(times):
-        producer.begin_transaction()
-        producer.produce("t", b"x")
-        producer.commit_transaction(30)
 
 
 def write(bootstrap: str, *records: tuple[bytes | None, bytes | None]) -> None:
