@@ -36,7 +36,7 @@ LONGEST = 200
 NAMELESS = "(nameless)"
 
 
-class Kind(StrEnum):
+class Shape(StrEnum):
     """Which shape an id has; see the module."""
 
     FLINK = "flink"
@@ -60,7 +60,7 @@ class Application(NamedTuple):
     application: str
     member: str
     slot: str
-    kind: Kind
+    kind: Shape
 
 
 _DIGITS = "0123456789"
@@ -112,7 +112,7 @@ def application_of(transactional_id: str) -> Application:
     found = last == "s" and _SINK.search(transactional_id, max(0, len(transactional_id) - _SINK_TAIL))
     if found:
         name = _name(transactional_id[: found.start()])
-        return _new(Application, (name, found[1], found[2], Kind.FENCELINE_SINK))
+        return _new(Application, (name, found[1], found[2], Shape.FENCELINE_SINK))
     return _unnumbered(transactional_id)
 
 
@@ -120,39 +120,39 @@ def _numbered(head: str, number: str) -> Application:
     """`head-number`: Streams' v2, a Connect task's, Flink's, or any other."""
     process = head[-_UUID_LENGTH:]
     if process.count("-") == 4 and _UUID.match(process):
-        return _new(Application, (_name(head[:-_UUID_LENGTH]), process, number, Kind.STREAMS))
+        return _new(Application, (_name(head[:-_UUID_LENGTH]), process, number, Shape.STREAMS))
     if head.startswith(_CONNECT):
-        return _new(Application, (_name(head), "", number, Kind.CONNECT))
+        return _new(Application, (_name(head), "", number, Shape.CONNECT))
     shorter = head.rstrip(_DIGITS)
     if len(shorter) < len(head) and shorter[-1:] == "-":
-        return _new(Application, (_name(shorter), head[len(shorter) :], number, Kind.FLINK))
+        return _new(Application, (_name(shorter), head[len(shorter) :], number, Shape.FLINK))
     operator = _FLINK_OPERATOR.search(head, max(0, len(head) - 33))
     if operator:
-        return _new(Application, (_name(head[: operator.start()]), operator[1], number, Kind.FLINK))
-    return _other(head, number, Kind.NUMBERED)
+        return _new(Application, (_name(head[: operator.start()]), operator[1], number, Shape.FLINK))
+    return _other(head, number, Shape.NUMBERED)
 
 
 def _underscored(head: str, number: str) -> Application:
     """`head_number`: `application.id-subtopology_partition`, or a number behind another separator."""
     shorter = head.rstrip(_DIGITS)
     if len(shorter) < len(head) and shorter[-1:] == "-":
-        return _new(Application, (_name(shorter), head[len(shorter) :], number, Kind.STREAMS))
-    return _other(head, number, Kind.NUMBERED)
+        return _new(Application, (_name(shorter), head[len(shorter) :], number, Shape.STREAMS))
+    return _other(head, number, Shape.NUMBERED)
 
 
 def _unnumbered(name: str) -> Application:
     """An id that does not end in a number of its own."""
     if name.startswith(_LEADER):
-        return _new(Application, (_name(name), "leader", "", Kind.CONNECT))
-    return _other(name, "", Kind.PLAIN)
+        return _new(Application, (_name(name), "leader", "", Shape.CONNECT))
+    return _other(name, "", Shape.PLAIN)
 
 
-def _other(name: str, number: str, kind: Kind) -> Application:
+def _other(name: str, number: str, kind: Shape) -> Application:
     """No framework's shape: `kind`, or random where the name has a random word."""
     left, words = _apart(name)
     if words:
-        return _new(Application, (_fitting(left), words, number, Kind.RANDOM))
-    whole = name if kind is Kind.PLAIN else left
+        return _new(Application, (_fitting(left), words, number, Shape.RANDOM))
+    whole = name if kind is Shape.PLAIN else left
     return _new(Application, (_fitting(whole), "", number, kind))
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline.applications import LONGEST, NAMELESS, Kind, application_of
+from fenceline.applications import LONGEST, NAMELESS, Shape, application_of
 from fenceline.decode.text import escape, unescape
 
 UUID = "1f0c3b7e-5a2d-4c6f-9b8a-0123456789ab"
@@ -24,47 +24,47 @@ OPERATOR = "cbc357ccb763df2852fee8c4fc7d55f2"
 @pytest.mark.parametrize(
     ("transactional_id", "application", "member", "slot", "kind"),
     [
-        ("enrich-0-1", "enrich", "0", "1", Kind.FLINK),
-        ("enrich-orders-11-184467", "enrich-orders", "11", "184467", Kind.FLINK),
-        (f"Sink: orders-{OPERATOR}-12", "Sink: orders", OPERATOR, "12", Kind.FLINK),
-        (f"enrich-{UUID}-3-17", "enrich", "3", "17", Kind.FLINK),
-        (f"clicks-{UUID}-3", "clicks", UUID, "3", Kind.STREAMS),
-        (f"clicks-v2-{UUID_OF_DIGITS}-12", "clicks-v2", UUID_OF_DIGITS, "12", Kind.STREAMS),
-        ("clicks-0_12", "clicks", "0", "12", Kind.STREAMS),
-        ("connect-cluster-prod", "connect-cluster-prod", "leader", "", Kind.CONNECT),
-        ("connect-prod-jdbc-orders-0", "connect-prod-jdbc-orders", "", "0", Kind.CONNECT),
-        ("connect-prod-shard-2-0", "connect-prod-shard-2", "", "0", Kind.CONNECT),
-        ("prod-jdbc-orders-0", "prod-jdbc-orders", "", "0", Kind.NUMBERED),
-        ("orders-a1b2c3d4-p3-g2-b1-s17", "orders", "a1b2c3d4-p3", "g2-b1-s17", Kind.FENCELINE_SINK),
-        ("a-b-12345678-p0-g0-b0-s63", "a-b", "12345678-p0", "g0-b0-s63", Kind.FENCELINE_SINK),
-        ("orders-gateway-17", "orders-gateway", "", "17", Kind.NUMBERED),
-        ("tx-billing.orders.3", "tx-billing.orders", "", "3", Kind.NUMBERED),
-        ("loader_7", "loader", "", "7", Kind.NUMBERED),
-        ("loader-1700000000000", "loader", "", "1700000000000", Kind.NUMBERED),
-        (f"loader-{UUID}", "loader", UUID, "", Kind.RANDOM),
-        (f"loader-{UUID_OF_DIGITS}", "loader", UUID_OF_DIGITS, "", Kind.RANDOM),
-        (f"{UUID}/loader", "loader", UUID, "", Kind.RANDOM),
-        (f"loader-{UUID}-eu-west", "loader-eu-west", UUID, "", Kind.RANDOM),
-        (f"loader_{UUID.replace('-', '')}", "loader", UUID.replace("-", ""), "", Kind.RANDOM),
-        ("loader-7d9f8b6c-3", "loader", "7d9f8b6c", "3", Kind.RANDOM),
-        ("loader-01ARZ3NDEKTSV4RRFFQ69G5FAV", "loader", "01ARZ3NDEKTSV4RRFFQ69G5FAV", "", Kind.RANDOM),
-        (UUID, NAMELESS, UUID, "", Kind.RANDOM),
-        ("12", NAMELESS, "", "12", Kind.NUMBERED),
-        ("eu/orders/5", "eu/orders", "", "5", Kind.NUMBERED),
-        ("-12", NAMELESS, "", "12", Kind.NUMBERED),
-        ("", NAMELESS, "", "", Kind.PLAIN),
-        ("payments", "payments", "", "", Kind.PLAIN),
-        ("orders-v2", "orders-v2", "", "", Kind.PLAIN),
-        ("kafka2", "kafka2", "", "", Kind.PLAIN),
-        ("facade-deadbeef", "facade-deadbeef", "", "", Kind.PLAIN),
-        (r"tab\x09end-4", r"tab\x09end", "", "4", Kind.NUMBERED),
-        (r"nul\x00", r"nul\x00", "", "", Kind.PLAIN),
-        ("bestellungen-ü-✓-4", "bestellungen-ü-✓", "", "4", Kind.NUMBERED),
-        ("Arabic digits-٣", "Arabic digits-٣", "", "", Kind.PLAIN),
+        ("enrich-0-1", "enrich", "0", "1", Shape.FLINK),
+        ("enrich-orders-11-184467", "enrich-orders", "11", "184467", Shape.FLINK),
+        (f"Sink: orders-{OPERATOR}-12", "Sink: orders", OPERATOR, "12", Shape.FLINK),
+        (f"enrich-{UUID}-3-17", "enrich", "3", "17", Shape.FLINK),
+        (f"clicks-{UUID}-3", "clicks", UUID, "3", Shape.STREAMS),
+        (f"clicks-v2-{UUID_OF_DIGITS}-12", "clicks-v2", UUID_OF_DIGITS, "12", Shape.STREAMS),
+        ("clicks-0_12", "clicks", "0", "12", Shape.STREAMS),
+        ("connect-cluster-prod", "connect-cluster-prod", "leader", "", Shape.CONNECT),
+        ("connect-prod-jdbc-orders-0", "connect-prod-jdbc-orders", "", "0", Shape.CONNECT),
+        ("connect-prod-shard-2-0", "connect-prod-shard-2", "", "0", Shape.CONNECT),
+        ("prod-jdbc-orders-0", "prod-jdbc-orders", "", "0", Shape.NUMBERED),
+        ("orders-a1b2c3d4-p3-g2-b1-s17", "orders", "a1b2c3d4-p3", "g2-b1-s17", Shape.FENCELINE_SINK),
+        ("a-b-12345678-p0-g0-b0-s63", "a-b", "12345678-p0", "g0-b0-s63", Shape.FENCELINE_SINK),
+        ("orders-gateway-17", "orders-gateway", "", "17", Shape.NUMBERED),
+        ("tx-billing.orders.3", "tx-billing.orders", "", "3", Shape.NUMBERED),
+        ("loader_7", "loader", "", "7", Shape.NUMBERED),
+        ("loader-1700000000000", "loader", "", "1700000000000", Shape.NUMBERED),
+        (f"loader-{UUID}", "loader", UUID, "", Shape.RANDOM),
+        (f"loader-{UUID_OF_DIGITS}", "loader", UUID_OF_DIGITS, "", Shape.RANDOM),
+        (f"{UUID}/loader", "loader", UUID, "", Shape.RANDOM),
+        (f"loader-{UUID}-eu-west", "loader-eu-west", UUID, "", Shape.RANDOM),
+        (f"loader_{UUID.replace('-', '')}", "loader", UUID.replace("-", ""), "", Shape.RANDOM),
+        ("loader-7d9f8b6c-3", "loader", "7d9f8b6c", "3", Shape.RANDOM),
+        ("loader-01ARZ3NDEKTSV4RRFFQ69G5FAV", "loader", "01ARZ3NDEKTSV4RRFFQ69G5FAV", "", Shape.RANDOM),
+        (UUID, NAMELESS, UUID, "", Shape.RANDOM),
+        ("12", NAMELESS, "", "12", Shape.NUMBERED),
+        ("eu/orders/5", "eu/orders", "", "5", Shape.NUMBERED),
+        ("-12", NAMELESS, "", "12", Shape.NUMBERED),
+        ("", NAMELESS, "", "", Shape.PLAIN),
+        ("payments", "payments", "", "", Shape.PLAIN),
+        ("orders-v2", "orders-v2", "", "", Shape.PLAIN),
+        ("kafka2", "kafka2", "", "", Shape.PLAIN),
+        ("facade-deadbeef", "facade-deadbeef", "", "", Shape.PLAIN),
+        (r"tab\x09end-4", r"tab\x09end", "", "4", Shape.NUMBERED),
+        (r"nul\x00", r"nul\x00", "", "", Shape.PLAIN),
+        ("bestellungen-ü-✓-4", "bestellungen-ü-✓", "", "4", Shape.NUMBERED),
+        ("Arabic digits-٣", "Arabic digits-٣", "", "", Shape.PLAIN),
     ],
 )
 def test_it_knows_the_shape(
-    transactional_id: str, application: str, member: str, slot: str, kind: Kind
+    transactional_id: str, application: str, member: str, slot: str, kind: Shape
 ) -> None:
     assert application_of(transactional_id) == (application, member, slot, kind)
 
