@@ -27,6 +27,11 @@ ABANDONED_TIMEOUT_S = 600
 _TIMEOUT_S = 3
 #: The coordinator looks for timed-out transactions every 10 s; the rest is for a busy machine.
 _ABORTED_WITHIN_S = 60
+#: What Java's Admin.fenceProducers writes as the id's timeout: its own request timeout.
+_ADMIN_TIMEOUT_MS = 30_000
+#: The last epoch of a producer id; the coordinator gives a new producer id after it.
+_LAST_EPOCH = 32766
+_PROGRESS_EVERY = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +157,59 @@ def _abandon(bootstrap: str, name: str) -> None:
     os._exit(0)
 
 
+def fence(bootstrap: str, say: Say) -> None:
+    """A third party, as an administrator's tool would, fences a producer in the middle of a transaction."""
+    from confluent_kafka import KafkaException
+
+    from sandbox import wire
+
+    name = "demo-fence"
+    healthy = producer(bootstrap, name)
+    offset = open_transaction(healthy, "orders", 2, "fence")
+    say(f"1. {name} has a transaction open (orders-2, offset {offset}), well within its timeout")
+    with wire.Coordinator(bootstrap, name) as coordinator:
+        given = coordinator.init_producer_id(timeout_ms=_ADMIN_TIMEOUT_MS)
+    say(f"2. somebody asked for a producer id, as Admin.fenceProducers does: epoch {given.epoch} is nobody's")
+    try:
+        healthy.commit_transaction(30)
+    except KafkaException as refused:
+        say(f"3. its commit was refused: {refused.args[0].name()}, and no other instance goes on")
+    else:
+        raise SandboxError("the fenced producer could commit, which Kafka should have refused")
+    say(
+        f"Look for: {name} in Empty with a timeout of {_ADMIN_TIMEOUT_MS // 1000} s, and no transaction after"
+    )
+
+
+def rotation(bootstrap: str, say: Say) -> None:
+    """An id is initialised until its epochs are used up, and goes on under a new producer id."""
+    from sandbox import wire
+
+    name = "demo-rotation"
+    _commit_one(bootstrap, name, "rotation, before")
+    say(f"1. {name} has committed a transaction")
+    with wire.Coordinator(bootstrap, name) as coordinator:
+        first = coordinator.init_producer_id()
+        left = _LAST_EPOCH - first.epoch + 1
+        say(f"2. producer id {first.producer_id} is at epoch {first.epoch}: initialising {left} times more …")
+        started = time.monotonic()
+        for count, given in enumerate(coordinator.init_again(left), 1):
+            if count % _PROGRESS_EVERY == 0:
+                say(f"   epoch {given.epoch} after {time.monotonic() - started:.1f} s")
+    if given.producer_id == first.producer_id:
+        raise SandboxError(f"producer id {first.producer_id} is at epoch {given.epoch} and was not replaced")
+    say(f"3. after {time.monotonic() - started:.1f} s: producer id {given.producer_id}, epoch {given.epoch}")
+    _commit_one(bootstrap, name, "rotation, after")
+    say(f"4. {name} has committed under its new producer id: nobody noticed, and nobody was fenced")
+    say(f"Look for: {name} with one rotation, from epoch {_LAST_EPOCH} to a new producer id")
+
+
+def _commit_one(bootstrap: str, name: str, text: str) -> None:
+    made = producer(bootstrap, name)
+    open_transaction(made, "orders", 3, text)
+    made.commit_transaction(30)
+
+
 def _wait_for_release(bootstrap: str, topic: str, partition: int, offset: int) -> float:
     """Wait until read_committed consumers may read past an offset; return the seconds it took."""
     from confluent_kafka import Consumer, TopicPartition
@@ -176,6 +234,8 @@ SCENES: Mapping[str, Scene] = {
     "abandoned": Scene(
         "a process dies with a 10-minute transaction open; the LSO of payments is held", abandoned
     ),
+    "fence": Scene("an administrator's tool fences a healthy producer in mid-transaction", fence),
+    "rotation": Scene("an id uses up its 32,767 epochs and gets a new producer id", rotation),
 }
 
 

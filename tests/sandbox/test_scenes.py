@@ -9,9 +9,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from sandbox import clients, demo, scenes
+from fenceline.decode.transaction_state import decode
+from fenceline.encode import encode_key
+from fenceline.facts import State, TransactionRecord
+from sandbox import clients, demo, scenes, wire
 from sandbox.errors import SandboxError
 from sandbox.kafka import Broker
+from tests.kafka.observe import raw_records
 from tests.waiting import wait_for
 
 
@@ -43,6 +47,51 @@ def test_the_loser_is_fenced_and_nothing_stays_open(bootstrap: str, name: str, p
         end_of(bootstrap, "orders", partition, f"read_{kind}") for kind in ("committed", "uncommitted")
     )
     assert stable == high > 0
+
+
+def last_record(bootstrap: str, transactional_id: str) -> TransactionRecord:
+    """Return what the coordinator wrote last of an id."""
+    key = encode_key(transactional_id)
+    values = [record.value for record in raw_records(bootstrap) if record.key == key]
+    found = decode(key, values[-1])
+    assert isinstance(found, TransactionRecord)
+    return found
+
+
+@pytest.mark.kafka
+def test_fence_ends_a_healthy_transaction_and_leaves_nobody(bootstrap: str) -> None:
+    said: list[str] = []
+    scenes.play("fence", bootstrap, said.append)
+    assert [line for line in said if line.startswith("3.") and "refused: _FENCED" in line]
+    assert end_of(bootstrap, "orders", 2, "read_committed") > 0
+    last = last_record(bootstrap, "demo-fence")
+    assert (last.state, last.producer_epoch, last.timeout_ms) == (State.EMPTY, 2, 30_000)
+
+
+@pytest.mark.kafka
+def test_rotation_goes_on_under_another_producer_id_as_often_as_it_is_played(bootstrap: str) -> None:
+    seen = set()
+    for _ in range(2):
+        said: list[str] = []
+        scenes.play("rotation", bootstrap, said.append)
+        last = last_record(bootstrap, "demo-rotation")
+        assert (last.state, last.producer_epoch) == (State.COMPLETE_COMMIT, 1)
+        assert [line for line in said if f"producer id {last.producer_id}, epoch 0" in line]
+        seen.add(last.producer_id)
+    assert len(seen) == 2
+
+
+@pytest.mark.kafka
+def test_what_the_coordinator_refuses_is_said_in_words(bootstrap: str) -> None:
+    with wire.Coordinator(bootstrap, "refused") as coordinator:
+        coordinator.init_producer_id()
+        with pytest.raises(wire.Refused, match=r"^InitProducerId was refused: PRODUCER_FENCED$"):
+            coordinator.init_producer_id(wire.Identity(12_345, 7))
+
+
+def test_a_kafka_that_is_gone_is_said_in_words() -> None:
+    with pytest.raises(SandboxError, match=r"no Kafka answers at 127\.0\.0\.1:1"):
+        wire.Coordinator("127.0.0.1:1", "x")
 
 
 @pytest.mark.kafka

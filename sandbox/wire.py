@@ -1,0 +1,178 @@
+"""Kafka's transaction protocol request by request, for scenes that no client library would play.
+
+    with Coordinator(bootstrap, "demo-fence") as coordinator:
+        given = coordinator.init_producer_id()                    # as any producer's first request
+        for given in coordinator.init_again(1000): ...            # pipelined on one connection
+
+A plain blocking socket and kafka-python's message classes. Never near a Kafka that is not the sandbox's.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from kafka.protocol.api_message import ApiMessage
+from kafka.protocol.metadata import FindCoordinatorRequest, FindCoordinatorResponse
+from kafka.protocol.producer.transaction import InitProducerIdRequest, InitProducerIdResponse
+
+from sandbox.errors import SandboxError
+
+CONCURRENT_TRANSACTIONS = 51
+#: The coordinator is not there yet, loads its partition, has moved.
+_NOT_YET = (14, 15, 16)
+#: Versions that 3.9 and 4.2 speak. InitProducerId 4 takes an epoch and answers PRODUCER_FENCED.
+_FIND, _INIT = 3, 4
+#: FindCoordinator's word for transactions.
+_TRANSACTION = 1
+#: One answer, and how long to ask again while an abort's markers are written.
+_ANSWER_WITHIN_S, _RETRY_FOR_S, _RETRY_EVERY_S = 10.0, 30.0, 0.1
+#: How many requests are on the way at once: the broker reads the next when it has answered the last.
+_PIPELINE = 200
+_SIZE = struct.Struct(">i")
+
+
+class Identity(NamedTuple):
+    """What a producer is to the coordinator."""
+
+    producer_id: int
+    epoch: int
+
+
+#: A producer that has no identity yet, or an administrator's tool.
+NOBODY = Identity(-1, -1)
+
+
+class Refused(SandboxError):
+    """The coordinator said no; `code` is Kafka's number for why."""
+
+    def __init__(self, request: str, code: int) -> None:
+        from kafka.errors import for_code
+
+        self.code = code
+        super().__init__(f"{request} was refused: {for_code(code).message}")
+
+
+class Coordinator:
+    """A connection to the coordinator of one transactional id. Raises SandboxError when it is lost."""
+
+    def __init__(self, bootstrap: str, transactional_id: str) -> None:
+        self.transactional_id = transactional_id
+        host, _, port = bootstrap.rpartition(":")
+        with _Connection(host, int(port)) as any_broker:
+            self._connection = _Connection(*_find(any_broker, transactional_id))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._connection.__exit__(kind, error, trace)
+
+    def ask(self, request: ApiMessage, answer: type[ApiMessage], version: int) -> Any:
+        """Send any request; return its answer of the same version."""
+        return self._connection.ask(request, answer, version)
+
+    def init_producer_id(self, identity: Identity = NOBODY, timeout_ms: int = 60_000) -> Identity:
+        """InitProducerId, asked again through CONCURRENT_TRANSACTIONS as every client does.
+
+        As nobody: whoever has the id is fenced. As a producer: that producer's own next epoch (KIP-360).
+        Raises Refused.
+        """
+        until = time.monotonic() + _RETRY_FOR_S
+        while True:
+            try:
+                return self.init_once(identity, timeout_ms)
+            except Refused as refused:
+                if refused.code not in (CONCURRENT_TRANSACTIONS, *_NOT_YET) or time.monotonic() > until:
+                    raise
+            time.sleep(_RETRY_EVERY_S)
+
+    def init_once(self, identity: Identity = NOBODY, timeout_ms: int = 60_000) -> Identity:
+        """InitProducerId, and no second time whatever the answer. Raises Refused."""
+        return _given(self.ask(self._init(identity, timeout_ms), InitProducerIdResponse, _INIT))
+
+    def init_again(self, times: int, timeout_ms: int = 60_000) -> Iterator[Identity]:
+        """InitProducerId as nobody so many times, as fast as the broker can write. Raises Refused."""
+        request = self._init(NOBODY, timeout_ms)
+        for answer in self._connection.ask_often(request, InitProducerIdResponse, _INIT, times):
+            yield _given(answer)
+
+    def _init(self, identity: Identity, timeout_ms: int) -> InitProducerIdRequest:
+        return InitProducerIdRequest(
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=timeout_ms,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.epoch,
+        )
+
+
+def _given(answer: Any) -> Identity:
+    if answer.error_code:
+        raise Refused("InitProducerId", answer.error_code)
+    return Identity(answer.producer_id, answer.producer_epoch)
+
+
+def _find(broker: _Connection, transactional_id: str) -> tuple[str, int]:
+    """Return the coordinator's host and port; the first question of all creates `__transaction_state`."""
+    request = FindCoordinatorRequest(key=transactional_id, key_type=_TRANSACTION)
+    until = time.monotonic() + _RETRY_FOR_S
+    while (found := broker.ask(request, FindCoordinatorResponse, _FIND)).error_code:
+        if found.error_code not in _NOT_YET or time.monotonic() > until:
+            raise Refused("FindCoordinator", found.error_code)
+        time.sleep(_RETRY_EVERY_S)
+    return found.host, found.port
+
+
+class _Connection:
+    """One broker: bytes out, answers in, in the same order."""
+
+    def __init__(self, host: str, port: int) -> None:
+        try:
+            self._socket = socket.create_connection((host, port), timeout=_ANSWER_WITHIN_S)
+        except OSError as error:
+            raise SandboxError(f"no Kafka answers at {host}:{port}: {error}") from None
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._answers = self._socket.makefile("rb")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._answers.close()
+        self._socket.close()
+
+    def ask(self, request: ApiMessage, answer: type[ApiMessage], version: int) -> Any:
+        """Send one request and return its answer."""
+        return next(self.ask_often(request, answer, version, 1))
+
+    def ask_often(
+        self, request: ApiMessage, answer: type[ApiMessage], version: int, times: int
+    ) -> Iterator[Any]:
+        """Send the same request so many times, and yield the answers as they come."""
+        request.API_VERSION = version
+        # Every copy has the same number: answers come in the order of the questions.
+        request.with_header(correlation_id=0, client_id="demo-wire")
+        frame = request.encode(header=True, framed=True)
+        try:
+            self._socket.sendall(frame * min(times, _PIPELINE))
+            for number in range(times):
+                yield answer.decode(self._frame(), version=version, header=True)
+                if number + _PIPELINE < times:
+                    self._socket.sendall(frame)
+        except OSError as error:
+            raise SandboxError(f"the connection to Kafka is lost: {error}") from None
+
+    def _frame(self) -> bytes:
+        head = self._answers.read(_SIZE.size)
+        body = self._answers.read(_SIZE.unpack(head)[0]) if len(head) == _SIZE.size else b""
+        if not body:
+            raise ConnectionError("closed by the broker")
+        return body
