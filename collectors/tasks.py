@@ -25,6 +25,8 @@ _FLUSH_S = 0.15
 _HEARTBEAT_S = 1.0
 #: Seconds between two tries while a cluster cannot be seen.
 _RETRY_S = 1.0
+#: How many ids one save writes, so that no other writer waits for long (about 100 ms).
+_SAVE_AT_ONCE = 3_000
 #: SQLite has one writer: others get their turn between two flushes.
 _YIELD_S = 0.02
 
@@ -79,14 +81,15 @@ class _Reader:
         look = tail.look(_FLUSH_S)
         elapsed = time.monotonic() - self._saved_at
         if look.moves or look.seen_through_ms is not None or elapsed > _HEARTBEAT_S:
-            self._save(look, tail.topic_id, elapsed)
-            tail.saved(look)
-            slices.stopping.wait(_YIELD_S)
+            rate = look.count / max(elapsed, _FLUSH_S)
+            for part in look.parted(_SAVE_AT_ONCE):
+                self._save(part, tail.topic_id, rate)
+                tail.saved(part)
 
-    def _save(self, look: Look, topic_id: str, elapsed: float) -> None:
-        rate = look.records / max(elapsed, _FLUSH_S)
+    def _save(self, look: Look, topic_id: str, rate: float) -> None:
         store.save_look(self._lease, look, topic_id=topic_id, rate=rate, now_ms=slices.now_ms())
         self._saved_at = time.monotonic()
+        slices.stopping.wait(_YIELD_S)
 
     def _trouble(self, reason: str) -> None:
         if store.save_trouble(self._lease, reason, now_ms=slices.now_ms()):
@@ -98,7 +101,7 @@ class _Reader:
         """Report a cluster on which no transaction was ever begun as seen; a topic that went away as gone."""
         if store.positions(self._lease.cluster)[1]:
             self._start_again("__transaction_state was deleted")
-        self._save(Look(changes={}, moves=(), seen_through_ms=slices.now_ms(), behind=0), "", _HEARTBEAT_S)
+        self._save(Look(records={}, moves=(), seen_through_ms=slices.now_ms(), behind=0), "", 0.0)
         slices.stopping.wait(_RETRY_S)
 
     def _start_again(self, reason: str) -> None:

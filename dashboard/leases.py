@@ -34,6 +34,12 @@ class Lease:
     token: int
     ttl: timedelta = TTL
 
+    @property
+    def shard(self) -> int:
+        """Return the shard in the name of a tail's lease (`transaction_state-1`), 0 for all others."""
+        number = self.name.rpartition("-")[2]
+        return int(number) if number.isdigit() else 0
+
 
 def unheld(name: str) -> list[str]:
     """Return the configured clusters in which no live lease of collector `name` exists."""

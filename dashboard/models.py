@@ -10,7 +10,7 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import Q
 
-from fenceline.facts import OPEN_STATES, Severity, State
+from fenceline.facts import OPEN_STATES, Confidence, Kind, Reason, Severity, State
 
 
 class Cluster(models.Model):
@@ -33,6 +33,7 @@ class Transaction(models.Model):
     key = models.BinaryField(max_length=32)
     #: As `fenceline.decode.text.escape` writes it.
     transactional_id = models.TextField()
+    application = models.CharField(max_length=200, default="")
     state = models.CharField(max_length=16, choices=[(state.value, state.value) for state in State])
     producer_id = models.BigIntegerField()
     producer_epoch = models.IntegerField()
@@ -63,6 +64,121 @@ class Transaction(models.Model):
         return self.transactional_id
 
 
+class Recent(models.Model):
+    """The last transitions of an id, of any kind; not in its row, so that the list's table stays narrow."""
+
+    cluster = models.ForeignKey(Cluster, models.CASCADE)
+    #: As in Transaction.
+    key = models.BinaryField(max_length=32)
+    #: As `fenceline.recent.pack` writes them, newest first.
+    packed = models.BinaryField()
+    #: When the coordinator forgot the id; None while it is known.
+    expired_ms = models.BigIntegerField(null=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["cluster", "key"], name="recent_key")]
+        indexes = [
+            models.Index(fields=["expired_ms"], condition=Q(expired_ms__isnull=False), name="recent_expired")
+        ]
+
+    def __str__(self) -> str:
+        return bytes(self.key).hex()
+
+
+class TransitionRecord(models.Model):
+    """A notable transition (`facts.Transition`): every kind but the everyday ones."""
+
+    cluster = models.ForeignKey(Cluster, models.CASCADE)
+    #: The cluster's revision that told it last.
+    rev = models.BigIntegerField()
+    #: As in Transaction; an id may be gone while its history stays.
+    key = models.BinaryField(max_length=32)
+    transactional_id = models.TextField()
+    application = models.CharField(max_length=200)
+    kind = models.CharField(max_length=16, choices=[(kind.value, kind.value) for kind in Kind])
+    confidence = models.CharField(max_length=9, choices=[(each.value, each.value) for each in Confidence])
+    reason = models.CharField(max_length=24, choices=[(reason.value, reason.value) for reason in Reason])
+    at_ms = models.BigIntegerField()
+    producer_id = models.BigIntegerField()
+    producer_epoch = models.IntegerField()
+    previous_epoch = models.IntegerField(null=True)
+    timeout_ms = models.IntegerField()
+    open_ms = models.BigIntegerField(null=True)
+    completed_ms = models.BigIntegerField(null=True)
+    gap_ms = models.BigIntegerField(null=True)
+    #: The record it was derived from.
+    log_partition = models.IntegerField()
+    log_offset = models.BigIntegerField()
+    #: Kafka's id of the topic: offsets begin again when it is deleted and made again.
+    topic_id = models.CharField(max_length=64)
+    #: When a later record changed the verdict, and what it was before; None and "" where none did.
+    revised_ms = models.BigIntegerField(null=True)
+    revised_from = models.CharField(max_length=16, blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["cluster", "topic_id", "log_partition", "log_offset"], name="transition_record"
+            )
+        ]
+        indexes = [
+            models.Index(fields=["cluster", "rev"], name="transition_rev"),
+            models.Index(fields=["cluster", "at_ms"], name="transition_at"),
+            models.Index(fields=["cluster", "kind", "at_ms"], name="transition_kind"),
+            models.Index(fields=["cluster", "application", "at_ms"], name="transition_application"),
+            models.Index(fields=["cluster", "key", "at_ms"], name="transition_key"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.transactional_id}: {self.kind}"
+
+
+class Tally(models.Model):
+    """What happened to an application in a minute or an hour: how often each kind, how long commits took."""
+
+    cluster = models.ForeignKey(Cluster, models.CASCADE)
+    application = models.CharField(max_length=200)
+    #: 60 or 3600.
+    span_s = models.IntegerField()
+    start_ms = models.BigIntegerField()
+    #: Each tail shard has rows of its own, so that none waits for another; readers add them up.
+    shard = models.IntegerField()
+    #: {"commit": 12, …} as JSON text, every kind but baseline. No JSONField: written raw.
+    counts = models.TextField()
+    #: Begin to decision, and decision to the last marker, of commits: as `fenceline.histograms` packs them.
+    open_times = models.TextField()
+    marker_times = models.TextField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["cluster", "span_s", "start_ms", "application", "shard"], name="tally_span"
+            )
+        ]
+        indexes = [models.Index(fields=["span_s", "start_ms"], name="tally_start")]
+
+    def __str__(self) -> str:
+        return f"{self.application} at {self.start_ms}"
+
+
+class StateCount(models.Model):
+    """How many ids of a cluster are in a state, kept as they change: counting 2,000,000 takes seconds."""
+
+    cluster = models.ForeignKey(Cluster, models.CASCADE)
+    shard = models.IntegerField()
+    state = models.CharField(max_length=16)
+    #: May be below zero in one shard; the sum over all never is.
+    n = models.BigIntegerField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "shard", "state"], name="state_count_state")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.state}: {self.n}"
+
+
 class Position(models.Model):
     """The next offset to read in one partition of an internal topic, saved with what came before it."""
 
@@ -74,6 +190,8 @@ class Position(models.Model):
     end_offset = models.BigIntegerField()
     #: Kafka's id of the topic: one that was deleted and made again is another topic.
     topic_id = models.CharField(max_length=64)
+    #: The first offset after the last stretch that compaction had removed before we came.
+    hole_offset = models.BigIntegerField(null=True)
 
     class Meta:
         constraints = [
@@ -106,6 +224,11 @@ class Collector(models.Model):
     rate = models.FloatField(default=0)
     #: {"value_version": 3, …}: records that could not be decoded, by reason.
     undecoded = models.JSONField(default=dict)
+    #: What it has cost the cluster since the row was made: requests, and milliseconds of waiting for answers.
+    requests = models.BigIntegerField(default=0)
+    broker_ms = models.BigIntegerField(default=0)
+    #: What else it says of itself; each collector's own.
+    detail = models.JSONField(default=dict)
     error = models.TextField(blank=True)
     #: When the error, or its absence, began.
     since_ms = models.BigIntegerField()

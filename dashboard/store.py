@@ -8,60 +8,32 @@ commit.
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from django.db import connection, transaction
 from django.db.models import F, QuerySet
 
-from dashboard import live
+from dashboard import live, rows
 from dashboard.leases import Lease, LeaseLost, collector, renew
-from dashboard.models import Cluster, GapRecord, Position, Transaction
-from fenceline.decode import text
-from fenceline.facts import Located, Look, PositionMove, TopicPartitions, TransactionRecord
+from dashboard.models import Cluster, GapRecord, Position, Recent, StateCount, Transaction
+from dashboard.rows import key_of as key_of
+from fenceline.facts import Look, PositionMove
+from fenceline.fold import Folded, fold
+
+log = logging.getLogger(__name__)
 
 TRANSACTION_STATE = "__transaction_state"
 
-#: The values of one statement, in its order.
-_Row = tuple[int | bytes | str | None, ...]
-
-_COLUMNS = (
-    "cluster_id",
-    "key",
-    "transactional_id",
-    "state",
-    "producer_id",
-    "producer_epoch",
-    "timeout_ms",
-    "started_ms",
-    "updated_ms",
-    "partitions",
-    "partition_count",
-    "client_version",
-    "log_partition",
-    "log_offset",
-    "rev",
-)
-# SQLite and PostgreSQL share this statement; executemany of it is five times bulk_create's speed.
-_UPSERT = (
-    f"INSERT INTO dashboard_transaction ({', '.join(_COLUMNS)}) "  # noqa: S608 - our own constants
-    f"VALUES ({', '.join(['%s'] * len(_COLUMNS))}) "
-    f"ON CONFLICT (cluster_id, key) DO UPDATE SET {', '.join(f'{c} = excluded.{c}' for c in _COLUMNS[3:])}"
-)
-_DELETE = "DELETE FROM dashboard_transaction WHERE cluster_id = %s AND key = %s"
+_MOVE_COLUMNS = "cluster_id, topic, partition, next_offset, end_offset, topic_id, hole_offset"
 _MOVE = (
-    "INSERT INTO dashboard_position (cluster_id, topic, partition, next_offset, end_offset, topic_id) "
-    "VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (cluster_id, topic, partition) DO UPDATE SET "
-    "next_offset = excluded.next_offset, end_offset = excluded.end_offset, topic_id = excluded.topic_id"
+    f"INSERT INTO dashboard_position ({_MOVE_COLUMNS}) VALUES (%s, %s, %s, %s, %s, %s, %s) "  # noqa: S608
+    "ON CONFLICT (cluster_id, topic, partition) DO UPDATE SET next_offset = excluded.next_offset, "
+    "end_offset = excluded.end_offset, topic_id = excluded.topic_id, "
+    "hole_offset = COALESCE(excluded.hole_offset, dashboard_position.hole_offset)"
 )
 _NEXT_REV = "UPDATE dashboard_cluster SET rev = rev + 1 WHERE id = %s RETURNING rev"
-
-
-def key_of(raw_id: bytes) -> bytes:
-    """Return the key of a transactional id, 32 bytes: ids may be 32 kB long, index entries may not."""
-    return hashlib.sha256(raw_id).digest()
 
 
 def sync_clusters(names: Iterable[str]) -> None:
@@ -79,21 +51,53 @@ def positions(cluster: str, topic: str = TRANSACTION_STATE) -> tuple[str, dict[i
 
 
 def save_look(lease: Lease, look: Look, *, topic_id: str, rate: float, now_ms: int) -> int:
-    """Save what a tail saw and how far it came, in one database transaction; return the new revision.
+    """Save what a tail saw, what follows from it, and how far it came; return the new revision.
 
-    Raises `LeaseLost` when the token is outdated or a position is not where the look began.
+    Everything goes into one database transaction. What is known of the ids is read, and the transitions
+    derived, before that: the positions, compared in it, prove that nobody has saved in between. Raises
+    `LeaseLost` when the token is outdated or a position is not where the look began.
     """
+    folded = _fold(lease.cluster_id, look)
+    _log_strange(folded)
     with transaction.atomic():
         renew(lease, **_progress(look, rate))
         _move(lease, topic_id, look.moves)
         rev = next_rev(lease.cluster_id)
-        _write_transactions(lease.cluster_id, rev, look.changes)
-        _count_undecoded(lease, look.undecoded)
+        rows.write_newest(lease.cluster_id, rev, folded.newest)
+        rows.write_transitions(lease.cluster_id, rev, topic_id, folded.told.values(), now_ms)
+        rows.add_tallies(lease.cluster_id, lease.shard, folded.tallies)
+        rows.add_states(lease.cluster_id, lease.shard, folded.states)
+        _count_undecoded(lease, folded.undecoded)
         if look.compacted:
             _count_compacted(lease, look.compacted, now_ms)
         _clear_error(lease, now_ms)
-        transaction.on_commit(partial(_ring, lease.cluster, rev, look))
+        transaction.on_commit(partial(_ring, lease.cluster, rev, look, folded))
     return rev
+
+
+def _fold(cluster_id: int, look: Look) -> Folded:
+    """Derive what the records did, with what the database knows of their ids."""
+    folded = Folded()
+    known = dict(_holes(cluster_id, [move.partition for move in look.moves]))
+    for move in look.moves:
+        records = look.records.get(move.partition, {})
+        # Where reading begins, nothing is known.
+        priors = rows.priors(cluster_id, records) if move.previous is not None else {}
+        before = known.get(move.partition)
+        fold(folded, move.partition, records, priors, (*(() if before is None else (before,)), *move.holes))
+    return folded
+
+
+def _holes(cluster_id: int, partitions: Sequence[int]) -> QuerySet[Position, tuple[int, int | None]]:
+    """Return partition and last hole of those partitions of `__transaction_state` that have one."""
+    holed = Position.objects.filter(cluster_id=cluster_id, topic=TRANSACTION_STATE, partition__in=partitions)
+    return holed.exclude(hole_offset=None).values_list("partition", "hole_offset")
+
+
+def _log_strange(folded: Folded) -> None:
+    for reason, (partition, offset, detail) in folded.strange.items():
+        where = f"{TRANSACTION_STATE}-{partition}@{offset}"
+        log.warning("%s cannot be decoded: %s (%s)", where, reason, detail)
 
 
 def save_trouble(lease: Lease, reason: str, *, now_ms: int) -> bool:
@@ -112,11 +116,16 @@ def save_trouble(lease: Lease, reason: str, *, now_ms: int) -> bool:
 
 
 def forget(lease: Lease, reason: str, *, now_ms: int) -> None:
-    """Drop every row and position of a topic that is not the one we read before; leave a gap that says so."""
+    """Drop every id and position of a topic that is not the one we read before; leave a gap that says so.
+
+    The history stays: it happened.
+    """
     with transaction.atomic():
         renew(lease, seen_through_ms=None, behind=None)
         Position.objects.filter(cluster_id=lease.cluster_id, topic=TRANSACTION_STATE).delete()
         Transaction.objects.filter(cluster_id=lease.cluster_id).delete()
+        Recent.objects.filter(cluster_id=lease.cluster_id).delete()
+        StateCount.objects.filter(cluster_id=lease.cluster_id).delete()
         add_gap(lease, "history", reason, now_ms)
         rev = next_rev(lease.cluster_id)
         transaction.on_commit(partial(live.ring, lease.cluster, "transactions", rev))
@@ -144,7 +153,14 @@ def next_rev(cluster_id: int) -> int:
 
 
 def _progress(look: Look, rate: float) -> dict[str, object]:
-    fields: dict[str, object] = {"records": F("records") + look.records, "rate": rate, "behind": look.behind}
+    fields: dict[str, object] = {
+        "records": F("records") + look.count,
+        "rate": rate,
+        "requests": F("requests") + look.requests,
+        "broker_ms": F("broker_ms") + look.broker_ms,
+    }
+    if look.behind is not None:
+        fields["behind"] = look.behind
     if look.seen_through_ms is not None:
         fields["seen_through_ms"] = look.seen_through_ms
     return fields
@@ -153,55 +169,15 @@ def _progress(look: Look, rate: float) -> dict[str, object]:
 def _move(lease: Lease, topic_id: str, moves: Iterable[PositionMove]) -> None:
     # Read, compare, write: the lease row, locked by the renewal before, keeps every other writer out.
     _, current = positions(lease.cluster)
-    rows = []
-    for move in moves:
-        if current.get(move.partition) != move.previous:
-            raise LeaseLost(f"{lease.cluster}: partition {move.partition} is not at {move.previous} any more")
-        rows.append((lease.cluster_id, TRANSACTION_STATE, move.partition, move.next, move.end, topic_id))
-    if rows:
+    moved = []
+    for partition, previous, following, end, holes in moves:
+        if current.get(partition) != previous:
+            raise LeaseLost(f"{lease.cluster}: partition {partition} is not at {previous} any more")
+        hole = holes[-1] if holes else None
+        moved.append((lease.cluster_id, TRANSACTION_STATE, partition, following, end, topic_id, hole))
+    if moved:
         with connection.cursor() as cursor:
-            cursor.executemany(_MOVE, rows)
-
-
-def _write_transactions(cluster_id: int, rev: int, changes: Mapping[str, Located]) -> None:
-    upserts: dict[bytes, _Row] = {}
-    deletes: list[tuple[int, bytes]] = []
-    for name, located in changes.items():
-        key = key_of(text.unescape(name))
-        if isinstance(located.record, TransactionRecord):
-            upserts[key] = _row(cluster_id, key, rev, located.record, located)
-        else:
-            deletes.append((cluster_id, key))
-    with connection.cursor() as cursor:
-        # In key order, so that two writers can never wait for each other in a circle.
-        if upserts:
-            cursor.executemany(_UPSERT, [upserts[key] for key in sorted(upserts)])
-        if deletes:
-            cursor.executemany(_DELETE, sorted(deletes))
-
-
-def _row(cluster_id: int, key: bytes, rev: int, record: TransactionRecord, at: Located) -> _Row:
-    return (
-        cluster_id,
-        key,
-        record.transactional_id,
-        record.state.value,
-        record.producer_id,
-        record.producer_epoch,
-        record.timeout_ms,
-        record.started_ms,
-        record.updated_ms,
-        _packed(record.partitions),
-        sum(len(numbers) for _, numbers in record.partitions or ()),
-        record.client_version,
-        at.partition,
-        at.offset,
-        rev,
-    )
-
-
-def _packed(partitions: tuple[TopicPartitions, ...] | None) -> str:
-    return json.dumps(partitions, separators=(",", ":")) if partitions else ""
+            cursor.executemany(_MOVE, moved)
 
 
 def _count_undecoded(lease: Lease, undecoded: Mapping[str, int]) -> None:
@@ -240,8 +216,10 @@ def _clear_error(lease: Lease, now_ms: int) -> None:
         _blindness(lease).update(until_ms=now_ms)
 
 
-def _ring(cluster: str, rev: int, look: Look) -> None:
-    if look.changes:
-        live.ring(cluster, "transactions", rev, tuple(look.changes))
-    if look.seen_through_ms is not None or not look.changes:
+def _ring(cluster: str, rev: int, look: Look, folded: Folded) -> None:
+    if folded.newest:
+        live.ring(cluster, "transactions", rev, [each.transactional_id for each in folded.newest.values()])
+    if folded.told:
+        live.ring(cluster, "transitions", rev)
+    if look.seen_through_ms is not None or not folded.newest:
         live.ring(cluster, "collectors", rev)

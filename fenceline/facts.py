@@ -6,8 +6,8 @@ in `_ms` or `_s`. What the wire writes as -1 ("none") is `None` here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -73,6 +73,8 @@ class Tombstone(NamedTuple):
     """A record without a value: the coordinator has forgotten the id (expired after 7 idle days)."""
 
     transactional_id: str
+    #: The record's own timestamp: it has no value that could hold one.
+    at_ms: int | None = None
 
 
 class Undecoded(NamedTuple):
@@ -84,12 +86,110 @@ class Undecoded(NamedTuple):
     detail: str
 
 
-class Located(NamedTuple):
-    """A record of an internal topic and where it lies."""
+class Kind(StrEnum):
+    """What one record did to its transactional id (design.md §2)."""
 
-    record: TransactionRecord | Tombstone
+    BASELINE = "baseline"
+    INIT = "init"
+    BEGIN = "begin"
+    EXTEND = "extend"
+    COMMIT = "commit"
+    CLIENT_ABORT = "client_abort"
+    TIMEOUT = "timeout"
+    #: Initialised again while a transaction was open.
+    TAKEOVER = "takeover"
+    #: Initialised again while none was.
+    REINIT = "reinit"
+    #: The same producer bumped its own epoch (KIP-360).
+    SELF_RECOVERY = "self_recovery"
+    ADMIN_FENCE = "admin_fence"
+    #: The epoch was used up: the id goes on under a new producer id.
+    ROTATION = "rotation"
+    #: An abort of nothing, as clients of protocol 2 write it.
+    EMPTY_ABORT = "empty_abort"
+    #: An abort whose cause the log does not tell; always ambiguous.
+    ABORT = "abort"
+    EXPIRY = "expiry"
+
+
+#: Everyday kinds: they live in an id's `recent` and in the counters; all others have rows of their own.
+EVERYDAY = frozenset({Kind.BASELINE, Kind.INIT, Kind.BEGIN, Kind.EXTEND, Kind.COMMIT})
+#: The kinds that end a transaction without its records.
+ABORTS = frozenset(
+    {Kind.CLIENT_ABORT, Kind.TIMEOUT, Kind.TAKEOVER, Kind.ADMIN_FENCE, Kind.SELF_RECOVERY, Kind.ABORT}
+)
+
+
+class Confidence(StrEnum):
+    """How far the log proves a verdict."""
+
+    CERTAIN = "certain"
+    PROBABLE = "probable"
+    AMBIGUOUS = "ambiguous"
+
+
+class Reason(StrEnum):
+    """What in the records speaks for a verdict; `evidence.explain` puts it into words."""
+
+    FIRST_SEEN = "first_seen"
+    NEW_ID = "new_id"
+    REBORN_UNSEEN = "reborn_unseen"
+    PARTITION_ADDED = "partition_added"
+    SAME_EPOCH = "same_epoch"
+    ROUTINE_BUMP = "routine_bump"
+    BROKER_IN_TIME = "broker_in_time"
+    BROKER_LATE = "broker_late"
+    EITHER_IN_TIME = "either_in_time"
+    EITHER_LATE = "either_late"
+    CLOCK_WENT_BACK = "clock_went_back"
+    CLIENT_WENT_ON = "client_went_on"
+    CAME_BACK_SOON = "came_back_soon"
+    CAME_BACK = "came_back"
+    CAME_BACK_LATE = "came_back_late"
+    OWN_EPOCH = "own_epoch"
+    INITIALISED = "initialised"
+    DEFAULT_TIMEOUT = "default_timeout"
+    ADMIN_TIMEOUT = "admin_timeout"
+    WENT_ON_TO_BEGIN = "went_on_to_begin"
+    EPOCH_USED_UP = "epoch_used_up"
+    NOTHING_OPEN = "nothing_open"
+    FORGOTTEN = "forgotten"
+    NO_SUCH_STEP = "no_such_step"
+
+
+class Transition(NamedTuple):
+    """One state change of a transactional id: what happened, how sure that is, and from what it follows.
+
+    A named tuple for the same reason as TransactionRecord. `partition` and `offset` say which record of
+    `__transaction_state` it is; a later record may revise it, and then all of it is said again.
+    """
+
+    kind: Kind
+    confidence: Confidence
+    reason: Reason
+    #: The record's own instant, by the coordinator's clock.
+    at_ms: int
+    producer_id: int
+    producer_epoch: int
+    previous_epoch: int | None
+    timeout_ms: int
+    #: For an end: from the transaction's start to the decision; negative where the clock went back.
+    open_ms: int | None
+    #: For an end: when the coordinator had written every marker.
+    completed_ms: int | None
+    #: For what follows an abort: how long after its completion the id was initialised again.
+    gap_ms: int | None
     partition: int
     offset: int
+
+
+class RawRecord(NamedTuple):
+    """A record of an internal topic as it was read; its key and its partition are those it is filed under."""
+
+    value: bytes | None
+    offset: int
+    #: The record's timestamp where it has no value; values carry instants of their own.
+    at_ms: int | None = None
 
 
 class PositionMove(NamedTuple):
@@ -99,23 +199,59 @@ class PositionMove(NamedTuple):
     previous: int | None
     next: int
     end: int
+    #: The first offset after each stretch that compaction had removed, in order.
+    holes: tuple[int, ...] = ()
+
+
+#: Key -> its records, in the order of their offsets.
+Records = Mapping[bytes, Sequence[RawRecord]]
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a tail saw since its last save: the newest record of each id, and how far it came.
+    """What a tail saw since its last save, and how far it came."""
 
-    `compacted` counts the offsets that were gone before we came; they hold older records of ids only.
-    """
-
-    changes: Mapping[str, Located]
+    #: By partition.
+    records: Mapping[int, Records]
     moves: tuple[PositionMove, ...]
-    records: int = 0
+    #: How many records.
+    count: int = 0
+    #: Offsets that were gone before we came: older records of ids, which compaction removed.
     compacted: int = 0
-    undecoded: Mapping[str, int] = field(default_factory=dict)
     #: All partitions were at their end at this instant; None when none was asked or one was not.
     seen_through_ms: int | None = None
     behind: int | None = None
+    #: What it has cost the cluster: requests sent, and milliseconds of waiting for their answers.
+    requests: int = 0
+    broker_ms: int = 0
+
+    def parted(self, most_keys: int) -> Iterator[Look]:
+        """Cut it into looks at some partitions each, so that none has many more than `most_keys` keys.
+
+        Only the last one says how far all was seen.
+        """
+        moves: list[PositionMove] = []
+        keys = 0
+        for move in self.moves:
+            if moves and keys + len(self.records.get(move.partition, ())) > most_keys:
+                yield self._part(moves)
+                moves, keys = [], 0
+            moves.append(move)
+            keys += len(self.records.get(move.partition, ()))
+        last = self._part(moves)
+        yield replace(
+            last,
+            compacted=self.compacted,
+            seen_through_ms=self.seen_through_ms,
+            behind=self.behind,
+            requests=self.requests,
+            broker_ms=self.broker_ms,
+        )
+
+    def _part(self, moves: Sequence[PositionMove]) -> Look:
+        records = {move.partition: self.records.get(move.partition, {}) for move in moves}
+        count = sum(len(raws) for keys in records.values() for raws in keys.values())
+        return Look(records, tuple(moves), count)
 
 
 @dataclass(frozen=True, slots=True)

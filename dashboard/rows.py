@@ -1,0 +1,263 @@
+"""The statements behind `store`: what a fold found, as rows. Call them inside its database transaction.
+
+Written raw, and alike for SQLite and PostgreSQL: executemany of one INSERT … ON CONFLICT is five times
+bulk_create's speed. Every table is written in key order, so that two writers never wait in a circle.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+
+from django.db import connection
+
+from dashboard.models import Recent, StateCount, Tally, Transaction, TransitionRecord
+from fenceline import histograms
+from fenceline.facts import Kind, State, TopicPartitions, TransactionRecord
+from fenceline.fold import Newest, Prior, Told
+from fenceline.fold import Tally as Folded
+
+#: The values of one statement, in its order.
+Row = tuple[int | bytes | str | None, ...]
+
+HOUR_MS = 3_600_000
+#: Keys asked for at a time: SQLite takes 32,766 parameters, PostgreSQL 65,535.
+_KEYS_AT_ONCE = 5_000
+
+
+def _upsert(table: str, columns: Sequence[str], key: Sequence[str], changes: Sequence[str]) -> str:
+    values = ", ".join(["%s"] * len(columns))
+    return (
+        f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({values}) "  # noqa: S608 - our own constants
+        f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET {', '.join(changes)}"
+    )
+
+
+def _taken(columns: Iterable[str]) -> list[str]:
+    return [f"{column} = excluded.{column}" for column in columns]
+
+
+_TRANSACTION = (
+    "cluster_id", "key", "transactional_id", "application", "state", "producer_id", "producer_epoch",
+    "timeout_ms", "started_ms", "updated_ms", "partitions", "partition_count", "client_version",
+    "log_partition", "log_offset", "rev",
+)  # fmt: skip
+_RECENT = ("cluster_id", "key", "packed", "expired_ms")
+_TRANSITION = (
+    "cluster_id", "topic_id", "log_partition", "log_offset", "rev", "key", "transactional_id", "application",
+    "kind", "confidence", "reason", "at_ms", "producer_id", "producer_epoch", "previous_epoch", "timeout_ms",
+    "open_ms", "completed_ms", "gap_ms", "revised_ms", "revised_from",
+)  # fmt: skip
+_TALLY_KEY = ("cluster_id", "span_s", "start_ms", "application", "shard")
+_TALLY = (*_TALLY_KEY, "counts", "open_times", "marker_times")
+_STATE_KEY = ("cluster_id", "shard", "state")
+
+_transition = TransitionRecord._meta.db_table
+#: A verdict that was revised before stays marked as what it was first.
+_FIRST_VERDICT = (
+    f"revised_ms = CASE WHEN excluded.revised_from = '' THEN {_transition}.revised_ms "
+    "ELSE excluded.revised_ms END",
+    f"revised_from = CASE WHEN {_transition}.revised_from = '' THEN excluded.revised_from "
+    f"ELSE {_transition}.revised_from END",
+)
+_UPSERT_TRANSACTION = _upsert(
+    Transaction._meta.db_table, _TRANSACTION, ("cluster_id", "key"), _taken(_TRANSACTION[3:])
+)
+_UPSERT_RECENT = _upsert(Recent._meta.db_table, _RECENT, ("cluster_id", "key"), _taken(_RECENT[2:]))
+_UPSERT_TRANSITION = _upsert(
+    _transition, _TRANSITION, _TRANSITION[:4], [*_taken(_TRANSITION[4:-2]), *_FIRST_VERDICT]
+)
+_UPSERT_TALLY = _upsert(Tally._meta.db_table, _TALLY, _TALLY_KEY, _taken(_TALLY[5:]))
+_state_count = StateCount._meta.db_table
+_ADD_STATE = _upsert(_state_count, (*_STATE_KEY, "n"), _STATE_KEY, [f"n = {_state_count}.n + excluded.n"])
+_DELETE = f"DELETE FROM {Transaction._meta.db_table} WHERE cluster_id = %s AND key = %s"  # noqa: S608
+_PRIOR = "t.key, t.state, t.producer_id, t.producer_epoch, t.timeout_ms, t.updated_ms, t.started_ms, "
+_PRIORS = (
+    f"SELECT {_PRIOR} t.client_version, t.log_offset, r.packed "  # noqa: S608 - our own constants
+    f"FROM {Transaction._meta.db_table} t LEFT JOIN {Recent._meta.db_table} r "
+    "ON r.cluster_id = t.cluster_id AND r.key = t.key WHERE t.cluster_id = %s AND t.key IN "
+)
+_STATES = {state.value: state for state in State}
+
+
+def key_of(raw_id: bytes) -> bytes:
+    """Return the key of a transactional id, 32 bytes: ids may be 32 kB long, index entries may not."""
+    return hashlib.sha256(raw_id).digest()
+
+
+def priors(cluster_id: int, log_keys: Iterable[bytes]) -> dict[bytes, Prior]:
+    """Return what is known of ids, by their keys in `__transaction_state`; unknown ones are left out.
+
+    The records have no partitions: no transition follows from those of the record before.
+    """
+    wanted = {key_of(key[4:]): key for key in log_keys}
+    found: dict[bytes, Prior] = {}
+    for some in _portions(list(wanted)):
+        marks = ", ".join(["%s"] * len(some))
+        with connection.cursor() as cursor:
+            cursor.execute(f"{_PRIORS}({marks})", [cluster_id, *some])
+            found.update((wanted[bytes(row[0])], _prior(row)) for row in cursor.fetchall())
+    missing = [key for key, log_key in wanted.items() if log_key not in found]
+    for some in _portions(missing):
+        gone = Recent.objects.filter(cluster_id=cluster_id, key__in=some).values_list("key", "packed")
+        found.update((wanted[bytes(key)], Prior(packed=bytes(packed))) for key, packed in gone)
+    return found
+
+
+def _portions(keys: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    for start in range(0, len(keys), _KEYS_AT_ONCE):
+        yield keys[start : start + _KEYS_AT_ONCE]
+
+
+def _prior(row: Sequence[int | str | bytes | None]) -> Prior:
+    _, word, producer_id, epoch, timeout_ms, updated_ms, started_ms, version, offset, packed = row
+    state = _STATES[word]  # type: ignore[index]
+    if offset == -1:
+        # It came from the coordinator's list: what it was in the log before that is not known.
+        return Prior(state)
+    record = TransactionRecord(
+        "", state, producer_id, epoch, timeout_ms, None, updated_ms, started_ms, version  # type: ignore[arg-type]
+    )  # fmt: skip
+    return Prior(state, record, offset, bytes(packed or b""))  # type: ignore[arg-type]
+
+
+def write_newest(cluster_id: int, rev: int, newest: Mapping[bytes, Newest]) -> None:
+    """Write the newest state and the last transitions of ids, by their keys in `__transaction_state`."""
+    if not newest:
+        return
+    ordered = sorted((key_of(key[4:]), each) for key, each in newest.items())
+    upserts = [
+        _transaction_row(cluster_id, key, rev, each, each.record) for key, each in ordered if each.record
+    ]
+    deletes = [(cluster_id, key) for key, each in ordered if each.record is None]
+    recents = [(cluster_id, key, each.packed, each.expired_ms) for key, each in ordered]
+    with connection.cursor() as cursor:
+        if upserts:
+            cursor.executemany(_UPSERT_TRANSACTION, upserts)
+        if deletes:
+            cursor.executemany(_DELETE, deletes)
+        cursor.executemany(_UPSERT_RECENT, recents)
+
+
+def _transaction_row(cluster_id: int, key: bytes, rev: int, newest: Newest, record: TransactionRecord) -> Row:
+    return (
+        cluster_id,
+        key,
+        newest.transactional_id,
+        newest.application,
+        record.state.value,
+        record.producer_id,
+        record.producer_epoch,
+        record.timeout_ms,
+        record.started_ms,
+        record.updated_ms,
+        packed_partitions(record.partitions) if record.partitions else "",
+        sum([len(numbers) for _, numbers in record.partitions]) if record.partitions else 0,
+        record.client_version,
+        newest.partition,
+        newest.offset,
+        rev,
+    )
+
+
+@lru_cache(maxsize=4096)
+def packed_partitions(partitions: tuple[TopicPartitions, ...]) -> str:
+    """Return partitions as the JSON text of their column."""
+    return json.dumps(partitions, separators=(",", ":")) if partitions else ""
+
+
+def write_transitions(cluster_id: int, rev: int, topic_id: str, told: Iterable[Told], now_ms: int) -> None:
+    """Write notable transitions, and new verdicts over old ones."""
+    rows = sorted(_transition_row(cluster_id, rev, topic_id, each, now_ms) for each in told)
+    if rows:
+        with connection.cursor() as cursor:
+            cursor.executemany(_UPSERT_TRANSITION, rows)
+
+
+def _transition_row(cluster_id: int, rev: int, topic_id: str, told: Told, now_ms: int) -> Row:
+    it = told.transition
+    return (
+        cluster_id,
+        topic_id,
+        it.partition,
+        it.offset,
+        rev,
+        key_of(told.key[4:]),
+        told.transactional_id,
+        told.application,
+        it.kind.value,
+        it.confidence.value,
+        it.reason.value,
+        it.at_ms,
+        it.producer_id,
+        it.producer_epoch,
+        it.previous_epoch,
+        it.timeout_ms,
+        it.open_ms,
+        it.completed_ms,
+        it.gap_ms,
+        now_ms if told.revised_from else None,
+        told.revised_from,
+    )
+
+
+def add_tallies(cluster_id: int, shard: int, tallies: Mapping[tuple[str, int], Folded]) -> None:
+    """Add what was counted in minutes, by application and start, to the rows of the minutes and the hours."""
+    wanted: dict[tuple[int, int, str], list[Folded]] = {}
+    for (application, minute_ms), tally in tallies.items():
+        wanted.setdefault((60, minute_ms, application), []).append(tally)
+        wanted.setdefault((3600, minute_ms - minute_ms % HOUR_MS, application), []).append(tally)
+    if not wanted:
+        return
+    for span, start, application, *packed in _stored(cluster_id, shard, wanted):
+        if (span, start, application) in wanted:
+            wanted[span, start, application].append(_unpacked(*packed))
+    rows = [(cluster_id, *where, shard, *_packed(parts)) for where, parts in sorted(wanted.items())]
+    with connection.cursor() as cursor:
+        cursor.executemany(_UPSERT_TALLY, rows)
+
+
+def _stored(
+    cluster_id: int, shard: int, wanted: Iterable[tuple[int, int, str]]
+) -> Iterator[tuple[int, int, str, str, str, str]]:
+    """Yield the rows there are for some spans, and perhaps others of the same instants."""
+    starts: dict[int, set[int]] = {}
+    for span, start, _ in wanted:
+        starts.setdefault(span, set()).add(start)
+    columns = ("span_s", "start_ms", "application", "counts", "open_times", "marker_times")
+    for span, instants in starts.items():
+        for some in _some(sorted(instants)):
+            rows = Tally.objects.filter(cluster_id=cluster_id, shard=shard, span_s=span, start_ms__in=some)
+            yield from rows.values_list(*columns)
+
+
+def _some(instants: Sequence[int]) -> Iterator[Sequence[int]]:
+    for start in range(0, len(instants), _KEYS_AT_ONCE):
+        yield instants[start : start + _KEYS_AT_ONCE]
+
+
+def _unpacked(counts: str, open_times: str, marker_times: str) -> Folded:
+    kinds = {Kind(kind): n for kind, n in json.loads(counts).items()}
+    return Folded(kinds, histograms.unpack(open_times), histograms.unpack(marker_times))
+
+
+def _packed(parts: Sequence[Folded]) -> tuple[str, str, str]:
+    counts: Counter[str] = Counter()
+    for part in parts:
+        counts.update({kind.value: n for kind, n in part.counts.items()})
+    return (
+        json.dumps({kind: n for kind, n in sorted(counts.items()) if n}, separators=(",", ":")),
+        histograms.pack(histograms.merge(part.open_times for part in parts)),
+        histograms.pack(histograms.merge(part.marker_times for part in parts)),
+    )
+
+
+def add_states(cluster_id: int, shard: int, changes: Mapping[State, int]) -> None:
+    """Add by how much the number of ids in each state changed."""
+    rows = sorted((cluster_id, shard, state.value, by) for state, by in changes.items() if by)
+    if rows:
+        with connection.cursor() as cursor:
+            cursor.executemany(_ADD_STATE, rows)

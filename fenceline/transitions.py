@@ -1,0 +1,307 @@
+"""What happened: the record before + this record -> Transition, with its confidence and its reason.
+
+The table is kafka.md §1.6 with what was measured on brokers (§0). Where the log cannot tell (under protocol
+2 a client's own abort and the coordinator's leave the same bytes) the verdict stays open: the next record of
+the id may revise it, and what no record can tell is called ambiguous, never guessed.
+
+Hot path of the intake: each function looks at two records and makes at most one transition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from fenceline.facts import (
+    TWO_PHASE_COMMIT_TIMEOUT_MS,
+    Confidence,
+    Kind,
+    Reason,
+    State,
+    Tombstone,
+    TransactionRecord,
+    Transition,
+)
+
+#: From this epoch on the coordinator gives a new producer id instead of the next epoch
+#: (`TransactionMetadata.isEpochExhausted`: Short.MaxValue - 1).
+LAST_EPOCH = 32766
+#: `request.timeout.ms` of Java's Admin, which its fenceProducers writes as the id's timeout.
+ADMIN_TIMEOUT_MS = 30_000
+#: How long after an abort's completion a client asks again that was told CONCURRENT_TRANSACTIONS: Java
+#: after 100 ms with 20 % jitter, librdkafka after 500 ms, each with a busy machine's delay (kafka.md §0).
+RETRY_GAPS_MS = ((70, 140), (450, 1_100))
+#: No client waits so long between two tries: who comes later was not waiting for this abort.
+LONGEST_RETRY_MS = 10_000
+
+_CERTAIN, _PROBABLE, _AMBIGUOUS = Confidence.CERTAIN, Confidence.PROBABLE, Confidence.AMBIGUOUS
+#: Verdicts on an abort that the next record of the id may revise.
+_BROKERS = frozenset({Reason.BROKER_IN_TIME, Reason.BROKER_LATE})
+_EITHERS = frozenset({Reason.EITHER_IN_TIME, Reason.EITHER_LATE})
+_LATE = frozenset({Reason.BROKER_LATE, Reason.EITHER_LATE})
+#: Verdicts on an initialisation that a transaction begun by it settles.
+_FENCE_LIKE = frozenset({Reason.ADMIN_TIMEOUT, Reason.DEFAULT_TIMEOUT})
+_IDLE = frozenset({State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
+#: A named tuple made from a tuple, without the call to its own `__new__`: a third of the time.
+_new = tuple.__new__
+
+
+class Life(NamedTuple):
+    """What must be known of an id to judge its next record: its last record, and its newest transition.
+
+    `record` is None where nothing is known of it: before its first record, and after its tombstone.
+    """
+
+    record: TransactionRecord | None = None
+    newest: Transition | None = None
+
+
+class Step(NamedTuple):
+    """What one record did: the transition it made, and an earlier one as it reads from now on."""
+
+    made: Transition | None = None
+    revised: Transition | None = None
+
+
+_NOTHING = Step()
+
+
+class _At(NamedTuple):
+    partition: int
+    offset: int
+
+
+def derive(
+    life: Life, record: TransactionRecord | Tombstone, partition: int, offset: int, *, whole: bool = False
+) -> Step:
+    """Return what a record did to an id that had lived so far as `life` says.
+
+    `whole` tells that no record before this one is missing from its partition: only then is the first record
+    of an unknown id its true first one. Never raises; a step that Kafka's state machine (`TransactionState`)
+    does not have is ambiguous.
+    """
+    at = _new(_At, (partition, offset))
+    if isinstance(record, Tombstone):
+        return _expired(life, record, at)
+    if life.record is None:
+        return Step(_first(record, at, whole or life.newest is not None))
+    return _BY_STATE[record.state](life.record, life.newest, record, at)
+
+
+def lived(life: Life, record: TransactionRecord | Tombstone, step: Step) -> Life:
+    """Return the life after a step that `derive` found."""
+    known = None if isinstance(record, Tombstone) else record
+    return Life(known, step.made or step.revised or life.newest)
+
+
+def _first(record: TransactionRecord, at: _At, whole: bool) -> Transition:
+    if whole and record.state is State.EMPTY and record.producer_epoch == 0:
+        return _make(Kind.INIT, _CERTAIN, Reason.NEW_ID, record, None, at)
+    return _make(Kind.BASELINE, _CERTAIN, Reason.FIRST_SEEN, record, None, at)
+
+
+def _expired(life: Life, record: Tombstone, at: _At) -> Step:
+    last = life.record
+    if last is None:
+        return _NOTHING
+    idle = last.state in _IDLE
+    confidence, reason = (_CERTAIN, Reason.FORGOTTEN) if idle else (_AMBIGUOUS, Reason.NO_SUCH_STEP)
+    expired = _make(Kind.EXPIRY, confidence, reason, last, last, at)
+    at_ms = last.updated_ms if record.at_ms is None else record.at_ms
+    return Step(expired._replace(at_ms=at_ms, open_ms=None))
+
+
+def _ongoing(last: TransactionRecord, newest: Transition | None, record: TransactionRecord, at: _At) -> Step:
+    same = last.producer_id == record.producer_id and last.producer_epoch == record.producer_epoch
+    if last.state is State.ONGOING and same and last.started_ms == record.started_ms:
+        return Step(_make(Kind.EXTEND, _CERTAIN, Reason.PARTITION_ADDED, record, last, at))
+    if same and last.state in _IDLE:
+        begun = _make(Kind.BEGIN, _CERTAIN, Reason.PARTITION_ADDED, record, last, at)
+        return Step(begun, newest and _settled_by_going_on(newest, last))
+    return Step(_make(Kind.BEGIN, _AMBIGUOUS, Reason.NO_SUCH_STEP, record, last, at))
+
+
+def _prepare_commit(
+    last: TransactionRecord, newest: Transition | None, record: TransactionRecord, at: _At
+) -> Step:
+    raised = _raised(last, record)
+    if last.state is State.ONGOING and raised == 0:
+        return Step(_make(Kind.COMMIT, _CERTAIN, Reason.SAME_EPOCH, record, last, at))
+    if last.state is State.ONGOING and raised == 1 and record.client_version == 2:
+        return Step(_make(Kind.COMMIT, _CERTAIN, Reason.ROUTINE_BUMP, record, last, at))
+    return Step(_make(Kind.COMMIT, _AMBIGUOUS, Reason.NO_SUCH_STEP, record, last, at))
+
+
+def _prepare_abort(
+    last: TransactionRecord, newest: Transition | None, record: TransactionRecord, at: _At
+) -> Step:
+    if last.state in _IDLE and not record.partitions:
+        empty = _make(Kind.EMPTY_ABORT, _CERTAIN, Reason.NOTHING_OPEN, record, last, at)
+        return Step(empty, newest and _settled_by_going_on(newest, last))
+    if last.state is not State.ONGOING or last.started_ms != record.started_ms:
+        return Step(_make(Kind.ABORT, _AMBIGUOUS, Reason.NO_SUCH_STEP, record, last, at))
+    return Step(_make(*_abort(last, record), record, last, at))
+
+
+def _abort(last: TransactionRecord, record: TransactionRecord) -> tuple[Kind, Confidence, Reason]:
+    """Judge the abort of an open transaction by its two records alone."""
+    raised = _raised(last, record)
+    if raised == 0:
+        return Kind.CLIENT_ABORT, _CERTAIN, Reason.SAME_EPOCH
+    # Kafka 4.0.0 raised the epoch twice for the coordinator's own aborts (KAFKA-19367).
+    if not (raised == 1 or (raised == 2 and record.client_version == 2)):
+        return Kind.ABORT, _AMBIGUOUS, Reason.NO_SUCH_STEP
+    if (_open_ms(record) or 0) < 0:
+        return Kind.ABORT, _AMBIGUOUS, Reason.CLOCK_WENT_BACK
+    late = _is_late(record)
+    if last.client_version == 2 and raised == 1:
+        if late:
+            return Kind.TIMEOUT, _PROBABLE, Reason.EITHER_LATE
+        return Kind.ABORT, _AMBIGUOUS, Reason.EITHER_IN_TIME
+    if late:
+        return Kind.TIMEOUT, _PROBABLE, Reason.BROKER_LATE
+    return Kind.TAKEOVER, _PROBABLE, Reason.BROKER_IN_TIME
+
+
+def _complete(last: TransactionRecord, newest: Transition | None, record: TransactionRecord, at: _At) -> Step:
+    committed = record.state is State.COMPLETE_COMMIT
+    prepared = State.PREPARE_COMMIT if committed else State.PREPARE_ABORT
+    if last.state is not prepared:
+        kind = Kind.COMMIT if committed else Kind.ABORT
+        lost = _make(kind, _AMBIGUOUS, Reason.NO_SUCH_STEP, record, last, at)
+        return Step(lost._replace(open_ms=None, completed_ms=record.updated_ms))
+    ended = newest and _is_end(newest) and newest._replace(completed_ms=record.updated_ms)
+    if record.producer_id != last.producer_id:
+        return Step(_rotation(last, record, at), ended or None)
+    return Step(None, ended or None)
+
+
+def _empty(last: TransactionRecord, newest: Transition | None, record: TransactionRecord, at: _At) -> Step:
+    if last.state not in _IDLE:
+        return Step(_make(Kind.REINIT, _AMBIGUOUS, Reason.NO_SUCH_STEP, record, last, at))
+    gap_ms = record.updated_ms - last.updated_ms
+    revised, own = None, False
+    if newest is not None and last.state is State.COMPLETE_ABORT and newest.reason in _BROKERS | _EITHERS:
+        revised, own = _after_abort(newest, last, record, gap_ms)
+    if record.producer_id != last.producer_id:
+        return Step(_rotation(last, record, at), revised)
+    if own:
+        return Step(None, revised)
+    made = _make(*_initialised(last, record), record, last, at)
+    if revised is not None and revised.confidence is _AMBIGUOUS:
+        made = made._replace(confidence=_AMBIGUOUS, reason=Reason.CAME_BACK)
+    return Step(made._replace(gap_ms=gap_ms), revised)
+
+
+def _after_abort(
+    abort: Transition, last: TransactionRecord, record: TransactionRecord, gap_ms: int
+) -> tuple[Transition | None, bool]:
+    """Revise an abort by the initialisation after it; tell too whether that one belongs to the abort."""
+    told = abort._replace(gap_ms=gap_ms)
+    if record.producer_id == last.producer_id and record.producer_epoch == last.producer_epoch:
+        return _say(told, Kind.SELF_RECOVERY, _CERTAIN, Reason.OWN_EPOCH), True
+    soon = any(low <= gap_ms <= high for low, high in RETRY_GAPS_MS)
+    if abort.reason in _LATE:
+        return (_say(told, Kind.TIMEOUT, _AMBIGUOUS, Reason.CAME_BACK_SOON) if soon else None), False
+    if abort.reason is Reason.BROKER_IN_TIME:
+        mine = 0 <= gap_ms <= LONGEST_RETRY_MS
+        return (_say(told, *_taken_over(last, record, _CERTAIN)) if mine else None), mine
+    if soon:
+        return _say(told, *_taken_over(last, record, _PROBABLE)), True
+    if gap_ms > LONGEST_RETRY_MS:
+        return _say(told, Kind.CLIENT_ABORT, _PROBABLE, Reason.CAME_BACK_LATE), False
+    return _say(told, Kind.ABORT, _AMBIGUOUS, Reason.CAME_BACK), False
+
+
+def _taken_over(
+    last: TransactionRecord, record: TransactionRecord, sure: Confidence
+) -> tuple[Kind, Confidence, Reason]:
+    """Tell a producer's takeover from an Admin's fence, which writes its own timeout."""
+    if record.timeout_ms != ADMIN_TIMEOUT_MS:
+        return Kind.TAKEOVER, sure, Reason.CAME_BACK_SOON
+    if last.timeout_ms == ADMIN_TIMEOUT_MS:
+        return Kind.TAKEOVER, _PROBABLE, Reason.DEFAULT_TIMEOUT
+    return Kind.ADMIN_FENCE, _PROBABLE, Reason.ADMIN_TIMEOUT
+
+
+def _initialised(last: TransactionRecord, record: TransactionRecord) -> tuple[Kind, Confidence, Reason]:
+    """Judge an initialisation of an id that had nothing open, under the same producer id."""
+    raised = record.producer_epoch - last.producer_epoch
+    if raised == 0:
+        return Kind.SELF_RECOVERY, _CERTAIN, Reason.OWN_EPOCH
+    if raised != 1:
+        return Kind.REINIT, _AMBIGUOUS, Reason.NO_SUCH_STEP
+    if record.timeout_ms != ADMIN_TIMEOUT_MS:
+        return Kind.REINIT, _CERTAIN, Reason.INITIALISED
+    if last.timeout_ms == ADMIN_TIMEOUT_MS:
+        return Kind.REINIT, _PROBABLE, Reason.DEFAULT_TIMEOUT
+    return Kind.ADMIN_FENCE, _PROBABLE, Reason.ADMIN_TIMEOUT
+
+
+def _rotation(last: TransactionRecord, record: TransactionRecord, at: _At) -> Transition:
+    if record.producer_epoch == 0 and last.producer_epoch >= LAST_EPOCH:
+        return _make(Kind.ROTATION, _CERTAIN, Reason.EPOCH_USED_UP, record, last, at)
+    return _make(Kind.INIT, _AMBIGUOUS, Reason.REBORN_UNSEEN, record, last, at)
+
+
+def _settled_by_going_on(newest: Transition, last: TransactionRecord) -> Transition | None:
+    """Revise what came before by the fact that its producer goes on.
+
+    Under protocol 2 only the client that aborted is told the new epoch: whoever goes on with it did that. An
+    Admin that fences never begins a transaction.
+    """
+    if last.state is State.COMPLETE_ABORT and newest.reason in _EITHERS:
+        return _say(newest, Kind.CLIENT_ABORT, _CERTAIN, Reason.CLIENT_WENT_ON)
+    if last.state is State.EMPTY and newest.reason in _FENCE_LIKE:
+        # That it ended an open transaction may itself be no more than probable.
+        settled = (Kind.REINIT, _CERTAIN) if newest.open_ms is None else (Kind.TAKEOVER, _PROBABLE)
+        return _say(newest, *settled, Reason.WENT_ON_TO_BEGIN)
+    return None
+
+
+def _raised(last: TransactionRecord, record: TransactionRecord) -> int | None:
+    """Return by how much the epoch rose, None where the producer id is another one."""
+    return record.producer_epoch - last.producer_epoch if record.producer_id == last.producer_id else None
+
+
+def _is_late(record: TransactionRecord) -> bool:
+    open_ms = _open_ms(record)
+    never = record.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS
+    return open_ms is not None and not never and open_ms >= record.timeout_ms
+
+
+def _open_ms(record: TransactionRecord) -> int | None:
+    return None if record.started_ms is None else record.updated_ms - record.started_ms
+
+
+def _is_end(transition: Transition) -> bool:
+    return transition.open_ms is not None and transition.completed_ms is None
+
+
+def _say(told: Transition, kind: Kind, confidence: Confidence, reason: Reason) -> Transition:
+    return told._replace(kind=kind, confidence=confidence, reason=reason)
+
+
+def _make(
+    kind: Kind,
+    confidence: Confidence,
+    reason: Reason,
+    record: TransactionRecord,
+    last: TransactionRecord | None,
+    at: _At,
+) -> Transition:
+    open_ms = _open_ms(record) if record.state in _PREPARED else None
+    epochs = record.producer_epoch, last.producer_epoch if last else None
+    first = kind, confidence, reason, record.updated_ms, record.producer_id, *epochs, record.timeout_ms
+    return _new(Transition, (*first, open_ms, None, None, *at))
+
+
+_PREPARED = frozenset({State.PREPARE_COMMIT, State.PREPARE_ABORT})
+_BY_STATE: dict[State, Callable[[TransactionRecord, Transition | None, TransactionRecord, _At], Step]] = {
+    State.EMPTY: _empty,
+    State.ONGOING: _ongoing,
+    State.PREPARE_COMMIT: _prepare_commit,
+    State.PREPARE_ABORT: _prepare_abort,
+    State.COMPLETE_COMMIT: _complete,
+    State.COMPLETE_ABORT: _complete,
+}
