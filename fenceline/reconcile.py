@@ -1,0 +1,295 @@
+"""Our rows against the coordinators' own lists: which differences count, and what they are corrected to.
+
+A list and our rows are never of one moment: a record may be in one and not yet in the other. So a difference
+counts only when two lists show the very same one, the row was read before each of them and did not change,
+and the tail has since passed everything that was in the log when the first list came. Then no record can
+explain it any more. The next record of the id always wins over the correction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from fenceline.facts import OPEN_STATES, State, Tombstone, TopicPartitions, TransactionRecord
+
+#: The offset of a row that comes from a coordinator's answer and not from the log.
+NOT_FROM_LOG = -1
+#: What a coordinator's list does not tell (it names state and producer id alone).
+NOT_TOLD = -1
+#: Ids whose row is to be read before the next list; more than these wait for the list after it.
+MOST_SUSPECTS = 10_000
+
+
+class Listed(NamedTuple):
+    """What ListTransactions says of one transactional id."""
+
+    state: State
+    producer_id: int
+
+
+class Described(NamedTuple):
+    """What DescribeTransactions says of one transactional id.
+
+    While Prepare*, `partitions` are those whose marker is still to be written; the log keeps naming all.
+    """
+
+    transactional_id: str
+    state: State
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    started_ms: int | None
+    partitions: tuple[TopicPartitions, ...]
+
+
+class Reason(StrEnum):
+    """Why an id could not be described."""
+
+    UNKNOWN = "unknown"
+    FORBIDDEN = "forbidden"
+    UNSEEN = "unseen"
+
+
+class NotDescribed(NamedTuple):
+    """An id without a description: its coordinator does not know it, forbids it, or did not answer."""
+
+    reason: Reason
+    #: For an operator: what to do about it.
+    text: str
+
+
+class Known(NamedTuple):
+    """Our row of one id, as far as it is compared."""
+
+    state: State
+    producer_id: int
+    log_offset: int
+    producer_epoch: int = NOT_TOLD
+    started_ms: int | None = None
+    partition_count: int = 0
+
+
+class Difference(NamedTuple):
+    """One id that we and its coordinator see differently; None where it does not exist, or is not open."""
+
+    ours: Known | None
+    theirs: Listed | None
+
+
+class Sighting(NamedTuple):
+    """A difference, and when the list that showed it first had arrived."""
+
+    difference: Difference
+    listed_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One list against our rows."""
+
+    agreed: int
+    differences: Mapping[str, Difference]
+    #: Ids that seem to differ but whose row was read after the list: they are judged after the next one.
+    suspects: frozenset[str]
+
+
+class Correction(NamedTuple):
+    """A row to be written or, for a tombstone, removed; only while ours is still what was judged."""
+
+    record: TransactionRecord | Tombstone
+    ours: Known | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciliation:
+    """What one poll found. Compared are the ids whose row could be judged; pending ones are neither."""
+
+    at_ms: int
+    #: Whether it was the full list, and not that of open transactions alone.
+    full: bool
+    #: Whether the coordinators are our only source: the topic may not be read.
+    alone: bool
+    agreed: int = 0
+    #: Ids of the differences that counted this time.
+    differences: tuple[str, ...] = ()
+    corrections: tuple[Correction, ...] = ()
+    #: Differences that do not count yet.
+    pending: int = 0
+    #: Ids that are in our rows and that the coordinators do not let us see.
+    hidden: int = 0
+    #: Who did not answer and why, or what has no leader.
+    unseen: tuple[str, ...] = ()
+    #: What brokers leave out of every list without a word; for pages that show nothing else.
+    may_hide: str = ""
+    requests: int = 0
+    broker_ms: float = 0.0
+    #: Everything before this instant is in the rows once they are saved; None while somebody is unseen.
+    seen_through_ms: int | None = field(default=None)
+
+    @property
+    def compared(self) -> int:
+        """How many ids were judged."""
+        return self.agreed + len(self.differences)
+
+
+def next_open_s(answer_s: float) -> float:
+    """Return how long to leave the list of open transactions alone after an answer that took so long."""
+    return max(1.0, 20 * answer_s)
+
+
+def next_full_s(answer_s: float) -> float:
+    """Return the same for the full list: the call is O(ids) on the broker."""
+    return max(60.0, 100 * answer_s)
+
+
+def agreement(agreed: int, compared: int) -> str:
+    """Return `100 %`, `99.98 %`: rounded down, so that one difference among many is never hidden.
+
+    "" when nothing was compared.
+    """
+    if not compared:
+        return ""
+    hundredths = agreed * 10_000 // compared
+    return "100 %" if hundredths == 10_000 else f"{hundredths / 100:.2f} %"
+
+
+def compare(
+    listed: Mapping[str, Listed],
+    before: Mapping[str, Known | None],
+    after: Iterable[tuple[str, Known]] = (),
+    *,
+    only_open: bool,
+    absences: bool,
+) -> Comparison:
+    """Compare a list with our rows.
+
+    `before` are rows that were read before the list was asked for, None for an id that had none; they are
+    judged. `after` are rows read later; what differs there is suspect and no more. `only_open` says that the
+    list holds open transactions alone, `absences` that an id missing in it means something.
+    """
+    differences: dict[str, Difference] = {}
+    suspects: set[str] = set()
+    rest = listed.keys() - before.keys()
+    agreed = 0
+    for name, ours in before.items():
+        theirs = listed.get(name)
+        if _agree(ours, theirs, only_open):
+            agreed += theirs is not None
+        elif theirs is not None or absences:
+            differences[name] = Difference(ours, theirs)
+    for name, row in after:
+        if name in before:
+            continue
+        rest.discard(name)
+        theirs = listed.get(name)
+        if _agree(row, theirs, only_open):
+            agreed += theirs is not None
+        elif theirs is not None or absences:
+            suspects.add(name)
+    return Comparison(agreed, differences, frozenset(suspects | rest))
+
+
+def _agree(ours: Known | None, theirs: Listed | None, only_open: bool) -> bool:
+    if theirs is None:
+        return ours is None or (only_open and ours.state not in OPEN_STATES)
+    return ours is not None and (ours.state, ours.producer_id) == theirs
+
+
+def follow(
+    pending: Mapping[str, Sighting],
+    differences: Mapping[str, Difference],
+    *,
+    listed_ms: int,
+    seen_through_ms: int | None,
+) -> tuple[dict[str, Sighting], dict[str, Difference]]:
+    """Return the sightings to hold against the next list, and the differences that count now.
+
+    `pending` is what this returned before. `seen_through_ms` is the tail's: every record that was in the log
+    at that instant is in our rows. It must have been read before the rows were.
+    """
+    still: dict[str, Sighting] = {}
+    counted: dict[str, Difference] = {}
+    for name, difference in differences.items():
+        first = pending.get(name)
+        if first is None or first.difference != difference:
+            still[name] = Sighting(difference, listed_ms)
+            continue
+        still[name] = first
+        if seen_through_ms is not None and seen_through_ms > first.listed_ms:
+            counted[name] = difference
+    return still, counted
+
+
+def correct(
+    name: str, difference: Difference, said: Described | NotDescribed, now_ms: int
+) -> Correction | None:
+    """Return what our row is to become by its coordinator's own word, None where that explains nothing.
+
+    A difference from a list is only ever corrected by a description that confirms it: what is missing in a
+    list may be hidden from us, and what was in it may have moved on.
+    """
+    ours, theirs = difference
+    if isinstance(said, NotDescribed):
+        gone = theirs is None and said.reason is Reason.UNKNOWN
+        return Correction(Tombstone(name), ours) if gone else None
+    if theirs is None and (said.state in OPEN_STATES or _same(ours, said)):
+        return None
+    if theirs is not None and theirs != (said.state, said.producer_id):
+        return None
+    return Correction(record_of(said, now_ms), ours)
+
+
+def mirror(
+    name: str, ours: Known | None, said: Described | Listed | NotDescribed | None, now_ms: int
+) -> Correction | None:
+    """Return how our row follows what its coordinator says, where that is all we may see; None as it is.
+
+    None for `said` is an id that a complete list no longer holds.
+    """
+    if said is None or (isinstance(said, NotDescribed) and said.reason is Reason.UNKNOWN):
+        return Correction(Tombstone(name), ours) if ours else None
+    if isinstance(said, NotDescribed) or _same(ours, said):
+        return None
+    return Correction(
+        _record_of_listed(name, said, now_ms) if isinstance(said, Listed) else record_of(said, now_ms), ours
+    )
+
+
+def _same(ours: Known | None, said: Described | Listed) -> bool:
+    if ours is None or (ours.state, ours.producer_id) != (said.state, said.producer_id):
+        return False
+    if isinstance(said, Listed):
+        return True
+    told = record_of(said, 0)
+    count = sum(len(numbers) for _, numbers in told.partitions or ())
+    return (ours.producer_epoch, ours.started_ms, ours.partition_count) == (
+        told.producer_epoch,
+        told.started_ms,
+        count,
+    )
+
+
+def record_of(said: Described, now_ms: int) -> TransactionRecord:
+    """Return a description in the form of a record; `now_ms` stands for the update that nobody tells.
+
+    Up to Kafka 3.9 an id that was initialised again is described with the start of the transaction before
+    (only the coordinator's memory has it); what is Empty has not started.
+    """
+    idle = said.state is State.EMPTY
+    return TransactionRecord(
+        said.transactional_id,
+        said.state,
+        said.producer_id,
+        said.producer_epoch,
+        said.timeout_ms,
+        None if idle else said.partitions,
+        now_ms,
+        None if idle else said.started_ms,
+    )
+
+
+def _record_of_listed(name: str, said: Listed, now_ms: int) -> TransactionRecord:
+    return TransactionRecord(name, said.state, said.producer_id, NOT_TOLD, NOT_TOLD, None, now_ms, None)

@@ -1,0 +1,298 @@
+"""Proves that our adapter says of transactions what Java's Admin says, that what it cannot see is part of its
+answer, that it creates nothing, and that librdkafka's properties open the same doors."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+from py4j.java_gateway import JavaGateway
+
+from fenceline.decode import text
+from fenceline.facts import OPEN_STATES, State
+from fenceline.reconcile import Described, NotDescribed, Reason
+from sandbox.kafka import Broker, Sasl
+from sandbox.ports import free_port
+from tests.brokers import PROPERTIES, create_topics
+from tests.java.clients import Description, JavaAdmin, Listing
+from tests.kafka.idle import initialise
+from tests.kafka.producers import LibrdkafkaProducer
+from tests.waiting import wait_for
+from transaction_admin.api import CannotAdminister, TransactionAdmin
+from transaction_admin.kafka_python import KafkaPythonAdmin
+from transaction_admin.properties import CannotTranslate
+
+pytestmark = pytest.mark.kafka
+
+TOPIC = "admin-contract"
+STATES = {
+    "contract-empty": State.EMPTY,
+    "contract-ongoing": State.ONGOING,
+    "contract-commit": State.COMPLETE_COMMIT,
+    "contract-abort": State.COMPLETE_ABORT,
+}
+STRANGE = (
+    "contract back\\slash",
+    "contract-ü-✓-𝄞",
+    "contract-tab\t-nul\x00-del\x7f",
+    "contract/../%2e?#&",
+    "contract-" + "x" * 1_000,
+)
+
+
+@pytest.fixture(scope="session")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker that asks who you are, and lets only the ACLs decide."""
+    sasl = Sasl({"viewer": "rightful", "nobody": "rightful"})
+    folder = tmp_path_factory.mktemp("kafka-guarded")
+    with Broker(folder, properties=PROPERTIES, sasl=sasl, authorizer=True) as broker:
+        yield broker
+
+
+@pytest.fixture
+def admin(kafka: Broker) -> Iterator[TransactionAdmin]:
+    client = KafkaPythonAdmin({"bootstrap.servers": kafka.bootstrap})
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def oracle(kafka: Broker, java: JavaGateway) -> Iterator[JavaAdmin]:
+    with JavaAdmin(java, kafka.bootstrap) as client:
+        yield client
+
+
+def signed_in(broker: Broker, user: str, password: str = "rightful") -> dict[str, str]:
+    return {
+        "bootstrap.servers": broker.sasl_bootstrap,
+        "security.protocol": "sasl_plaintext",
+        "sasl.mechanisms": "PLAIN",
+        "sasl.username": user,
+        "sasl.password": password,
+    }
+
+
+def live_through(bootstrap: str) -> None:
+    """Bring an id into each state that lasts."""
+    create_topics(bootstrap, TOPIC)
+    for name, state in STATES.items():
+        producer = LibrdkafkaProducer(bootstrap, name)
+        producer.init()
+        if state is not State.EMPTY:
+            producer.begin()
+            producer.send(TOPIC, 0)
+            producer.send(TOPIC, 2)
+            producer.flush()
+        if state is State.COMPLETE_COMMIT:
+            producer.commit()
+        elif state is State.COMPLETE_ABORT:
+            producer.abort()
+        producer.abandon()
+    initialise(bootstrap, STRANGE)
+
+
+def as_java(said: Described | NotDescribed) -> Description:
+    assert isinstance(said, Described), said
+    pairs = frozenset((topic, number) for topic, numbers in said.partitions for number in numbers)
+    return Description(
+        said.state.value, said.timeout_ms, said.started_ms, said.producer_id, said.producer_epoch, pairs
+    )
+
+
+def test_lists_and_descriptions_are_java_s(kafka: Broker, admin: TransactionAdmin, oracle: JavaAdmin) -> None:
+    live_through(kafka.bootstrap)
+    names = [*STATES, *STRANGE]
+    wait_for(
+        lambda: {said.state for said in oracle.describe_transactions(names).values()}.isdisjoint(
+            {"PrepareCommit", "PrepareAbort"}
+        ),
+        "all markers are written",
+    )
+
+    listing = admin.list_transactions()
+    assert listing.unseen == ()
+    assert {name: Listing(said.producer_id, said.state.value) for name, said in listing.entries.items()} == {
+        text.escape(name.encode()): said for name, said in oracle.list_transactions().items()
+    }
+    assert {name: listing.entries[name].state for name in STATES} == STATES
+
+    escaped = [text.escape(name.encode()) for name in names]
+    said = admin.describe_transactions(escaped)
+    assert list(said) == escaped
+    assert {name: as_java(each) for name, each in said.items()} == {
+        text.escape(name.encode()): each for name, each in oracle.describe_transactions(names).items()
+    }
+    for state in State:
+        listed = admin.list_transactions([state]).entries
+        assert listed == {name: each for name, each in listing.entries.items() if each.state is state}
+    opened = admin.list_transactions(OPEN_STATES).entries
+    assert "contract-ongoing" in opened
+    assert "contract-commit" not in opened
+
+
+def test_an_id_that_was_initialised_again_is_described_as_java_does(
+    kafka: Broker, admin: TransactionAdmin, oracle: JavaAdmin
+) -> None:
+    create_topics(kafka.bootstrap, name := "admin-again")
+    for _ in range(2):
+        producer = LibrdkafkaProducer(kafka.bootstrap, name)
+        producer.init()
+        producer.begin()
+        producer.send(name, 1)
+        producer.commit()
+    initialise(kafka.bootstrap, [name])
+    said = admin.describe_transactions([name])[name]
+    assert as_java(said) == oracle.describe_transactions([name])[name]
+    assert isinstance(said, Described)
+    # Only 3.9's memory still has the start of the transaction before.
+    assert (said.started_ms is None) == (kafka.version != "3.9.1")
+
+
+def test_an_unknown_id_is_an_answer_and_stays_unknown(kafka: Broker, admin: TransactionAdmin) -> None:
+    initialise(kafka.bootstrap, ["contract-known"])
+    said = admin.describe_transactions(["contract-known", "contract-never-made", ""])
+    assert isinstance(said["contract-known"], Described)
+    for name in "contract-never-made", "":
+        answer = said[name]
+        assert isinstance(answer, NotDescribed)
+        assert name not in admin.list_transactions().entries
+    assert said["contract-never-made"].reason is Reason.UNKNOWN  # type: ignore[union-attr]
+
+
+def test_a_thousand_and_more_ids_are_described_at_once(
+    kafka: Broker, admin: TransactionAdmin, oracle: JavaAdmin
+) -> None:
+    names = [f"contract-many-{number}" for number in range(1_001)]
+    initialise(kafka.bootstrap, names)
+    before = admin.cost
+    said = admin.describe_transactions(names)
+    assert {name: as_java(each) for name, each in said.items()} == oracle.describe_transactions(names)
+    # The topic, and twice the coordinators and the descriptions: a thousand ids to a request.
+    assert admin.cost.requests - before.requests == 5
+    assert admin.cost.broker_ms > before.broker_ms
+
+
+def test_nothing_is_created_by_looking(tmp_path: Path) -> None:
+    with Broker(tmp_path / "kafka") as broker:
+        admin = KafkaPythonAdmin({"bootstrap.servers": broker.bootstrap})
+        try:
+            assert admin.list_transactions().entries == {}
+            said = admin.describe_transactions(["nobody"])["nobody"]
+        finally:
+            admin.close()
+        assert isinstance(said, NotDescribed)
+        assert said.reason is Reason.UNKNOWN
+        assert "__transaction_state" in said.text
+        topics = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=10).topics
+        assert "__transaction_state" not in topics
+
+        # A broker that has gone away is said to be, and its thread goes with the client.
+        admin = KafkaPythonAdmin({"bootstrap.servers": broker.bootstrap})
+        broker.kill()
+        with pytest.raises(CannotAdminister, match=broker.bootstrap):
+            admin.list_transactions()
+        admin.close()
+    assert not [each.name for each in threading.enumerate() if each.name == "kafka-io-fenceline"]
+
+
+def test_ids_that_we_may_not_see_are_left_out_without_a_word_and_our_words_say_so(guarded: Broker) -> None:
+    initialise(guarded.bootstrap, ["guarded-a", "guarded-b"])
+    grant_describe(guarded, "viewer", "guarded-a")
+    admin = KafkaPythonAdmin(signed_in(guarded, "viewer"))
+    try:
+        listing = admin.list_transactions()
+        assert set(listing.entries) == {"guarded-a"}
+        assert listing.unseen == ()
+        assert "do not say so" in listing.may_hide
+        assert "--allow-principal User:viewer --operation DESCRIBE --transactional-id '*'" in listing.may_hide
+        said = admin.describe_transactions(["guarded-a", "guarded-b"])
+    finally:
+        admin.close()
+    assert isinstance(said["guarded-a"], Described)
+    refused = said["guarded-b"]
+    assert isinstance(refused, NotDescribed)
+    assert refused.reason is Reason.FORBIDDEN
+    assert "--allow-principal User:viewer --operation DESCRIBE --transactional-id 'guarded-b'" in refused.text
+
+
+def test_without_any_right_no_look_up_could_create_the_topic(guarded: Broker) -> None:
+    admin = KafkaPythonAdmin(signed_in(guarded, "nobody"))
+    try:
+        assert admin.list_transactions().entries == {}
+        said = admin.describe_transactions(["guarded-a"])["guarded-a"]
+    finally:
+        admin.close()
+    assert isinstance(said, NotDescribed)
+    assert said.reason is Reason.UNSEEN
+    assert "--allow-principal User:nobody --operation DESCRIBE --topic __transaction_state" in said.text
+
+
+def grant_describe(broker: Broker, user: str, transactional_id: str) -> None:
+    binding = AclBinding(
+        ResourceType.TRANSACTIONAL_ID,
+        transactional_id,
+        ResourcePatternType.LITERAL,
+        f"User:{user}",
+        "*",
+        AclOperation.DESCRIBE,
+        AclPermissionType.ALLOW,
+    )
+    client = AdminClient({"bootstrap.servers": broker.bootstrap})
+    client.create_acls([binding])[binding].result(30)
+
+
+@pytest.mark.parametrize(
+    ("properties", "remedy"),
+    [
+        ({"sasl.password": "wrong"}, '"sasl.password"'),
+        ({"sasl.mechanisms": "SCRAM-SHA-512"}, '"sasl.mechanism"'),
+        ({"security.protocol": "plaintext"}, '"security.protocol"'),
+        ({"security.protocol": "sasl_ssl"}, '"security.protocol"'),
+    ],
+)
+def test_a_closed_door_says_which_key_to_try(
+    guarded: Broker, properties: dict[str, str], remedy: str
+) -> None:
+    with pytest.raises(CannotAdminister) as refused:
+        KafkaPythonAdmin({**signed_in(guarded, "viewer"), **properties}, timeout_s=5)
+    assert remedy in str(refused.value)
+    assert guarded.sasl_bootstrap in str(refused.value)
+    assert "rightful" not in str(refused.value)
+    assert "wrong" not in str(refused.value)
+
+
+def test_nobody_at_the_address_is_said_in_words() -> None:
+    where = f"127.0.0.1:{free_port()}"
+    with pytest.raises(CannotAdminister, match="check that it runs") as refused:
+        KafkaPythonAdmin({"bootstrap.servers": where}, timeout_s=5)
+    assert where in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("sasl.mechanism", "OAUTHBEARER"),
+        ("sasl.kerberos.keytab", "/etc/keytab"),
+        ("ssl.keystore.location", "/etc/store.p12"),
+        ("ssl.ca.location", "/nowhere/ca.pem"),
+        ("broker.address.family", "v6"),
+        ("reconnect.backoff.ms", "soon"),
+        ("no.such.key", "1"),
+    ],
+)
+def test_a_property_that_kafka_python_lacks_is_refused_by_name(key: str, value: str) -> None:
+    properties = {"bootstrap.servers": "localhost:1", "security.protocol": "ssl", key: value}
+    with pytest.raises(CannotTranslate) as refused:
+        KafkaPythonAdmin(properties)
+    assert refused.value.key == key
+    assert f'"{key}"' in str(refused.value)

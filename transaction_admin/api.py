@@ -1,0 +1,75 @@
+"""What Fenceline asks of coordinators, whatever client library does it: a Protocol, plain values, errors."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from fenceline.facts import State
+from fenceline.reconcile import Described, Listed, NotDescribed
+
+TRANSACTION_STATE = "__transaction_state"
+
+
+class CannotAdminister(Exception):
+    """The cluster does not let us speak to its admin side; the text says what, where and what to do."""
+
+
+class Unseen(NamedTuple):
+    """A part of a list that is missing: who or what, and why."""
+
+    what: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.reason}"
+
+
+class Cost(NamedTuple):
+    """What we have asked of the brokers so far; grows and never shrinks."""
+
+    requests: int
+    #: From the last byte sent to the answer decoded, summed over requests, also those in flight together.
+    broker_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The transactional ids that the coordinators name to us, by their escaped text form."""
+
+    entries: Mapping[str, Listed]
+    #: Empty when every broker answered and every partition of `__transaction_state` has a leader.
+    unseen: tuple[Unseen, ...]
+    #: Brokers leave out ids that we may not describe, and do not say so: this sentence does.
+    may_hide: str
+
+
+class TransactionAdmin(Protocol):
+    """The admin side of one cluster. Every method raises `CannotAdminister`."""
+
+    @property
+    def cost(self) -> Cost:
+        """What was asked of the brokers since this was made."""
+
+    def list_transactions(self, states: Collection[State] = ()) -> Listing:
+        """Return the ids in one of `states`, all of them without any. O(ids) on each broker, unpaged."""
+
+    def describe_transactions(
+        self, transactional_ids: Collection[str]
+    ) -> Mapping[str, Described | NotDescribed]:
+        """Return what the coordinators say of these ids (escaped text); each one asked for is answered.
+
+        Never creates anything: while `__transaction_state` does not exist, every id is unknown.
+        """
+
+    def close(self) -> None:
+        """Close every connection."""
+
+
+def describe_grant(principal: str, transactional_id: str = "'*'") -> str:
+    """Return the command that lets a principal see transactional ids."""
+    return (
+        f"kafka-acls --add --allow-principal {principal} --operation DESCRIBE "
+        f"--transactional-id {transactional_id}"
+    )

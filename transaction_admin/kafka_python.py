@@ -1,0 +1,243 @@
+"""The adapter on kafka-python: lists and describes transactions as far as brokers tell.
+
+One broker that does not answer, and one id that is unknown or forbidden, is part of the answer and never an
+exception: whoever asks must know what was not seen.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import kafka.errors as errors
+from kafka.protocol.admin.transactions import DescribeTransactionsRequest, ListTransactionsRequest
+from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest, MetadataRequest
+
+from fenceline.decode import text
+from fenceline.facts import State, TopicPartitions
+from fenceline.reconcile import Described, Listed, NotDescribed, Reason
+from fenceline.words import count
+from transaction_admin.api import TRANSACTION_STATE, Cost, Listing, Unseen, describe_grant
+from transaction_admin.wire import Wire, explain
+
+#: Bounds of one request that names ids: how many, and their bytes (an id may have 32 kB).
+_MOST_IDS = 1_000
+_MOST_BYTES = 1024 * 1024
+_STATES = {state.value: state for state in State}
+_NO_TOPIC = NotDescribed(
+    Reason.UNKNOWN, f"no transaction was ever begun on this cluster: it has no {TRANSACTION_STATE}"
+)
+_NO_ANSWER = NotDescribed(Reason.UNSEEN, "its coordinator left it out of its answer")
+_UNKNOWN = NotDescribed(Reason.UNKNOWN, "its coordinator does not know this transactional id")
+_LOADING = "it is still loading its part of __transaction_state; it will answer soon"
+
+
+class KafkaPythonAdmin:
+    """A `TransactionAdmin` on kafka-python. `properties` are librdkafka's; calls wait up to `timeout_s`.
+
+    Raises `CannotTranslate` when kafka-python has no like of a property, `CannotAdminister` when the cluster
+    cannot be reached.
+    """
+
+    def __init__(self, properties: Mapping[str, str], timeout_s: float = 10.0) -> None:
+        self._wire = Wire(properties, timeout_s)
+        #: Whether a look-up of a coordinator is sure not to create `__transaction_state`.
+        self._topic_seen = False
+
+    @property
+    def cost(self) -> Cost:
+        """What was asked of the brokers since this was made."""
+        return self._wire.cost
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._wire.close()
+
+    def list_transactions(self, states: Collection[State] = ()) -> Listing:
+        """Return the ids in one of `states`, all of them without any. O(ids) on each broker, unpaged."""
+        return self._wire.run(self._list, states)
+
+    def describe_transactions(
+        self, transactional_ids: Collection[str]
+    ) -> Mapping[str, Described | NotDescribed]:
+        """Return what the coordinators say of these ids (escaped text); each one asked for is answered."""
+        return self._wire.run(self._describe, transactional_ids)
+
+    async def _list(self, states: Collection[State]) -> Listing:
+        cluster = await self._survey()
+        unseen = list(_leaderless(cluster))
+        entries: dict[str, Listed] = {}
+        words = [state.value for state in states]
+        questions = [
+            (ListTransactionsRequest(state_filters=words, producer_id_filters=[]), broker.node_id)
+            for broker in cluster.brokers
+        ]
+        for broker, answer in zip(cluster.brokers, await self._wire.ask_each(questions), strict=True):
+            name = f"broker {broker.node_id} at {broker.host}:{broker.port}"
+            unseen.extend(Unseen(name, reason) for reason in _collect(answer, entries))
+        self._topic_seen = self._topic_seen or bool(entries)
+        return Listing(entries, tuple(unseen), self._may_hide())
+
+    async def _describe(self, names: Collection[str]) -> Mapping[str, Described | NotDescribed]:
+        refusal = await self._look_up_refused()
+        if refusal is not None:
+            return dict.fromkeys(names, refusal)
+        by_wire = {_wire_form(name): name for name in names}
+        answers: dict[str, Described | NotDescribed] = {}
+        questions: list[tuple[Any, int]] = []
+        for broker, ids in (await self._coordinators(by_wire, answers)).items():
+            batches = _batches(ids)
+            questions += [(DescribeTransactionsRequest(transactional_ids=batch), broker) for batch in batches]
+        for (request, broker), answer in zip(questions, await self._wire.ask_each(questions), strict=True):
+            if isinstance(answer, errors.KafkaError):
+                gone = NotDescribed(Reason.UNSEEN, f"its coordinator, broker {broker}: {explain(answer)}")
+                answers.update((by_wire[each], gone) for each in request.transactional_ids)
+                continue
+            for row in answer.transaction_states:
+                name = by_wire[row.transactional_id]
+                answers[name] = (
+                    self._refusal(row.error_code, name) if row.error_code else _described(name, row)
+                )
+        # Two names are one on the wire where their bytes are no UTF-8: Kafka takes them for one as well.
+        return {name: answers.get(by_wire[_wire_form(name)], _NO_ANSWER) for name in names}
+
+    async def _coordinators(
+        self, by_wire: Mapping[str, str], answers: dict[str, Described | NotDescribed]
+    ) -> Mapping[int, list[str]]:
+        """Return the ids by their coordinator; put those that have none into `answers`."""
+        found: dict[int, list[str]] = {}
+        for ids in _batches(by_wire):
+            answer = await self._wire.ask_any(partial(_find_request, ids))
+            for row in answer.coordinators:
+                if row.error_code:
+                    answers[by_wire[row.key]] = self._refusal(row.error_code, by_wire[row.key])
+                else:
+                    found.setdefault(row.node_id, []).append(row.key)
+        return found
+
+    async def _survey(self) -> Any:
+        """Return the cluster's metadata: its brokers, and `__transaction_state` if we may see it."""
+        cluster = await self._wire.ask_any(_metadata_request)
+        if _topic_error(cluster) is errors.NoError:
+            self._topic_seen = True
+        return cluster
+
+    async def _look_up_refused(self) -> NotDescribed | None:
+        """Return why no coordinator may be looked up: FindCoordinator would create a topic that is absent."""
+        if self._topic_seen:
+            return None
+        error = _topic_error(await self._survey())
+        if self._topic_seen:
+            return None
+        if error is errors.UnknownTopicOrPartitionError:
+            return _NO_TOPIC
+        grant = (
+            f"kafka-acls --add --allow-principal {self._wire.principal} --operation DESCRIBE "
+            f"--topic {TRANSACTION_STATE}"
+        )
+        reason = (
+            f"it cannot be seen whether {TRANSACTION_STATE} exists, and a look-up could create it: {grant}"
+        )
+        return NotDescribed(Reason.UNSEEN, reason)
+
+    def _refusal(self, code: int, name: str) -> NotDescribed:
+        error = errors.for_code(code)
+        if error is errors.TransactionalIdNotFoundError:
+            return _UNKNOWN
+        if issubclass(error, errors.AuthorizationError):
+            grant = describe_grant(self._wire.principal, f"'{name}'")
+            return NotDescribed(Reason.FORBIDDEN, f"no DESCRIBE on this transactional id; grant it: {grant}")
+        return NotDescribed(Reason.UNSEEN, f"its coordinator says {_word(error)}")
+
+    def _may_hide(self) -> str:
+        return (
+            "Brokers leave out transactional ids that this principal may not DESCRIBE, and do not say so. "
+            f"To be sure of all: {describe_grant(self._wire.principal)}"
+        )
+
+
+def _metadata_request() -> Any:
+    topic = MetadataRequest.MetadataRequestTopic(name=TRANSACTION_STATE)
+    return MetadataRequest(topics=[topic], allow_auto_topic_creation=False)
+
+
+def _find_request(ids: list[str]) -> Any:
+    kind = CoordinatorType.TRANSACTION.value
+    return FindCoordinatorRequest(key_type=kind, coordinator_keys=ids, min_version=4)
+
+
+def _topic_error(cluster: Any) -> Any:
+    return errors.for_code(cluster.topics[0].error_code)
+
+
+def _leaderless(cluster: Any) -> Iterator[Unseen]:
+    """Yield the partitions whose ids no coordinator holds now; none where we may not see the topic."""
+    for partition in cluster.topics[0].partitions:
+        if partition.leader_id < 0:
+            where = f"{TRANSACTION_STATE}-{partition.partition_index}"
+            yield Unseen(where, "it has no leader: nobody coordinates its transactional ids")
+
+
+def _collect(answer: Any, entries: dict[str, Listed]) -> Iterator[str]:
+    """Add a broker's list to `entries`; yield what is missing in it, in words."""
+    if isinstance(answer, errors.KafkaError):
+        yield explain(answer)
+        return
+    error = errors.for_code(answer.error_code)
+    if error is not errors.NoError:
+        yield _LOADING if error is errors.CoordinatorLoadInProgressError else f"it says {_word(error)}"
+        return
+    strange: Counter[str] = Counter()
+    for row in answer.transaction_states:
+        state = _STATES.get(row.transaction_state)
+        if state is None:
+            strange[row.transaction_state] += 1
+        else:
+            entries[_text_form(row.transactional_id)] = Listed(state, row.producer_id)
+    for word, number in strange.items():
+        yield f"{count(number, 'id')} in state {word}, which Fenceline does not know"
+
+
+def _described(name: str, row: Any) -> Described | NotDescribed:
+    state = _STATES.get(row.transaction_state)
+    if state is None:
+        word = row.transaction_state
+        return NotDescribed(Reason.UNSEEN, f"it is in state {word}, which Fenceline does not know")
+    return Described(
+        name,
+        state,
+        row.producer_id,
+        row.producer_epoch,
+        row.transaction_timeout_ms,
+        row.transaction_start_time_ms if row.transaction_start_time_ms >= 0 else None,
+        tuple(TopicPartitions(each.topic, tuple(sorted(each.partitions))) for each in row.topics),
+    )
+
+
+def _batches(ids: Iterable[str]) -> Iterator[list[str]]:
+    batch: list[str] = []
+    size = 0
+    for each in ids:
+        length = len(each.encode())
+        if batch and (len(batch) == _MOST_IDS or size + length > _MOST_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(each)
+        size += length
+    if batch:
+        yield batch
+
+
+def _wire_form(name: str) -> str:
+    # Java decodes what is no UTF-8 in the same way, before it hashes and looks up.
+    return text.unescape(name).decode(errors="replace")
+
+
+def _text_form(wire: str) -> str:
+    return text.escape(wire.encode())
+
+
+def _word(error: Any) -> str:
+    return str(getattr(error, "message", None) or error.__name__)
