@@ -75,6 +75,11 @@ _WORDS: dict[Reason, str] = {
         "The id's timeout became 30 s, which the Admin client writes when it fences, and nothing was begun "
         "since."
     ),
+    Reason.ADMIN_TIMEOUT_SOON: (
+        "The id was initialised again {gap} after the abort was complete, with a timeout of 30 s, which the "
+        "Admin client writes when it fences. Under transaction protocol 2 a client's own abort just before "
+        "that is not ruled out."
+    ),
     Reason.WENT_ON_TO_BEGIN: (
         "Whoever initialised it went on to begin a transaction, which an operator's fence never does."
     ),

@@ -150,6 +150,7 @@ class Reason(StrEnum):
     INITIALISED = "initialised"
     DEFAULT_TIMEOUT = "default_timeout"
     ADMIN_TIMEOUT = "admin_timeout"
+    ADMIN_TIMEOUT_SOON = "admin_timeout_soon"
     WENT_ON_TO_BEGIN = "went_on_to_begin"
     EPOCH_USED_UP = "epoch_used_up"
     NOTHING_OPEN = "nothing_open"

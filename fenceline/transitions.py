@@ -40,7 +40,7 @@ _BROKERS = frozenset({Reason.BROKER_IN_TIME, Reason.BROKER_LATE})
 _EITHERS = frozenset({Reason.EITHER_IN_TIME, Reason.EITHER_LATE})
 _LATE = frozenset({Reason.BROKER_LATE, Reason.EITHER_LATE})
 #: Verdicts on an initialisation that a transaction begun by it settles.
-_FENCE_LIKE = frozenset({Reason.ADMIN_TIMEOUT, Reason.DEFAULT_TIMEOUT})
+_FENCE_LIKE = frozenset({Reason.ADMIN_TIMEOUT, Reason.ADMIN_TIMEOUT_SOON, Reason.DEFAULT_TIMEOUT})
 _IDLE = frozenset({State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
 #: A named tuple made from a tuple, without the call to its own `__new__`: a third of the time.
 _new = tuple.__new__
@@ -187,7 +187,7 @@ def _empty(last: TransactionRecord, newest: Transition | None, record: Transacti
         return Step(_rotation(last, record, at), revised)
     if own:
         return Step(None, revised)
-    made = _make(*_initialised(last, record), record, last, at)
+    made = _make(*_initialised(last, newest, record), record, last, at)
     if revised is not None and revised.confidence is _AMBIGUOUS:
         made = made._replace(confidence=_AMBIGUOUS, reason=Reason.CAME_BACK)
     return Step(made._replace(gap_ms=gap_ms), revised)
@@ -205,26 +205,39 @@ def _after_abort(
         return (_say(told, Kind.TIMEOUT, _AMBIGUOUS, Reason.CAME_BACK_SOON) if soon else None), False
     if abort.reason is Reason.BROKER_IN_TIME:
         mine = 0 <= gap_ms <= LONGEST_RETRY_MS
-        return (_say(told, *_taken_over(last, record, _CERTAIN)) if mine else None), mine
+        return (_say(told, *_taken_over(last, record)) if mine else None), mine
     if soon:
-        return _say(told, *_taken_over(last, record, _PROBABLE)), True
+        return _say(told, *_perhaps_taken_over(last, record)), True
     if gap_ms > LONGEST_RETRY_MS:
         return _say(told, Kind.CLIENT_ABORT, _PROBABLE, Reason.CAME_BACK_LATE), False
     return _say(told, Kind.ABORT, _AMBIGUOUS, Reason.CAME_BACK), False
 
 
-def _taken_over(
-    last: TransactionRecord, record: TransactionRecord, sure: Confidence
-) -> tuple[Kind, Confidence, Reason]:
+def _taken_over(last: TransactionRecord, record: TransactionRecord) -> tuple[Kind, Confidence, Reason]:
     """Tell a producer's takeover from an Admin's fence, which writes its own timeout."""
     if record.timeout_ms != ADMIN_TIMEOUT_MS:
-        return Kind.TAKEOVER, sure, Reason.CAME_BACK_SOON
+        return Kind.TAKEOVER, _CERTAIN, Reason.CAME_BACK_SOON
     if last.timeout_ms == ADMIN_TIMEOUT_MS:
-        return Kind.TAKEOVER, _PROBABLE, Reason.DEFAULT_TIMEOUT
+        return Kind.TAKEOVER, _AMBIGUOUS, Reason.DEFAULT_TIMEOUT
     return Kind.ADMIN_FENCE, _PROBABLE, Reason.ADMIN_TIMEOUT
 
 
-def _initialised(last: TransactionRecord, record: TransactionRecord) -> tuple[Kind, Confidence, Reason]:
+def _perhaps_taken_over(
+    last: TransactionRecord, record: TransactionRecord
+) -> tuple[Kind, Confidence, Reason]:
+    """Judge an initialisation that came as soon after an abort as one that had to wait for it.
+
+    Under protocol 2 it may as well have followed the client's own abort: some frameworks initialise their
+    pooled ids before every transaction (kafka.md §0).
+    """
+    if record.timeout_ms == ADMIN_TIMEOUT_MS != last.timeout_ms:
+        return Kind.ADMIN_FENCE, _PROBABLE, Reason.ADMIN_TIMEOUT_SOON
+    return Kind.TAKEOVER, _AMBIGUOUS, Reason.CAME_BACK_SOON
+
+
+def _initialised(
+    last: TransactionRecord, newest: Transition | None, record: TransactionRecord
+) -> tuple[Kind, Confidence, Reason]:
     """Judge an initialisation of an id that had nothing open, under the same producer id."""
     raised = record.producer_epoch - last.producer_epoch
     if raised == 0:
@@ -233,8 +246,9 @@ def _initialised(last: TransactionRecord, record: TransactionRecord) -> tuple[Ki
         return Kind.REINIT, _AMBIGUOUS, Reason.NO_SUCH_STEP
     if record.timeout_ms != ADMIN_TIMEOUT_MS:
         return Kind.REINIT, _CERTAIN, Reason.INITIALISED
-    if last.timeout_ms == ADMIN_TIMEOUT_MS:
-        return Kind.REINIT, _PROBABLE, Reason.DEFAULT_TIMEOUT
+    fenced = newest is not None and newest.kind is Kind.ADMIN_FENCE
+    if last.timeout_ms == ADMIN_TIMEOUT_MS and not fenced:
+        return Kind.REINIT, _AMBIGUOUS, Reason.DEFAULT_TIMEOUT
     return Kind.ADMIN_FENCE, _PROBABLE, Reason.ADMIN_TIMEOUT
 
 
@@ -253,9 +267,9 @@ def _settled_by_going_on(newest: Transition, last: TransactionRecord) -> Transit
     if last.state is State.COMPLETE_ABORT and newest.reason in _EITHERS:
         return _say(newest, Kind.CLIENT_ABORT, _CERTAIN, Reason.CLIENT_WENT_ON)
     if last.state is State.EMPTY and newest.reason in _FENCE_LIKE:
-        # That it ended an open transaction may itself be no more than probable.
-        settled = (Kind.REINIT, _CERTAIN) if newest.open_ms is None else (Kind.TAKEOVER, _PROBABLE)
-        return _say(newest, *settled, Reason.WENT_ON_TO_BEGIN)
+        kind = Kind.REINIT if newest.open_ms is None else Kind.TAKEOVER
+        sure = _AMBIGUOUS if newest.reason is Reason.ADMIN_TIMEOUT_SOON else _CERTAIN
+        return _say(newest, kind, sure, Reason.WENT_ON_TO_BEGIN)
     return None
 
 

@@ -15,7 +15,8 @@ from django.test import Client
 from dashboard import leases, store
 from dashboard.api import api
 from dashboard.models import Token
-from fenceline.facts import Located, Look, PositionMove, State, TopicPartitions, TransactionRecord
+from fenceline.facts import State, TopicPartitions, TransactionRecord
+from tests.looks import look_at
 
 pytestmark = pytest.mark.django_db
 
@@ -41,8 +42,7 @@ def transactions() -> None:
     lease = leases.acquire("prod", "transaction_state", holder="test", now_ms=NOW_MS)
     assert lease is not None
     facts = [record("a"), record("b", State.EMPTY)._replace(started_ms=None), record("dir/c d")]
-    changes = {fact.transactional_id: Located(fact, 4, 9) for fact in facts}
-    look = Look(changes, (PositionMove(4, None, 10, 10),), 3, seen_through_ms=NOW_MS, behind=0)
+    look = look_at(4, *facts, seen_through_ms=NOW_MS)
     store.save_look(lease, look, topic_id="t", rate=3.0, now_ms=NOW_MS)
 
 

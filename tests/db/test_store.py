@@ -10,8 +10,18 @@ from dashboard import leases, queries, store
 from dashboard.leases import Lease, LeaseLost
 from dashboard.models import Cluster, Collector, GapRecord, Position, Transaction
 from fenceline.decode import text
-from fenceline.facts import Located, Look, PositionMove, State, Tombstone, TopicPartitions, TransactionRecord
+from fenceline.encode import encode_key, encode_value
+from fenceline.facts import (
+    Look,
+    PositionMove,
+    RawRecord,
+    State,
+    Tombstone,
+    TopicPartitions,
+    TransactionRecord,
+)
 from tests.db.conftest import NOW_MS
+from tests.looks import look_at
 
 Take = Callable[..., Lease]
 
@@ -22,8 +32,7 @@ def record(name: str, state: State = State.ONGOING, epoch: int = 0) -> Transacti
 
 
 def look(*facts: TransactionRecord | Tombstone, previous: int | None = None, end: int = 10) -> Look:
-    changes = {fact.transactional_id: Located(fact, 3, end - 1) for fact in facts}
-    return Look(changes, (PositionMove(3, previous, end, end),), len(facts), seen_through_ms=NOW_MS, behind=0)
+    return look_at(3, *facts, previous=previous, end=end, seen_through_ms=NOW_MS)
 
 
 def save(lease: Lease, seen: Look, topic_id: str = "topic-1") -> int:
@@ -130,9 +139,14 @@ def test_trouble_is_a_gap_until_the_next_look(take: Take) -> None:
 
 def test_undecoded_records_are_counted_by_reason(take: Take) -> None:
     lease = take()
+    encoded = encode_value(record("a"))
     for previous, end in ((None, 1), (1, 2)):
         moves = (PositionMove(0, previous, end, end),)
-        save(lease, Look({}, moves, 3, undecoded={"value_version": 2, "status": 1}))
+        strange = [
+            RawRecord(bad, end - 1)
+            for bad in (b"\x00\x63", b"\x00\x63", encoded[:16] + b"\x2a" + encoded[17:])
+        ]
+        save(lease, Look({0: {encode_key("a"): strange}}, moves, 3))
     assert Collector.objects.get().undecoded == {"value_version": 4, "status": 2}
 
 

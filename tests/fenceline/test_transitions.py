@@ -1,0 +1,201 @@
+"""Proves that verdicts follow from the records: on random walks whose events are known, and case by case.
+
+A walk (tests/fenceline/walks.py) writes the records that Kafka's own rules would. Every event of it must be
+found at the record that tells it, unless the verdict there, or the one before it, says *ambiguous*; and
+nothing else may be found.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fenceline.evidence import explain
+from fenceline.facts import (
+    Confidence,
+    Kind,
+    Reason,
+    State,
+    Tombstone,
+    TopicPartitions,
+    TransactionRecord,
+    Transition,
+)
+from fenceline.transitions import Life, derive, lived
+from tests.fenceline.walks import START_MS, Walk
+
+SOME = (TopicPartitions("orders", (0,)),)
+AMBIGUOUS = Confidence.AMBIGUOUS
+
+
+def derived(records: list[TransactionRecord | Tombstone], whole: bool = True) -> list[Transition]:
+    """Return all transitions as they read in the end, oldest first; offsets are indices."""
+    life, found = Life(), dict[int, Transition]()
+    for offset, record in enumerate(records):
+        step = derive(life, record, 4, offset, whole=whole)
+        for told in (step.revised, step.made):
+            if told is not None:
+                found[told.offset] = told
+        life = lived(life, record, step)
+    return [found[offset] for offset in sorted(found)]
+
+
+def walked(seed: int, steps: int) -> Walk:
+    walk = Walk("app-1", random.Random(seed))
+    while len(walk.events) < steps:
+        walk.step()
+    return walk
+
+
+def wrong(walk: Walk) -> list[str]:
+    """Return what is wrong with the verdicts on a walk, in words."""
+    true: dict[int, set[Kind]] = defaultdict(set)
+    for event in walk.events:
+        true[event.index].add(event.kind)
+    if isinstance(walk.written[0], TransactionRecord) and walk.written[0].state is not State.EMPTY:
+        true[0] = {Kind.BASELINE}
+    faults, unsure = [], False
+    found = {told.offset: told for told in derived(walk.written)}
+    for index in range(len(walk.written)):
+        told = found.get(index)
+        if told is None:
+            if true[index] and not unsure:
+                faults.append(f"{index}: {true[index]} was not found")
+            continue
+        if told.confidence is not AMBIGUOUS and told.kind not in true[index] and not unsure:
+            faults.append(f"{index}: found {told}, true {true[index]}")
+        unsure = told.confidence is AMBIGUOUS
+    return faults
+
+
+@given(st.integers(0, 10**9))
+def test_a_walk_gives_the_events_that_made_it_or_says_that_it_cannot_tell(seed: int) -> None:
+    assert wrong(walked(seed, 60)) == []
+
+
+def test_ambiguous_is_only_what_the_log_cannot_tell() -> None:
+    """Of old clients all can be told but a timeout whose id comes back at once, and an Admin from a client
+    whose own timeout is the Admin's.
+    """
+    unsure: Counter[tuple[int, Kind]] = Counter()
+    for seed in range(300):
+        walk = walked(seed, 40)
+        unsure.update(
+            (walk.client, told.kind)
+            for told in derived(walk.written)
+            if told.confidence is AMBIGUOUS and told.reason is not Reason.DEFAULT_TIMEOUT
+        )
+    assert {kind for client, kind in unsure if client == 0} <= {Kind.TIMEOUT, Kind.REINIT}
+    assert {kind for client, kind in unsure if client == 2} <= {
+        Kind.ABORT, Kind.TAKEOVER, Kind.TIMEOUT, Kind.REINIT, Kind.ADMIN_FENCE,
+    }  # fmt: skip
+
+
+def record(state: State, epoch: int, at_ms: int, **changes: object) -> TransactionRecord:
+    """Return a record of an id that began at 0 ms; instants count from the walk's start."""
+    partitions = {
+        State.EMPTY: None,
+        State.ONGOING: SOME,
+        State.PREPARE_ABORT: SOME,
+        State.PREPARE_COMMIT: SOME,
+    }
+    started = None if state is State.EMPTY else START_MS
+    made = TransactionRecord(
+        "a-1", state, 7, epoch, 60_000, partitions.get(state, ()), START_MS + at_ms, started
+    )
+    return made._replace(**changes)
+
+
+def only_verdict(*records: TransactionRecord) -> tuple[Kind, Confidence, Reason]:
+    """Return the verdict on how the transaction that the first record begins ended."""
+    told = next(each for each in derived(list(records)) if each.kind not in (Kind.BASELINE, Kind.BEGIN))
+    return told.kind, told.confidence, told.reason
+
+
+ONGOING, PREPARED, ABORTED, EMPTY = (
+    State.ONGOING, State.PREPARE_ABORT, State.COMPLETE_ABORT, State.EMPTY
+)  # fmt: skip
+
+
+def test_the_bug_of_kafka_4_0_0_is_the_coordinators_abort() -> None:
+    """KAFKA-19367: its own aborts raised the epoch by two."""
+    begun = record(ONGOING, 3, 0, client_version=2)
+    for at_ms, kind in ((900, Kind.TAKEOVER), (61_000, Kind.TIMEOUT)):
+        ended = record(PREPARED, 5, at_ms, client_version=2)
+        assert only_verdict(begun, ended)[0] is kind
+
+
+def test_a_transaction_in_two_phase_commit_never_times_out() -> None:
+    begun = record(ONGOING, 3, 0, timeout_ms=2**31 - 1)
+    ended = record(PREPARED, 4, 9 * 10**9, timeout_ms=2**31 - 1)
+    assert only_verdict(begun, ended)[0] is Kind.TAKEOVER
+
+
+@pytest.mark.parametrize("hours", [-1, -24])
+def test_a_clock_that_went_back_makes_no_verdict(hours: int) -> None:
+    """Its coordinator moved to a broker whose clock is an hour behind."""
+    begun, ended = record(ONGOING, 3, 0), record(PREPARED, 4, hours * 3_600_000)
+    assert only_verdict(begun, ended) == (Kind.ABORT, AMBIGUOUS, Reason.CLOCK_WENT_BACK)
+    (_, told) = derived([begun, ended])
+    assert "before its start" in explain(told)
+
+
+def test_a_clock_that_went_forward_an_hour_is_late_like_any_other() -> None:
+    begun, ended = record(ONGOING, 3, 0), record(PREPARED, 4, 3_600_000)
+    assert only_verdict(begun, ended) == (Kind.TIMEOUT, Confidence.PROBABLE, Reason.BROKER_LATE)
+
+
+def test_an_abort_past_its_timeout_after_which_its_client_goes_on_was_the_clients() -> None:
+    """Kafka looks for timeouts every 10 s; until then a client may still end it."""
+    told = only_verdict(
+        record(ONGOING, 3, 0, client_version=2),
+        record(PREPARED, 4, 61_000, client_version=2),
+        record(ABORTED, 4, 61_005, client_version=2),
+        record(ONGOING, 4, 70_000, client_version=2, started_ms=START_MS + 70_000),
+    )
+    assert told == (Kind.CLIENT_ABORT, Confidence.CERTAIN, Reason.CLIENT_WENT_ON)
+
+
+def test_a_verdict_is_revised_at_its_own_place() -> None:
+    life, begun = Life(), record(ONGOING, 3, 0, client_version=2)
+    steps = []
+    for offset, each in enumerate(
+        [begun, record(PREPARED, 4, 50, client_version=2), record(ABORTED, 4, 55, client_version=2)]
+    ):
+        step = derive(life, each, 4, offset)
+        life = lived(life, each, step)
+        steps.append(step)
+    assert steps[1].made is not None
+    assert (steps[1].made.kind, steps[1].made.confidence) == (Kind.ABORT, AMBIGUOUS)
+    assert steps[2].revised == steps[1].made._replace(completed_ms=START_MS + 55)
+    step = derive(life, record(EMPTY, 5, 60_000, client_version=2), 4, 3)
+    assert step.revised is not None
+    assert step.revised.offset == 1
+    assert (step.revised.kind, step.revised.confidence) == (Kind.CLIENT_ABORT, Confidence.PROBABLE)
+
+
+def test_steps_that_kafka_does_not_have_are_ambiguous_and_never_an_error() -> None:
+    """Every pair of states, epochs that jump, producer ids that change."""
+    for before in State:
+        for after in State:
+            for epoch, producer_id in ((3, 7), (9, 7), (0, 8), (5, 8)):
+                first = record(before, 3, 0)
+                second = record(after, epoch, 10, producer_id=producer_id)
+                for told in derived([first, second]):
+                    assert explain(told)
+
+
+def test_the_first_record_of_an_id_is_its_birth_only_where_nothing_is_missing() -> None:
+    born = record(EMPTY, 0, 0)
+    assert [told.kind for told in derived([born])] == [Kind.INIT]
+    assert [told.kind for told in derived([born], whole=False)] == [Kind.BASELINE]
+    assert [told.kind for told in derived([record(EMPTY, 3, 0)])] == [Kind.BASELINE]
+
+
+def test_every_reason_has_words_and_every_duration_in_them_is_real() -> None:
+    said = {explain(told) for seed in range(60) for told in derived(walked(seed, 60).written)}
+    assert all("None" not in words and "{" not in words and "unknown time" not in words for words in said)

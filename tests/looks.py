@@ -1,0 +1,24 @@
+"""Looks as a tail takes them, made of facts."""
+
+from __future__ import annotations
+
+from fenceline.encode import encode_key, encode_value
+from fenceline.facts import Look, PositionMove, RawRecord, Tombstone, TransactionRecord
+
+
+def look_at(
+    partition: int,
+    *facts: TransactionRecord | Tombstone,
+    previous: int | None = None,
+    end: int = 10,
+    seen_through_ms: int | None = None,
+    holes: tuple[int, ...] = (),
+) -> Look:
+    """Return a look that read these records, the last of them just before `end`, and saw all there was."""
+    records: dict[bytes, list[RawRecord]] = {}
+    for offset, fact in enumerate(facts, end - len(facts)):
+        gone = isinstance(fact, Tombstone)
+        raw = RawRecord(None, offset, fact.at_ms) if gone else RawRecord(encode_value(fact), offset)
+        records.setdefault(encode_key(fact.transactional_id), []).append(raw)
+    moves = (PositionMove(partition, previous, end, end, holes),)
+    return Look({partition: records}, moves, len(facts), seen_through_ms=seen_through_ms, behind=0)
