@@ -1,0 +1,108 @@
+"""A producer that speaks the old transaction protocol request by request, to do what no library does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from kafka.protocol.producer.transaction import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    EndTxnRequest,
+    EndTxnResponse,
+)
+
+from sandbox.wire import CONCURRENT_TRANSACTIONS, NOBODY, Coordinator, Identity, Refused
+from tests.kafka.producers import DEADLINE_S
+
+#: The newest versions of a client that does not speak transaction protocol 2.
+_ADD, _END = 3, 4
+
+
+class RawProducer:
+    """A TransactionalProducer that adds partitions and writes nothing to them.
+
+    With an `identity` it is a stranger to the session that another producer has opened under it.
+    """
+
+    def __init__(
+        self, bootstrap: str, transactional_id: str, timeout_ms: int = 60_000, identity: Identity = NOBODY
+    ) -> None:
+        self.identity = identity
+        self._coordinator = Coordinator(bootstrap, transactional_id)
+        self._timeout_ms = timeout_ms
+
+    def init(self) -> None:
+        """InitProducerId as nobody, until it is answered: takes the id over."""
+        self.identity = self._coordinator.init_producer_id(NOBODY, self._timeout_ms)
+
+    def init_once(self) -> None:
+        """InitProducerId as nobody, and gone before the answer can be asked for again. Raises Refused."""
+        self.identity = self._coordinator.init_once(NOBODY, self._timeout_ms)
+
+    def recover(self) -> None:
+        """InitProducerId with its own identity: KIP-360's bump of its own epoch."""
+        self.identity = self._coordinator.init_producer_id(self.identity, self._timeout_ms)
+
+    def begin(self) -> None:
+        """Nothing: a transaction begins with its first partition."""
+
+    def send(self, topic: str, partition: int, value: str = "x") -> None:
+        """AddPartitionsToTxn."""
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self._coordinator.transactional_id,
+            v3_and_below_producer_id=self.identity.producer_id,
+            v3_and_below_producer_epoch=self.identity.epoch,
+            v3_and_below_topics=[
+                AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=topic, partitions=[partition])
+            ],
+        )
+        self._ask(request, AddPartitionsToTxnResponse, _ADD)
+
+    def send_offsets(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Not spoken here."""
+        raise NotImplementedError
+
+    def flush(self) -> None:
+        """Nothing: each request has been answered."""
+
+    def commit(self) -> None:
+        """EndTxn, as a client that does not speak protocol 2."""
+        self._end(committed=True)
+
+    def abort(self) -> None:
+        """EndTxn, as a client that does not speak protocol 2."""
+        self._end(committed=False)
+
+    def abandon(self) -> None:
+        """Close the connection: the coordinator is told nothing."""
+        self._coordinator.__exit__(None, None, None)
+
+    def _end(self, *, committed: bool) -> None:
+        request = EndTxnRequest(
+            transactional_id=self._coordinator.transactional_id,
+            producer_id=self.identity.producer_id,
+            producer_epoch=self.identity.epoch,
+            committed=committed,
+        )
+        self._ask(request, EndTxnResponse, _END)
+
+    def _ask(self, request: Any, answer: Any, version: int) -> None:
+        """Ask again while the markers of the transaction before are written. Raises Refused."""
+        until = time.monotonic() + DEADLINE_S
+        while True:
+            found = self._coordinator.ask(request, answer, version)
+            codes = [found.error_code] if answer is EndTxnResponse else _codes(found)
+            if set(codes) == {0}:
+                return
+            if CONCURRENT_TRANSACTIONS not in codes or time.monotonic() > until:
+                raise Refused(type(request).__name__, max(codes))
+
+
+def _codes(found: Any) -> list[int]:
+    return [
+        partition.partition_error_code
+        for topic in found.results_by_topic_v3_and_below
+        for partition in topic.results_by_partition
+    ]
