@@ -82,10 +82,9 @@ class Stage:
     def burn(self, epoch: int) -> None:
         """Initialise the id until it is at this epoch."""
         with Coordinator(self.broker.bootstrap, self.transactional_id) as coordinator:
-            given = coordinator.init_producer_id()
-            for given in coordinator.init_again(epoch - given.epoch):
-                pass
-        assert given.epoch == epoch, given
+            first = coordinator.init_producer_id()
+            *_, last = coordinator.init_again(epoch - first.epoch)
+        assert last == Identity(first.producer_id, epoch)
         self.burnt_to = epoch
 
     def wait_until(self, state: str) -> None:
@@ -312,7 +311,7 @@ def rotation_end(stage: Stage) -> str:
 
 
 def rotation_timeout(stage: Stage) -> str:
-    """The coordinator's own abort at the last epoch; only the next initialisation gives another producer id."""
+    """The coordinator's own abort at the last epoch: only the next producer gets another producer id."""
     stage.burn(LAST_EPOCH - 1)
     stage.opened(timeout_ms=1500)
     stage.wait_until("CompleteAbort")
