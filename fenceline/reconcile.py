@@ -9,7 +9,7 @@ explain it any more. The next record of the id always wins over the correction.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -45,7 +45,7 @@ class Described(NamedTuple):
     partitions: tuple[TopicPartitions, ...]
 
 
-class Reason(StrEnum):
+class Obstacle(StrEnum):
     """Why an id could not be described."""
 
     UNKNOWN = "unknown"
@@ -56,7 +56,7 @@ class Reason(StrEnum):
 class NotDescribed(NamedTuple):
     """An id without a description: its coordinator does not know it, forbids it, or did not answer."""
 
-    reason: Reason
+    obstacle: Obstacle
     #: For an operator: what to do about it.
     text: str
 
@@ -113,10 +113,9 @@ class Reconciliation:
     #: Whether the coordinators are our only source: the topic may not be read.
     alone: bool
     agreed: int = 0
-    #: Ids of the differences that counted this time.
-    differences: tuple[str, ...] = ()
+    #: The differences that counted and that their coordinators confirmed; all that changed when alone.
     corrections: tuple[Correction, ...] = ()
-    #: Differences that do not count yet.
+    #: Differences that do not count, or not yet.
     pending: int = 0
     #: Ids that are in our rows and that the coordinators do not let us see.
     hidden: int = 0
@@ -127,12 +126,12 @@ class Reconciliation:
     requests: int = 0
     broker_ms: float = 0.0
     #: Everything before this instant is in the rows once they are saved; None while somebody is unseen.
-    seen_through_ms: int | None = field(default=None)
+    seen_through_ms: int | None = None
 
     @property
     def compared(self) -> int:
-        """How many ids were judged."""
-        return self.agreed + len(self.differences)
+        """How many ids were judged; none where there is nothing to hold the lists against."""
+        return 0 if self.alone else self.agreed + len(self.corrections)
 
 
 def next_open_s(answer_s: float) -> float:
@@ -233,7 +232,7 @@ def correct(
     """
     ours, theirs = difference
     if isinstance(said, NotDescribed):
-        gone = theirs is None and said.reason is Reason.UNKNOWN
+        gone = theirs is None and said.obstacle is Obstacle.UNKNOWN
         return Correction(Tombstone(name), ours) if gone else None
     if theirs is None and (said.state in OPEN_STATES or _same(ours, said)):
         return None
@@ -249,7 +248,7 @@ def mirror(
 
     None for `said` is an id that a complete list no longer holds.
     """
-    if said is None or (isinstance(said, NotDescribed) and said.reason is Reason.UNKNOWN):
+    if said is None or (isinstance(said, NotDescribed) and said.obstacle is Obstacle.UNKNOWN):
         return Correction(Tombstone(name), ours) if ours else None
     if isinstance(said, NotDescribed) or _same(ours, said):
         return None

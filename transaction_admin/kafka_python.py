@@ -17,7 +17,7 @@ from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest, Met
 
 from fenceline.decode import text
 from fenceline.facts import State, TopicPartitions
-from fenceline.reconcile import Described, Listed, NotDescribed, Reason
+from fenceline.reconcile import Described, Listed, NotDescribed, Obstacle
 from fenceline.words import count
 from transaction_admin.api import TRANSACTION_STATE, Cost, Listing, Unseen, describe_grant
 from transaction_admin.wire import Wire, explain
@@ -27,10 +27,10 @@ _MOST_IDS = 1_000
 _MOST_BYTES = 1024 * 1024
 _STATES = {state.value: state for state in State}
 _NO_TOPIC = NotDescribed(
-    Reason.UNKNOWN, f"no transaction was ever begun on this cluster: it has no {TRANSACTION_STATE}"
+    Obstacle.UNKNOWN, f"no transaction was ever begun on this cluster: it has no {TRANSACTION_STATE}"
 )
-_NO_ANSWER = NotDescribed(Reason.UNSEEN, "its coordinator left it out of its answer")
-_UNKNOWN = NotDescribed(Reason.UNKNOWN, "its coordinator does not know this transactional id")
+_NO_ANSWER = NotDescribed(Obstacle.UNSEEN, "its coordinator left it out of its answer")
+_UNKNOWN = NotDescribed(Obstacle.UNKNOWN, "its coordinator does not know this transactional id")
 _LOADING = "it is still loading its part of __transaction_state; it will answer soon"
 
 
@@ -92,7 +92,7 @@ class KafkaPythonAdmin:
             questions += [(DescribeTransactionsRequest(transactional_ids=batch), broker) for batch in batches]
         for (request, broker), answer in zip(questions, await self._wire.ask_each(questions), strict=True):
             if isinstance(answer, errors.KafkaError):
-                gone = NotDescribed(Reason.UNSEEN, f"its coordinator, broker {broker}: {explain(answer)}")
+                gone = NotDescribed(Obstacle.UNSEEN, f"its coordinator, broker {broker}: {explain(answer)}")
                 answers.update((by_wire[each], gone) for each in request.transactional_ids)
                 continue
             for row in answer.transaction_states:
@@ -140,7 +140,7 @@ class KafkaPythonAdmin:
         reason = (
             f"it cannot be seen whether {TRANSACTION_STATE} exists, and a look-up could create it: {grant}"
         )
-        return NotDescribed(Reason.UNSEEN, reason)
+        return NotDescribed(Obstacle.UNSEEN, reason)
 
     def _refusal(self, code: int, name: str) -> NotDescribed:
         error = errors.for_code(code)
@@ -148,8 +148,9 @@ class KafkaPythonAdmin:
             return _UNKNOWN
         if issubclass(error, errors.AuthorizationError):
             grant = describe_grant(self._wire.principal, f"'{name}'")
-            return NotDescribed(Reason.FORBIDDEN, f"no DESCRIBE on this transactional id; grant it: {grant}")
-        return NotDescribed(Reason.UNSEEN, f"its coordinator says {_word(error)}")
+            reason = f"no DESCRIBE on this transactional id; grant it: {grant}"
+            return NotDescribed(Obstacle.FORBIDDEN, reason)
+        return NotDescribed(Obstacle.UNSEEN, f"its coordinator says {_word(error)}")
 
     def _may_hide(self) -> str:
         return (
@@ -204,7 +205,7 @@ def _described(name: str, row: Any) -> Described | NotDescribed:
     state = _STATES.get(row.transaction_state)
     if state is None:
         word = row.transaction_state
-        return NotDescribed(Reason.UNSEEN, f"it is in state {word}, which Fenceline does not know")
+        return NotDescribed(Obstacle.UNSEEN, f"it is in state {word}, which Fenceline does not know")
     return Described(
         name,
         state,

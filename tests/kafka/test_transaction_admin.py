@@ -20,7 +20,7 @@ from py4j.java_gateway import JavaGateway
 
 from fenceline.decode import text
 from fenceline.facts import OPEN_STATES, State
-from fenceline.reconcile import Described, NotDescribed, Reason
+from fenceline.reconcile import Described, NotDescribed, Obstacle
 from sandbox.kafka import Broker, Sasl
 from sandbox.ports import free_port
 from tests.brokers import PROPERTIES, create_topics
@@ -166,7 +166,7 @@ def test_an_unknown_id_is_an_answer_and_stays_unknown(kafka: Broker, admin: Tran
         answer = said[name]
         assert isinstance(answer, NotDescribed)
         assert name not in admin.list_transactions().entries
-    assert said["contract-never-made"].reason is Reason.UNKNOWN  # type: ignore[union-attr]
+    assert said["contract-never-made"].obstacle is Obstacle.UNKNOWN  # type: ignore[union-attr]
 
 
 def test_a_thousand_and_more_ids_are_described_at_once(
@@ -191,7 +191,7 @@ def test_nothing_is_created_by_looking(tmp_path: Path) -> None:
         finally:
             admin.close()
         assert isinstance(said, NotDescribed)
-        assert said.reason is Reason.UNKNOWN
+        assert said.obstacle is Obstacle.UNKNOWN
         assert "__transaction_state" in said.text
         topics = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=10).topics
         assert "__transaction_state" not in topics
@@ -221,7 +221,7 @@ def test_ids_that_we_may_not_see_are_left_out_without_a_word_and_our_words_say_s
     assert isinstance(said["guarded-a"], Described)
     refused = said["guarded-b"]
     assert isinstance(refused, NotDescribed)
-    assert refused.reason is Reason.FORBIDDEN
+    assert refused.obstacle is Obstacle.FORBIDDEN
     assert "--allow-principal User:viewer --operation DESCRIBE --transactional-id 'guarded-b'" in refused.text
 
 
@@ -233,7 +233,7 @@ def test_without_any_right_no_look_up_could_create_the_topic(guarded: Broker) ->
     finally:
         admin.close()
     assert isinstance(said, NotDescribed)
-    assert said.reason is Reason.UNSEEN
+    assert said.obstacle is Obstacle.UNSEEN
     assert "--allow-principal User:nobody --operation DESCRIBE --topic __transaction_state" in said.text
 
 

@@ -1,0 +1,196 @@
+"""The coordinators' own lists against our rows: asked for at a pace, compared, taken where they prove right.
+
+It knows neither the database nor Celery. Whoever drives it asks `wait_s`, lets it `poll`, saves what it
+found (`dashboard.corrections`), and polls again. Where the topic may not be read, its polls are all we have:
+then they are taken as they come.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Protocol
+
+from fenceline.facts import OPEN_STATES
+from fenceline.reconcile import (
+    MOST_SUSPECTS,
+    NOT_TOLD,
+    Correction,
+    Described,
+    Difference,
+    Known,
+    Listed,
+    NotDescribed,
+    Obstacle,
+    Reconciliation,
+    Sighting,
+    compare,
+    correct,
+    follow,
+    mirror,
+    next_full_s,
+    next_open_s,
+)
+from transaction_admin.api import Listing, TransactionAdmin
+
+#: Differences that are put before their coordinators in one poll; the others wait for the next.
+MOST_DESCRIBED = 1_000
+
+
+class Ours(Protocol):
+    """Our rows of one cluster, read when asked (`dashboard.corrections.Rows`)."""
+
+    def alone(self) -> bool:
+        """Whether no tail can read the topic, so that the coordinators' lists are our only source."""
+
+    def seen_through_ms(self) -> int | None:
+        """Return the instant before which every record is in the rows; None where that is not known."""
+
+    def open_rows(self) -> Mapping[str, Known]:
+        """Return the rows of open transactions."""
+
+    def rows(self, names: Collection[str]) -> Mapping[str, Known]:
+        """Return the rows of some ids, without those that have none."""
+
+    def all_rows(self) -> Iterator[tuple[str, Known]]:
+        """Yield every row, in no order."""
+
+
+@dataclass(slots=True)
+class _Watch:
+    """What is held against the next list of one kind."""
+
+    pending: dict[str, Sighting] = field(default_factory=dict)
+    suspects: frozenset[str] = frozenset()
+    #: Ids that their coordinators do not let us describe.
+    hidden: set[str] = field(default_factory=set)
+
+
+class Reconciler:
+    """Polls the coordinators of one cluster. Raises `CannotAdminister` from `poll`."""
+
+    def __init__(self, admin: TransactionAdmin) -> None:
+        self._admin = admin
+        self._open, self._full = _Watch(), _Watch()
+        self._open_at = self._full_at = time.monotonic()
+
+    def wait_s(self) -> float:
+        """Return how long to wait before the next poll, 0 when one is due."""
+        return max(0.0, min(self._open_at, self._full_at) - time.monotonic())
+
+    def close(self) -> None:
+        """Close the connections to the brokers."""
+        self._admin.close()
+
+    def poll(self, now_ms: int, ours: Ours) -> Reconciliation:
+        """Ask for the list that is due, the full one first, and return what it means for our rows."""
+        full = time.monotonic() >= self._full_at
+        before = self._admin.cost
+        try:
+            found = self._mirror(full, now_ms, ours) if ours.alone() else self._compare(full, now_ms, ours)
+        finally:
+            cost = self._admin.cost
+            spent_ms = cost.broker_ms - before.broker_ms
+            self._open_at = time.monotonic() + next_open_s(spent_ms / 1_000)
+        if full:
+            self._full_at = time.monotonic() + next_full_s(spent_ms / 1_000)
+        return replace(found, requests=cost.requests - before.requests, broker_ms=spent_ms)
+
+    def _compare(self, full: bool, now_ms: int, ours: Ours) -> Reconciliation:
+        watch = self._full if full else self._open
+        # In this order, or a difference could be of our own making: how far the tail has seen, then the rows
+        # that are judged, then the list, then all other rows.
+        seen_through_ms = ours.seen_through_ms()
+        before = _rows(ours, watch.suspects | watch.pending.keys())
+        if not full:
+            before |= ours.open_rows()
+        listing = self._list(full)
+        listed_ms = _now_ms()
+        watch.hidden -= listing.entries.keys()
+        compared = compare(
+            listing.entries,
+            {name: row for name, row in before.items() if name not in watch.hidden},
+            ours.all_rows() if full else (),
+            only_open=not full,
+            absences=not listing.unseen,
+        )
+        watch.suspects = frozenset(islice(compared.suspects - watch.hidden, MOST_SUSPECTS))
+        watch.pending, counted = follow(
+            watch.pending, compared.differences, listed_ms=listed_ms, seen_through_ms=seen_through_ms
+        )
+        corrections = self._confirm(watch, counted, now_ms)
+        return Reconciliation(
+            at_ms=now_ms,
+            full=full,
+            alone=False,
+            agreed=compared.agreed,
+            corrections=corrections,
+            pending=len(watch.suspects) + len(watch.pending) - len(corrections),
+            hidden=len(watch.hidden),
+            unseen=tuple(map(str, listing.unseen)),
+            may_hide=listing.may_hide,
+            seen_through_ms=None if listing.unseen else now_ms,
+        )
+
+    def _confirm(
+        self, watch: _Watch, counted: Mapping[str, Difference], now_ms: int
+    ) -> tuple[Correction, ...]:
+        """Put differences before their coordinators and return those that they confirm."""
+        names = list(islice(counted, MOST_DESCRIBED))
+        said = self._admin.describe_transactions(names) if names else {}
+        watch.hidden |= {name for name in names if _is_hidden(said[name])}
+        found = [correct(name, counted[name], said[name], now_ms) for name in names]
+        return tuple(each for each in found if each is not None)
+
+    def _mirror(self, full: bool, now_ms: int, ours: Ours) -> Reconciliation:
+        """Take the list as it comes: ids that are open, or not told of in full, by their description."""
+        listing = self._list(full)
+        rows = dict(ours.all_rows() if full else ours.open_rows())
+        said: dict[str, Described | Listed | NotDescribed] = dict(listing.entries)
+        said |= self._admin.describe_transactions(_to_describe(full, listing, rows))
+        gone = rows.keys() - said.keys() if full and not listing.unseen else set()
+        found = [mirror(name, rows.get(name), said.get(name), now_ms) for name in said.keys() | gone]
+        return Reconciliation(
+            at_ms=now_ms,
+            full=full,
+            alone=True,
+            corrections=tuple(each for each in found if each is not None),
+            unseen=tuple(map(str, listing.unseen)),
+            may_hide=listing.may_hide,
+            seen_through_ms=None if listing.unseen else now_ms,
+        )
+
+    def _list(self, full: bool) -> Listing:
+        return self._admin.list_transactions(() if full else OPEN_STATES)
+
+
+def _rows(ours: Ours, names: Collection[str]) -> dict[str, Known | None]:
+    found = ours.rows(names) if names else {}
+    return {name: found.get(name) for name in names}
+
+
+def _is_hidden(said: Described | NotDescribed) -> bool:
+    return isinstance(said, NotDescribed) and said.obstacle is Obstacle.FORBIDDEN
+
+
+def _to_describe(full: bool, listing: Listing, rows: Mapping[str, Known]) -> set[str]:
+    """Return the ids that are open, those that were, and a share of those that a list alone told of."""
+    opened = {name for name, said in listing.entries.items() if said.state in OPEN_STATES}
+    if not full:
+        return opened.union(rows)
+    vague = (
+        name
+        for name, said in listing.entries.items()
+        if name not in opened and _is_vague(rows.get(name), said)
+    )
+    return opened.union(islice(vague, MOST_DESCRIBED))
+
+
+def _is_vague(row: Known | None, said: Listed) -> bool:
+    return row is None or row.producer_epoch == NOT_TOLD or (row.state, row.producer_id) != said
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,230 @@
+"""Our rows as the coordinators' lists are held against them, and the writer of what those lists prove.
+
+A correction goes through only while the row is the very one that was judged: a record that the tail has
+saved since always wins, and so does every one that comes later. Where the topic may not be read, the lists
+are all there is: then every id they name becomes a row, until the first position of a tail is saved.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
+from operator import itemgetter
+
+from django.db import connection, transaction
+from django.db.models import F, QuerySet
+
+from dashboard import live, rows, store
+from dashboard.leases import Lease, collector, renew
+from dashboard.models import Collector, Position, Recent, Transaction
+from fenceline.applications import application_of
+from fenceline.decode import text
+from fenceline.facts import OPEN_STATES, State, Tombstone, TransactionRecord
+from fenceline.reconcile import NOT_FROM_LOG, Correction, Known, Reconciliation
+
+NAME = "reconcile"
+#: Ids in one save, so that no other writer waits for long.
+_SAVE_AT_ONCE = 2_000
+#: Ids in one question: SQLite takes 32,766 parameters.
+_ASK_AT_ONCE = 5_000
+_KNOWN = ("transactional_id", "state", "producer_id", "log_offset", "producer_epoch", "started_ms")
+_TABLE = Transaction._meta.db_table
+_SET = (
+    "state", "producer_id", "producer_epoch", "timeout_ms", "started_ms", "updated_ms", "partitions",
+    "partition_count", "client_version", "log_offset", "rev",
+)  # fmt: skip
+_NEW = ("cluster_id", "key", "transactional_id", "application", "log_partition", *_SET)
+# The row that was judged, and no other: an offset names one record, a state what was counted for it.
+_JUDGED = "cluster_id = %s AND key = %s AND log_offset = %s AND state = %s"
+_UPDATE = f"UPDATE {_TABLE} SET {', '.join(f'{c} = %s' for c in _SET)} WHERE {_JUDGED}"  # noqa: S608
+_DELETE = f"DELETE FROM {_TABLE} WHERE {_JUDGED}"  # noqa: S608 - our own constants
+_INSERT = (
+    f"INSERT INTO {_TABLE} ({', '.join(_NEW)}) VALUES ({', '.join(['%s'] * len(_NEW))}) "  # noqa: S608
+    "ON CONFLICT (cluster_id, key) DO NOTHING"
+)
+
+
+class Rows:
+    """The rows of one cluster, for `collectors.reconcile`. `tails` are the names of the tails' collectors."""
+
+    def __init__(self, lease: Lease, tails: Collection[str] = ("transaction_state",)) -> None:
+        self._cluster_id = lease.cluster_id
+        self._tails = tails
+
+    def alone(self) -> bool:
+        """Whether no tail may read the topic and none has ever read it."""
+        blind = self._collectors().filter(error__contains=f"READ on {store.TRANSACTION_STATE}")
+        return blind.exists() and not _was_read(self._cluster_id)
+
+    def seen_through_ms(self) -> int | None:
+        """Return the instant before which every record is in the rows, None while a tail has none."""
+        seen = list(self._collectors().values_list("seen_through_ms", flat=True))
+        if len(seen) < len(self._tails) or None in seen:
+            return None
+        return min(each for each in seen if each is not None)
+
+    def open_rows(self) -> dict[str, Known]:
+        """Return the rows of open transactions."""
+        opened = self._rows().filter(state__in=[state.value for state in OPEN_STATES])
+        return dict(_known(opened))
+
+    def rows(self, names: Collection[str]) -> dict[str, Known]:
+        """Return the rows of some ids, without those that have none."""
+        keys = [_key(name) for name in names]
+        found: dict[str, Known] = {}
+        for start in range(0, len(keys), _ASK_AT_ONCE):
+            found |= _known(self._rows().filter(key__in=keys[start : start + _ASK_AT_ONCE]))
+        return found
+
+    def all_rows(self) -> Iterator[tuple[str, Known]]:
+        """Yield every row, in no order."""
+        return _known(self._rows())
+
+    def _rows(self) -> QuerySet[Transaction]:
+        return Transaction.objects.filter(cluster_id=self._cluster_id)
+
+    def _collectors(self) -> QuerySet[Collector]:
+        return Collector.objects.filter(cluster_id=self._cluster_id, name__in=self._tails)
+
+
+def save(lease: Lease, found: Reconciliation, *, now_ms: int) -> int:
+    """Save what a poll found and what it cost; return how many rows were written.
+
+    Raises `LeaseLost` when the token is outdated. Many corrections are saved in several transactions; the
+    last one says how far the poll has seen.
+    """
+    # In key order, so that two writers can never wait for each other in a circle.
+    ordered = sorted(((_key(_name(each)), each) for each in found.corrections), key=itemgetter(0))
+    parts = [ordered[at : at + _SAVE_AT_ONCE] for at in range(0, len(ordered), _SAVE_AT_ONCE)]
+    written = sum(_save_some(lease, found.alone, part, now_ms) for part in parts)
+    with transaction.atomic():
+        renew(lease, **_progress(found))
+        news = collector(lease).exclude(error="").exists()
+        store._clear_error(lease, now_ms)
+        if _tell(lease, found, written) or news:
+            rev = store.next_rev(lease.cluster_id)
+            transaction.on_commit(partial(live.ring, lease.cluster, "collectors", rev))
+    return written
+
+
+def _save_some(lease: Lease, alone: bool, part: Sequence[tuple[bytes, Correction]], now_ms: int) -> int:
+    with transaction.atomic():
+        renew(lease)
+        if alone and _was_read(lease.cluster_id):
+            return 0
+        rev = store.next_rev(lease.cluster_id)
+        written = [each for key, each in part if _write(lease.cluster_id, key, rev, each)]
+        _count_states(lease, written)
+        collector(lease).update(records=F("records") + len(written))
+        _forget(lease.cluster_id, written, now_ms)
+        if written:
+            ring = partial(live.ring, lease.cluster, "transactions", rev, [_name(each) for each in written])
+            transaction.on_commit(ring)
+    return len(written)
+
+
+def _write(cluster_id: int, key: bytes, rev: int, correction: Correction) -> bool:
+    """Write one row if it is still the one that was judged; return whether it was."""
+    record, ours = correction
+    judged = () if ours is None else (cluster_id, key, ours.log_offset, ours.state.value)
+    with connection.cursor() as cursor:
+        if isinstance(record, Tombstone):
+            cursor.execute(_DELETE, judged)
+        elif ours is None:
+            application = application_of(record.transactional_id).application
+            new = (cluster_id, key, record.transactional_id, application, NOT_FROM_LOG)
+            cursor.execute(_INSERT, (*new, *_values(record, rev)))
+        else:
+            cursor.execute(_UPDATE, (*_values(record, rev), *judged))
+        return bool(cursor.rowcount)
+
+
+def _values(record: TransactionRecord, rev: int) -> rows.Row:
+    return (
+        record.state.value,
+        record.producer_id,
+        record.producer_epoch,
+        record.timeout_ms,
+        record.started_ms,
+        record.updated_ms,
+        rows.packed_partitions(record.partitions) if record.partitions else "",
+        sum(len(numbers) for _, numbers in record.partitions or ()),
+        record.client_version,
+        NOT_FROM_LOG,
+        rev,
+    )
+
+
+def _count_states(lease: Lease, written: Sequence[Correction]) -> None:
+    """Keep the number of ids in each state: the one place where this writer changes it."""
+    changes: Counter[State] = Counter()
+    for record, ours in written:
+        if ours is not None:
+            changes[ours.state] -= 1
+        if isinstance(record, TransactionRecord):
+            changes[record.state] += 1
+    rows.add_states(lease.cluster_id, lease.shard, changes)
+
+
+def _forget(cluster_id: int, written: Sequence[Correction], now_ms: int) -> None:
+    """Let the last transitions of ids that are gone grow old."""
+    keys = [_key(_name(each)) for each in written if isinstance(each.record, Tombstone)]
+    Recent.objects.filter(cluster_id=cluster_id, key__in=keys).update(expired_ms=now_ms)
+
+
+def _progress(found: Reconciliation) -> dict[str, object]:
+    fields: dict[str, object] = {
+        "requests": F("requests") + found.requests,
+        "broker_ms": F("broker_ms") + round(found.broker_ms),
+    }
+    if found.seen_through_ms is not None:
+        fields["seen_through_ms"] = found.seen_through_ms
+    return fields
+
+
+def _tell(lease: Lease, found: Reconciliation, written: int) -> bool:
+    """Keep what the poll says of itself; return whether anything of it is news.
+
+    `compared` and `agreed` are the full list's, `open_…` those of the list of open transactions.
+    """
+    row = collector(lease).get()
+    before = dict(row.detail)
+    which = "" if found.full else "open_"
+    row.detail |= {
+        f"{which}compared": found.compared,
+        f"{which}agreed": found.agreed,
+        f"{which}pending": found.pending,
+        f"{which}hidden": found.hidden,
+        "corrected": before.get("corrected", 0) + (0 if found.alone else written),
+        "alone": found.alone,
+        "unseen": list(found.unseen),
+        "may_hide": found.may_hide,
+    }
+    row.save(update_fields=["detail"])
+    return bool(written) or _lasting(before) != _lasting(row.detail)
+
+
+def _lasting(detail: Mapping[str, object]) -> dict[str, object]:
+    """Return a detail without the figures that change from poll to poll and are no news."""
+    return {
+        key: value for key, value in detail.items() if not key.endswith(("compared", "agreed", "pending"))
+    }
+
+
+def _was_read(cluster_id: int) -> bool:
+    return Position.objects.filter(cluster_id=cluster_id, topic=store.TRANSACTION_STATE).exists()
+
+
+def _known(found: QuerySet[Transaction]) -> Iterator[tuple[str, Known]]:
+    columns = found.values_list(*_KNOWN, "partition_count")
+    for name, state, *others in columns.iterator(chunk_size=_ASK_AT_ONCE):
+        yield name, Known(State(state), *others)
+
+
+def _name(correction: Correction) -> str:
+    return correction.record.transactional_id
+
+
+def _key(name: str) -> bytes:
+    return rows.key_of(text.unescape(name))

@@ -1,0 +1,217 @@
+"""Proves that what the coordinators' lists show goes into a row only while it is the row that was judged,
+that a record always wins, and that the number of ids in each state stays right whoever writes first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from dashboard import corrections, leases, store
+from dashboard.corrections import Rows
+from dashboard.leases import Lease, LeaseLost
+from dashboard.models import Cluster, Collector, GapRecord, Recent, StateCount, Transaction
+from fenceline.facts import Look, State, Tombstone, TopicPartitions, TransactionRecord
+from fenceline.reconcile import Correction, Known, Reconciliation
+from tests.db.conftest import NOW_MS
+from tests.looks import look_at
+
+Take = Callable[..., Lease]
+NO_READ = "no READ on __transaction_state at kafka:9092; grant it: …"
+
+
+def record(name: str, state: State = State.ONGOING, epoch: int = 0) -> TransactionRecord:
+    partitions = (TopicPartitions("orders", (0, 2)),)
+    return TransactionRecord(name, state, 7, epoch, 60_000, partitions, NOW_MS, NOW_MS - 500)
+
+
+def look(*facts: TransactionRecord | Tombstone, previous: int | None = None, end: int = 10) -> Look:
+    return look_at(3, *facts, previous=previous, end=end, seen_through_ms=NOW_MS)
+
+
+def read(tail: Lease, seen: Look) -> None:
+    store.save_look(tail, seen, topic_id="topic-1", rate=1.0, now_ms=NOW_MS)
+
+
+def found(*corrected: Correction, alone: bool = False, **others: object) -> Reconciliation:
+    return Reconciliation(NOW_MS, True, alone, corrections=corrected, seen_through_ms=NOW_MS, **others)  # type: ignore[arg-type]
+
+
+def save(lease: Lease, reconciliation: Reconciliation) -> int:
+    return corrections.save(lease, reconciliation, now_ms=NOW_MS)
+
+
+def ours(lease: Lease, name: str) -> Known:
+    return Rows(lease).rows([name])[name]
+
+
+def states() -> dict[str, int]:
+    """The ids in each state as the pages count them; they must be those of the rows."""
+    kept: Counter[str] = Counter()
+    for row in StateCount.objects.all():
+        kept[row.state] += row.n
+    counted = Counter(Transaction.objects.values_list("state", flat=True))
+    assert +kept == counted
+    return dict(counted)
+
+
+@pytest.fixture
+def tail(take: Take) -> Lease:
+    return take()
+
+
+@pytest.fixture
+def mine(take: Take) -> Lease:
+    return take(corrections.NAME)
+
+
+def test_a_row_becomes_what_its_coordinator_says(tail: Lease, mine: Lease) -> None:
+    read(tail, look(record("a"), record("b")))
+    said = record("a", State.COMPLETE_ABORT, epoch=1)._replace(partitions=())
+    poll = found(Correction(said, ours(mine, "a")), agreed=1, requests=3, broker_ms=12.4)
+    assert save(mine, poll) == 1
+    row = Transaction.objects.get(transactional_id="a")
+    assert (row.state, row.producer_epoch, row.partition_count) == ("CompleteAbort", 1, 0)
+    assert (row.log_partition, row.log_offset) == (3, -1)
+    assert row.rev == Cluster.objects.get().rev - 1
+    assert states() == {"CompleteAbort": 1, "Ongoing": 1}
+    collector = Collector.objects.get(name="reconcile")
+    assert (collector.requests, collector.broker_ms, collector.records) == (3, 12, 1)
+    assert collector.seen_through_ms == NOW_MS
+    assert {key: collector.detail[key] for key in ("agreed", "compared", "corrected", "unseen")} == {
+        "agreed": 1,
+        "compared": 2,
+        "corrected": 1,
+        "unseen": [],
+    }
+
+
+def test_a_record_that_was_saved_since_wins(tail: Lease, mine: Lease) -> None:
+    read(tail, look(record("a"), record("gone")))
+    judged, gone = ours(mine, "a"), ours(mine, "gone")
+    read(tail, look(record("a", State.PREPARE_COMMIT), record("gone"), previous=10, end=20))
+    poll = found(
+        Correction(record("a", State.COMPLETE_ABORT), judged),
+        Correction(Tombstone("gone"), gone),
+    )
+    assert save(mine, poll) == 0
+    assert save(mine, found(Correction(record("a", State.COMPLETE_ABORT), None))) == 0
+    assert states() == {"PrepareCommit": 1, "Ongoing": 1}
+    assert Collector.objects.get(name="reconcile").detail["corrected"] == 0
+
+
+def test_the_next_record_wins_over_a_correction(tail: Lease, mine: Lease) -> None:
+    read(tail, look(record("a")))
+    save(mine, found(Correction(record("a", State.COMPLETE_ABORT), ours(mine, "a"))))
+    save(mine, found(Correction(record("new", State.EMPTY), None)))
+    assert states() == {"CompleteAbort": 1, "Empty": 1}
+    read(tail, look(record("a", epoch=5), record("new"), previous=10, end=20))
+    assert states() == {"Ongoing": 2}
+    assert set(Transaction.objects.values_list("producer_epoch", "log_partition", "log_offset")) == {
+        (5, 3, 18),
+        (0, 3, 19),
+    }
+
+
+def test_an_id_that_its_coordinator_forgot_goes_and_its_history_grows_old(tail: Lease, mine: Lease) -> None:
+    read(tail, look(record("a", State.EMPTY)))
+    assert Recent.objects.get().expired_ms is None
+    assert save(mine, found(Correction(Tombstone("a"), ours(mine, "a")))) == 1
+    assert states() == {}
+    assert Recent.objects.get().expired_ms == NOW_MS
+
+
+def test_a_fenced_reconciler_writes_nothing(tail: Lease, mine: Lease, take: Take) -> None:
+    read(tail, look(record("a")))
+    judged = ours(mine, "a")
+    take(corrections.NAME, previous=mine.token)
+    with pytest.raises(LeaseLost):
+        save(mine, found(Correction(record("a", State.COMPLETE_ABORT), judged), requests=9))
+    assert states() == {"Ongoing": 1}
+    assert Collector.objects.get(name="reconcile").requests == 0
+
+
+def test_a_poll_without_news_raises_no_revision(tail: Lease, mine: Lease) -> None:
+    read(tail, look(record("a")))
+    save(mine, found(agreed=1))
+    before = Cluster.objects.get().rev
+    save(mine, found(agreed=2, pending=1))
+    assert Cluster.objects.get().rev == before
+    save(mine, found(agreed=2, unseen=("broker 2 at b:9092: it is loading",)))
+    assert Cluster.objects.get().rev == before + 1
+
+
+def test_trouble_ends_with_the_next_poll(mine: Lease) -> None:
+    store.save_trouble(mine, "cannot ask the coordinators", now_ms=NOW_MS)
+    save(mine, found())
+    assert Collector.objects.get().error == ""
+    assert GapRecord.objects.get().until_ms == NOW_MS
+
+
+def test_alone_every_listed_id_becomes_a_row(tail: Lease, mine: Lease) -> None:
+    store.save_trouble(tail, NO_READ, now_ms=NOW_MS)
+    assert Rows(mine).alone()
+    names = [f"a-{number}" for number in range(4_500)]
+    poll = found(*(Correction(record(name), None) for name in names), alone=True)
+    assert save(mine, poll) == 4_500
+    assert states() == {"Ongoing": 4_500}
+    assert set(Transaction.objects.values_list("log_offset", "application")) == {(-1, "a")}
+    assert Collector.objects.get(name="reconcile").seen_through_ms == NOW_MS
+    gone = Correction(Tombstone("a-0"), ours(mine, "a-0"))
+    changed = Correction(record("a-1", State.EMPTY), ours(mine, "a-1"))
+    assert save(mine, found(gone, changed, alone=True)) == 2
+    assert states() == {"Ongoing": 4_498, "Empty": 1}
+
+
+def test_records_win_once_the_topic_may_be_read(tail: Lease, mine: Lease) -> None:
+    store.save_trouble(tail, NO_READ, now_ms=NOW_MS)
+    save(mine, found(*(Correction(record(name), None) for name in ("a", "b")), alone=True))
+    late = found(
+        Correction(record("a", State.COMPLETE_ABORT), ours(mine, "a")),
+        Correction(record("c"), None),
+        Correction(Tombstone("b"), ours(mine, "b")),
+        alone=True,
+    )
+    read(tail, look(record("a", State.EMPTY)))
+    assert not Rows(mine).alone()
+    assert save(mine, late) == 0
+    rows = Transaction.objects.order_by("transactional_id").values_list("transactional_id", "log_offset")
+    assert list(rows) == [("a", 9), ("b", -1)]
+    # What is only in a list is judged like any row from now on.
+    assert save(mine, found(Correction(Tombstone("b"), ours(mine, "b")))) == 1
+    assert [row.state for row in Transaction.objects.all()] == ["Empty"]
+
+
+@pytest.mark.xfail(strict=True, reason="store._fold asks for no prior state where reading begins")
+def test_states_stay_right_when_the_topic_may_be_read_after_all(tail: Lease, mine: Lease) -> None:
+    store.save_trouble(tail, NO_READ, now_ms=NOW_MS)
+    save(mine, found(*(Correction(record(name), None) for name in ("a", "b")), alone=True))
+    read(tail, look(record("a", State.EMPTY)))
+    assert states() == {"Empty": 1, "Ongoing": 1}
+
+
+def test_lists_are_our_only_source_only_without_read_and_without_positions(tail: Lease, mine: Lease) -> None:
+    rows = Rows(mine)
+    assert not rows.alone()
+    store.save_trouble(tail, "cannot reach the cluster", now_ms=NOW_MS)
+    assert not rows.alone()
+    store.save_trouble(tail, NO_READ, now_ms=NOW_MS)
+    assert rows.alone()
+    read(tail, look(record("a")))
+    store.save_trouble(tail, NO_READ, now_ms=NOW_MS)
+    assert not rows.alone()
+
+
+def test_rows_are_read_as_they_are_compared(tail: Lease, mine: Lease, take: Take) -> None:
+    both = Rows(mine, ("transaction_state", "transaction_state-1"))
+    assert both.seen_through_ms() is None
+    second = take("transaction_state-1")
+    leases.renew(second, seen_through_ms=NOW_MS - 9)
+    assert both.seen_through_ms() is None
+    read(tail, look(record("a"), record("b", State.EMPTY)._replace(partitions=None, started_ms=None)))
+    assert both.seen_through_ms() == NOW_MS - 9
+    opened = Known(State.ONGOING, 7, 8, 0, NOW_MS - 500, 2)
+    assert both.open_rows() == {"a": opened}
+    assert dict(both.all_rows()) == {"a": opened, "b": Known(State.EMPTY, 7, 9, 0, None, 0)}
+    assert both.rows(["b", "c"]) == {"b": Known(State.EMPTY, 7, 9, 0, None, 0)}

@@ -1,0 +1,219 @@
+"""Proves which differences between our rows and the coordinators' lists count: those that no record still to
+come can explain, and only as their coordinators describe them; and at which pace brokers are asked."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fenceline.facts import State, Tombstone, TopicPartitions
+from fenceline.reconcile import (
+    NOT_TOLD,
+    Correction,
+    Described,
+    Difference,
+    Known,
+    Listed,
+    NotDescribed,
+    Obstacle,
+    Sighting,
+    agreement,
+    compare,
+    correct,
+    follow,
+    mirror,
+    next_full_s,
+    next_open_s,
+)
+
+ONGOING = Listed(State.ONGOING, 7)
+COMMITTED = Listed(State.COMPLETE_COMMIT, 7)
+NOW_MS = 1_795_000_000_000
+UNKNOWN = NotDescribed(Obstacle.UNKNOWN, "")
+FORBIDDEN = NotDescribed(Obstacle.FORBIDDEN, "")
+UNSEEN = NotDescribed(Obstacle.UNSEEN, "")
+
+
+def row(state: State = State.ONGOING, offset: int = 10, producer_id: int = 7) -> Known:
+    return Known(state, producer_id, offset, 3, 1_000, 1)
+
+
+def described(state: State = State.COMPLETE_COMMIT, epoch: int = 3) -> Described:
+    partitions = (TopicPartitions("orders", (2,)),) if state is State.ONGOING else ()
+    return Described("a", state, 7, epoch, 60_000, 1_000, partitions)
+
+
+def test_rows_read_before_the_list_are_judged_and_those_read_after_are_suspect() -> None:
+    listed = {"same": ONGOING, "moved": COMMITTED, "late": ONGOING, "later": COMMITTED}
+    before = {"same": row(), "moved": row(), "gone": row(), "never": None}
+    after = [("same", row()), ("later", row()), ("agreed", row(State.EMPTY)), ("lost", row())]
+    found = compare(
+        {**listed, "agreed": Listed(State.EMPTY, 7)}, before, after, only_open=False, absences=True
+    )
+    assert found.agreed == 2
+    assert found.differences == {
+        "moved": Difference(row(), COMMITTED),
+        "gone": Difference(row(), None),
+    }
+    assert found.suspects == {"late", "later", "lost"}
+
+
+def test_what_is_missing_means_nothing_while_a_broker_is_unseen() -> None:
+    found = compare({}, {"gone": row()}, [("lost", row())], only_open=False, absences=False)
+    assert (found.differences, found.suspects, found.agreed) == ({}, frozenset(), 0)
+
+
+def test_a_list_of_open_transactions_says_nothing_of_closed_rows() -> None:
+    found = compare({}, {"closed": row(State.EMPTY), "open": row()}, only_open=True, absences=True)
+    assert found.differences == {"open": Difference(row(), None)}
+
+
+def test_another_producer_id_is_a_difference() -> None:
+    found = compare({"a": ONGOING}, {"a": row(producer_id=8)}, only_open=True, absences=True)
+    assert found.differences == {"a": Difference(row(producer_id=8), ONGOING)}
+
+
+def test_a_difference_counts_when_it_stays_until_the_tail_has_passed_the_first_list() -> None:
+    seen = {"a": Difference(row(), COMMITTED)}
+    pending, counted = follow({}, seen, listed_ms=1_000, seen_through_ms=5_000)
+    assert counted == {}
+    for seen_through_ms in None, 999, 1_000:
+        pending, counted = follow(pending, seen, listed_ms=2_000, seen_through_ms=seen_through_ms)
+        assert counted == {}
+        assert pending == {"a": Sighting(seen["a"], 1_000)}
+    assert follow(pending, seen, listed_ms=3_000, seen_through_ms=1_001)[1] == seen
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        Difference(row(offset=11), COMMITTED),
+        Difference(row(), Listed(State.PREPARE_COMMIT, 7)),
+        Difference(row(), None),
+        Difference(None, COMMITTED),
+    ],
+)
+def test_a_record_in_between_or_another_difference_starts_again(second: Difference) -> None:
+    pending, _ = follow({}, {"a": Difference(row(), COMMITTED)}, listed_ms=1_000, seen_through_ms=None)
+    pending, counted = follow(pending, {"a": second}, listed_ms=2_000, seen_through_ms=9_000)
+    assert counted == {}
+    assert pending == {"a": Sighting(second, 2_000)}
+
+
+def test_a_difference_that_went_away_is_forgotten() -> None:
+    pending, _ = follow({}, {"a": Difference(row(), COMMITTED)}, listed_ms=1_000, seen_through_ms=None)
+    assert follow(pending, {}, listed_ms=2_000, seen_through_ms=9_000) == ({}, {})
+
+
+# A coordinator's life: the state after each record. The tail lags behind, and misses one record or none.
+STATES = [
+    Listed(state, 7) for state in (State.EMPTY, State.ONGOING, State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
+]
+
+
+@given(
+    lags=st.lists(st.integers(0, 6), min_size=3, max_size=12),
+    steps=st.lists(st.integers(0, 5), min_size=3, max_size=12),
+)
+def test_a_tail_that_misses_nothing_is_never_corrected(lags: list[int], steps: list[int]) -> None:
+    """Each poll reads how far the tail was, then the row, then the list; records go on being written."""
+    log = 0
+    pending: dict[str, Sighting] = {}
+    for lag, step in zip(lags, steps, strict=False):
+        tail = max(0, log - lag)
+        ours = Known(*STATES[tail % 4], log_offset=tail)
+        # The tail's clock is the number of records here: it has seen everything up to `tail`.
+        seen_through_ms = tail
+        log += step
+        found = compare({"a": STATES[log % 4]}, {"a": ours}, only_open=False, absences=True)
+        # The list came when `log` records were there; the tail has passed it from `log + 1` on.
+        pending, counted = follow(
+            pending, found.differences, listed_ms=log - 1, seen_through_ms=seen_through_ms
+        )
+        assert counted == {}
+
+
+def test_a_confirmed_difference_becomes_what_the_coordinator_describes() -> None:
+    correction = correct("a", Difference(row(), COMMITTED), described(), NOW_MS)
+    assert correction is not None
+    record = correction.record
+    assert not isinstance(record, Tombstone)
+    assert correction.ours == row()
+    assert (record.transactional_id, record.state, record.producer_id, record.producer_epoch) == (
+        "a",
+        State.COMPLETE_COMMIT,
+        7,
+        3,
+    )
+    assert (record.timeout_ms, record.started_ms, record.updated_ms, record.partitions) == (
+        60_000,
+        1_000,
+        NOW_MS,
+        (),
+    )
+
+
+def test_what_was_initialised_again_has_not_started_whatever_3_9_says() -> None:
+    difference = Difference(row(), Listed(State.EMPTY, 7))
+    correction = correct("a", difference, described(State.EMPTY, epoch=4), NOW_MS)
+    assert correction is not None
+    assert not isinstance(correction.record, Tombstone)
+    assert (correction.record.started_ms, correction.record.partitions) == (None, None)
+    assert mirror("a", Known(State.EMPTY, 7, -1, 4, None, 0), described(State.EMPTY, epoch=4), NOW_MS) is None
+
+
+@pytest.mark.parametrize(
+    ("theirs", "said"),
+    [
+        (COMMITTED, described(State.ONGOING)),
+        (COMMITTED, UNKNOWN),
+        (COMMITTED, UNSEEN),
+        (None, FORBIDDEN),
+        (None, UNSEEN),
+        (None, described(State.ONGOING)),
+    ],
+)
+def test_what_its_coordinator_does_not_confirm_stays(
+    theirs: Listed | None, said: Described | NotDescribed
+) -> None:
+    assert correct("a", Difference(row(), theirs), said, NOW_MS) is None
+
+
+def test_an_id_that_its_coordinator_has_forgotten_is_removed() -> None:
+    assert correct("a", Difference(row(), None), UNKNOWN, NOW_MS) == Correction(Tombstone("a"), row())
+
+
+def test_alone_rows_follow_the_lists() -> None:
+    assert mirror("a", row(), None, NOW_MS) == Correction(Tombstone("a"), row())
+    assert mirror("a", row(), UNKNOWN, NOW_MS) == Correction(Tombstone("a"), row())
+    assert mirror("a", None, None, NOW_MS) is None
+    for obstacle in FORBIDDEN, UNSEEN:
+        assert mirror("a", row(), obstacle, NOW_MS) is None
+    assert mirror("a", row(), ONGOING, NOW_MS) is None
+    assert mirror("a", row(), described(State.ONGOING), NOW_MS) is None
+    begun_again = mirror("a", row(), described(State.ONGOING, epoch=4), NOW_MS)
+    assert begun_again is not None
+    new = mirror("a", None, COMMITTED, NOW_MS)
+    assert new is not None
+    assert not isinstance(new.record, Tombstone)
+    assert (new.record.producer_epoch, new.record.timeout_ms) == (NOT_TOLD, NOT_TOLD)
+
+
+def test_brokers_are_asked_at_the_pace_of_their_answers() -> None:
+    assert [next_open_s(answer) for answer in (0.0, 0.05, 0.6)] == [1.0, 1.0, 12.0]
+    assert [next_full_s(answer) for answer in (0.0, 0.6, 1.5)] == [60.0, 60.0, 150.0]
+
+
+@pytest.mark.parametrize(
+    ("agreed", "compared", "words"),
+    [
+        (0, 0, ""),
+        (5, 5, "100 %"),
+        (99_999, 100_000, "99.99 %"),
+        (1_999_999, 2_000_000, "99.99 %"),
+        (1, 2, "50.00 %"),
+    ],
+)
+def test_one_difference_is_never_rounded_away(agreed: int, compared: int, words: str) -> None:
+    assert agreement(agreed, compared) == words

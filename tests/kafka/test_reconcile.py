@@ -1,0 +1,232 @@
+"""Proves that tail and coordinators agree about every id while they live, that what the tail missed is found
+and put right and nothing else is, and that the lists alone are enough where the topic may not be read."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+
+import pytest
+from django.test import override_settings
+from py4j.java_gateway import JavaGateway
+
+from collectors import tasks
+from collectors.reconcile import Reconciler
+from dashboard import corrections, leases, slices, store
+from dashboard.config import ClusterConfig, Config
+from dashboard.corrections import Rows
+from dashboard.leases import Lease
+from dashboard.models import Collector, Transaction
+from fenceline.decode import text
+from fenceline.facts import State
+from fenceline.reconcile import Reconciliation, agreement
+from sandbox.kafka import Broker
+from tests.brokers import create_topics
+from tests.java.clients import JavaAdmin
+from tests.kafka.idle import initialise
+from tests.kafka.lives import Life, World
+from tests.kafka.producers import LibrdkafkaProducer
+from tests.waiting import wait_for
+from transaction_admin.kafka_python import KafkaPythonAdmin
+
+pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
+
+
+class Stack:
+    """A tail and a reconciler of one broker on an empty database, driven by hand."""
+
+    def __init__(self, bootstrap: str) -> None:
+        # The tail of a cluster stays warm in its process, so each test needs a name of its own.
+        self.config = ClusterConfig(f"reconcile-{random.getrandbits(40):x}", {"bootstrap.servers": bootstrap})
+        store.sync_clusters([self.config.name])
+        self.tail = self.lease(tasks.NAME)
+        self.mine = self.lease(corrections.NAME)
+        self.rows = Rows(self.mine)
+        self.reconciler = Reconciler(KafkaPythonAdmin(self.config.properties))
+
+    def lease(self, name: str) -> Lease:
+        lease = leases.acquire(self.config.name, name, holder="test", now_ms=slices.now_ms())
+        assert lease is not None
+        return lease
+
+    def read(self) -> None:
+        """Let the tail see everything up to now."""
+        asked_ms = slices.now_ms()
+        with override_settings(FENCELINE=Config(clusters={self.config.name: self.config})):
+            wait_for(lambda: self.seen(asked_ms), "everything is seen")
+
+    def seen(self, asked_ms: int) -> bool:
+        tasks.read(self.tail, time.monotonic() + 0.3)
+        return (self.rows.seen_through_ms() or 0) > asked_ms
+
+    def poll(self, full: bool) -> Reconciliation:
+        """Poll until a list of that kind comes, and save what it finds."""
+        if full:
+            self.reconciler._full_at = 0.0
+        found = self.reconciler.poll(slices.now_ms(), self.rows)
+        assert found.full is full
+        corrections.save(self.mine, found, now_ms=slices.now_ms())
+        return found
+
+
+@pytest.fixture
+def stack(kafka: Broker) -> Iterator[Stack]:
+    made = Stack(kafka.bootstrap)
+    made.reconciler.poll(slices.now_ms(), made.rows)
+    yield made
+    made.reconciler.close()
+
+
+def open_transaction(bootstrap: str, name: str) -> LibrdkafkaProducer:
+    create_topics(bootstrap, name)
+    producer = LibrdkafkaProducer(bootstrap, name, {"transaction.timeout.ms": "900000"})
+    producer.init()
+    producer.begin()
+    producer.send(name, 0)
+    producer.send(name, 2)
+    producer.flush()
+    return producer
+
+
+def test_what_the_tail_missed_is_found_and_put_right(kafka: Broker, stack: Stack) -> None:
+    missed, stale = (f"missed-{stack.config.name}", f"stale-{stack.config.name}")
+    producers = [open_transaction(kafka.bootstrap, name) for name in (missed, stale)]
+    initialise(kafka.bootstrap, [f"idle-{stack.config.name}"])
+    stack.read()
+    healthy = Transaction.objects.count()
+    # A row that a tail with a fault would have left out, one left behind, and one that no coordinator knows.
+    Transaction.objects.filter(transactional_id=missed).delete()
+    Transaction.objects.filter(transactional_id=stale).update(state="CompleteCommit", log_offset=0)
+    ghost = Transaction.objects.get(transactional_id=f"idle-{stack.config.name}")
+    ghost.pk, ghost.key, ghost.transactional_id = None, b"g" * 32, "ghost"
+    ghost.save()
+    Transaction.objects.filter(transactional_id="ghost").update(key=store.key_of(b"ghost"))
+
+    first = stack.poll(full=True)
+    assert first.corrections == ()
+    assert first.pending == 3
+    stack.read()
+    second = stack.poll(full=True)
+    assert second.corrections == ()
+    stack.read()
+    third = stack.poll(full=True)
+    assert {each.record.transactional_id for each in third.corrections} == {missed, stale, "ghost"}
+    assert Transaction.objects.count() == healthy
+    for name in missed, stale:
+        row = Transaction.objects.get(transactional_id=name)
+        assert (row.state, row.partition_count, row.timeout_ms, row.log_offset) == ("Ongoing", 2, 900_000, -1)
+    detail = Collector.objects.get(name="reconcile").detail
+    assert detail["corrected"] == 3
+    assert agreement(detail["agreed"], detail["compared"]) != "100 %"
+
+    stack.read()
+    after = stack.poll(full=True)
+    assert (after.corrections, after.pending, after.compared) == ((), 0, healthy)
+    assert agreement(after.agreed, after.compared) == "100 %"
+    # The next record wins.
+    for producer in producers:
+        producer.commit()
+    stack.read()
+    assert set(
+        Transaction.objects.filter(transactional_id__in=[missed, stale]).values_list("state", flat=True)
+    ) <= {"CompleteCommit", "PrepareCommit"}
+    assert not Transaction.objects.filter(log_offset=-1).exists()
+
+
+def test_an_open_row_that_its_coordinator_has_closed_is_found_among_the_open_ones(
+    kafka: Broker, stack: Stack
+) -> None:
+    name = f"closed-{stack.config.name}"
+    open_transaction(kafka.bootstrap, name).commit()
+    stack.read()
+    Transaction.objects.filter(transactional_id=name).update(state="Ongoing", log_offset=0)
+    assert stack.poll(full=False).corrections == ()
+    stack.read()
+    (corrected,) = stack.poll(full=False).corrections
+    assert corrected.record.transactional_id == name
+    assert Transaction.objects.get(transactional_id=name).state == "CompleteCommit"
+
+
+def test_nothing_is_corrected_while_ids_live_fast(kafka: Broker, java: JavaGateway, stack: Stack) -> None:
+    topics = (f"lively-{stack.config.name}",)
+    create_topics(kafka.bootstrap, *topics)
+    over = Event()
+    with JavaAdmin(java, kafka.bootstrap) as oracle:
+        world = World(kafka.bootstrap, java, oracle, topics)
+        ids = [f"lively-{stack.config.name}-{number}" for number in range(4)]
+        lives = [Life(world, name, random.Random(name)) for name in ids]
+        with ThreadPoolExecutor(len(lives)) as pool:
+            running = [pool.submit(go_on, life, over) for life in lives]
+            try:
+                polls = [found for _ in range(12) for found in look_twice(stack)]
+            finally:
+                over.set()
+        assert sum(each.result() for each in running) > 20
+    assert [found.corrections for found in polls] == [()] * len(polls)
+    assert any(found.pending for found in polls)
+    stack.read()
+    for _ in range(3):
+        last = stack.poll(full=True)
+    assert agreement(last.agreed, last.compared) == "100 %"
+    assert last.pending == 0
+
+
+def go_on(life: Life, over: Event) -> int:
+    transactions = 0
+    while not over.is_set():
+        life.run(3)
+        transactions += 3
+    return transactions
+
+
+def look_twice(stack: Stack) -> list[Reconciliation]:
+    stack.read()
+    return [stack.poll(full=False), stack.poll(full=True)]
+
+
+def test_lists_alone_are_enough_where_the_topic_may_not_be_read(
+    kafka: Broker, java: JavaGateway, stack: Stack
+) -> None:
+    name = f"alone-{stack.config.name}"
+    producer = open_transaction(kafka.bootstrap, name)
+    store.save_trouble(stack.tail, "no READ on __transaction_state at here; grant it", now_ms=slices.now_ms())
+    found = stack.poll(full=True)
+    assert found.alone
+    with JavaAdmin(java, kafka.bootstrap) as oracle:
+        listed = oracle.list_transactions()
+        assert rows() == {text.escape(key.encode()): said.state for key, said in listed.items()}
+        said = oracle.describe_transactions([name])[name]
+    row = Transaction.objects.get(transactional_id=name)
+    assert (row.state, row.started_ms, row.timeout_ms, row.producer_epoch, row.partition_count) == (
+        "Ongoing",
+        said.started_ms,
+        said.timeout_ms,
+        said.producer_epoch,
+        2,
+    )
+    assert "do not say so" in Collector.objects.get(name="reconcile").detail["may_hide"]
+    assert stack.poll(full=False).corrections == ()
+
+    producer.commit()
+    wait_for(lambda: stack.poll(full=False) and rows()[name] == "CompleteCommit", "the commit is seen")
+    Transaction.objects.filter(transactional_id=name).update(transactional_id="forgotten", key=b"f" * 32)
+    Transaction.objects.filter(key=b"f" * 32).update(key=store.key_of(b"forgotten"))
+    stack.poll(full=True)
+    assert "forgotten" not in rows()
+    assert rows()[name] == "CompleteCommit"
+
+    # READ was granted: records take the rows over, and both agree.
+    stack.read()
+    assert not Transaction.objects.filter(log_offset=-1).exists()
+    for _ in range(2):
+        after = stack.poll(full=True)
+    assert not after.alone
+    assert agreement(after.agreed, after.compared) == "100 %"
+    assert rows()[name] == State.COMPLETE_COMMIT
+
+
+def rows() -> dict[str, str]:
+    return dict(Transaction.objects.values_list("transactional_id", "state"))
