@@ -59,12 +59,17 @@ class Life:
 
     def start(self, timeout_ms: int = LONG_MS) -> TransactionalProducer:
         """Return another producer for the id, of either library, initialised."""
-        settings = {"transaction.timeout.ms": str(timeout_ms), "linger.ms": "0"}
-        where = self.world.bootstrap, self.transactional_id, settings
-        java = self.dice.random() < 0.5
-        producer = JavaProducer(self.world.gateway, *where) if java else LibrdkafkaProducer(*where)
+        producer = self.make(timeout_ms)
         producer.init()
         return producer
+
+    def make(self, timeout_ms: int = LONG_MS, linger_ms: int = 0) -> TransactionalProducer:
+        """Return another producer for the id, of either library."""
+        settings = {"transaction.timeout.ms": str(timeout_ms), "linger.ms": str(linger_ms)}
+        where = self.world.bootstrap, self.transactional_id, settings
+        if self.dice.random() < 0.5:
+            return JavaProducer(self.world.gateway, *where)
+        return LibrdkafkaProducer(*where)
 
     def open(self) -> None:
         """Begin a transaction, and have its records at the brokers."""

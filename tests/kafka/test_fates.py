@@ -1,0 +1,71 @@
+"""Proves the transitions on random transactions by librdkafka and Java whose fate is known.
+
+Every certain verdict is right, of the probable ones at most one in a hundred is not, and nothing is called
+ambiguous where kafka.md §0 says that the log can tell. `make soak` plays 10,000 with a seed that it prints.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from py4j.java_gateway import JavaGateway
+
+from sandbox.kafka import Broker
+from tests.brokers import create_topics
+from tests.java.clients import JavaAdmin
+from tests.kafka.fates import NARROW, Verdict, judge, live, table
+from tests.kafka.lives import World
+from tests.kafka.observe import raw_records
+
+pytestmark = pytest.mark.kafka
+
+SEED = int(os.environ.get("FENCELINE_SEED", "0")) or random.randrange(1, 10**9)
+
+
+def play(kafka: Broker, java: JavaGateway, name: str, ids: int, transactions: int) -> list[Verdict]:
+    """Play on one broker, print the seed and the table, and return every verdict."""
+    print(f"\n{kafka.version}: {transactions} transactions, FENCELINE_SEED={SEED}")
+    topics = (f"{name}-a", f"{name}-b")
+    create_topics(kafka.bootstrap, *topics)
+    ensure_narrow(kafka.bootstrap)
+    with JavaAdmin(java, kafka.bootstrap) as admin:
+        world = World(kafka.bootstrap, java, admin, topics)
+        names = [f"{name}-{number}" for number in range(ids)]
+        logs = live(world, names, transactions, SEED, java_speaks_2=kafka.version != "3.9.1")
+    verdicts = judge(logs, raw_records(kafka.bootstrap))
+    print(table(verdicts))
+    return verdicts
+
+
+def ensure_narrow(bootstrap: str) -> None:
+    """Make the topic that refuses large records, unless another test has."""
+    client = AdminClient({"bootstrap.servers": bootstrap})
+    if NARROW not in client.list_topics(timeout=30).topics:
+        narrow = NewTopic(NARROW, 1, 1, config={"max.message.bytes": "2000"})
+        client.create_topics([narrow])[NARROW].result(30)
+
+
+def check(verdicts: list[Verdict]) -> None:
+    """Hold the verdicts to the issue's figures."""
+    wrong = [verdict for verdict in verdicts if verdict.is_ == "wrong"]
+    shown = "\n".join(map(str, wrong))
+    assert not [verdict for verdict in wrong if not verdict.told or verdict.told.confidence == "certain"], (
+        shown
+    )
+    probable = sum(verdict.is_ == "probable" for verdict in verdicts)
+    assert len(wrong) <= 0.01 * (probable + len(wrong)), shown
+    vague = [verdict for verdict in verdicts if verdict.can_tell and verdict.is_ == "ambiguous"]
+    assert not vague, "\n".join(map(str, vague))
+
+
+def test_a_hundred_known_fates_on_each_broker(kafka: Broker, java: JavaGateway) -> None:
+    check(play(kafka, java, "fates", ids=12, transactions=100))
+
+
+@pytest.mark.soak
+def test_five_thousand_known_fates_on_each_broker(kafka: Broker, java: JavaGateway) -> None:
+    check(play(kafka, java, "soak-fates", ids=60, transactions=5_000))

@@ -1,0 +1,39 @@
+"""A process to be killed: `python -m tests.kafka.victim BOOTSTRAP TRANSACTIONAL_ID TOPIC TIMEOUT_MS`.
+
+It opens a transaction, says so in one line, and waits for its end.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+from tests.kafka.producers import LibrdkafkaProducer
+
+
+def kill_in_mid_transaction(bootstrap: str, transactional_id: str, topic: str, timeout_ms: int) -> None:
+    """Run one until its transaction is open, and end it with SIGKILL."""
+    command = [
+        sys.executable, "-m", "tests.kafka.victim", bootstrap, transactional_id, topic, str(timeout_ms)
+    ]  # fmt: skip
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        said = process.stdout.readline()
+        process.kill()
+    assert said == "open\n", f"the victim said {said!r}"
+
+
+def main(bootstrap: str, transactional_id: str, topic: str, timeout_ms: str) -> None:
+    """Be the victim."""
+    producer = LibrdkafkaProducer(bootstrap, transactional_id, {"transaction.timeout.ms": timeout_ms})
+    producer.init()
+    producer.begin()
+    producer.send(topic, 0)
+    producer.flush()
+    print("open", flush=True)
+    signal.pause()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
