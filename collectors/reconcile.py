@@ -150,8 +150,7 @@ class Reconciler:
         rows = dict(ours.all_rows() if full else ours.open_rows())
         said: dict[str, Described | Listed | NotDescribed] = dict(listing.entries)
         said |= self._admin.describe_transactions(_to_describe(full, listing, rows))
-        gone = rows.keys() - said.keys() if full and not listing.unseen else set()
-        found = [mirror(name, rows.get(name), said.get(name), now_ms) for name in said.keys() | gone]
+        found = [mirror(name, rows.get(name), each, now_ms) for name, each in said.items()]
         return Reconciliation(
             at_ms=now_ms,
             full=full,
@@ -176,16 +175,17 @@ def _is_hidden(said: Described | NotDescribed) -> bool:
 
 
 def _to_describe(full: bool, listing: Listing, rows: Mapping[str, Known]) -> set[str]:
-    """Return the ids that are open, those that were, and a share of those that a list alone told of."""
+    """Return the ids that are open, and those that the list tells too little of; a bounded share of many.
+
+    An id that is missing in a list is gone only if its coordinator says so: a broker that has just started
+    may answer with an empty list.
+    """
     opened = {name for name, said in listing.entries.items() if said.state in OPEN_STATES}
     if not full:
         return opened.union(rows)
-    vague = (
-        name
-        for name, said in listing.entries.items()
-        if name not in opened and _is_vague(rows.get(name), said)
-    )
-    return opened.union(islice(vague, MOST_DESCRIBED))
+    missing = rows.keys() - listing.entries.keys()
+    vague = (name for name, said in listing.entries.items() if _is_vague(rows.get(name), said))
+    return opened.union(islice(missing, MOST_DESCRIBED), islice(vague, MOST_DESCRIBED))
 
 
 def _is_vague(row: Known | None, said: Listed) -> bool:

@@ -242,19 +242,20 @@ def correct(
 
 
 def mirror(
-    name: str, ours: Known | None, said: Described | Listed | NotDescribed | None, now_ms: int
+    name: str, ours: Known | None, said: Described | Listed | NotDescribed, now_ms: int
 ) -> Correction | None:
-    """Return how our row follows what its coordinator says, where that is all we may see; None as it is.
+    """Return how our row follows its coordinator where the lists are all we may see; None as it is.
 
-    None for `said` is an id that a complete list no longer holds.
+    What we may not see any more goes, like what is gone: nothing would ever update it.
     """
-    if said is None or (isinstance(said, NotDescribed) and said.obstacle is Obstacle.UNKNOWN):
-        return Correction(Tombstone(name), ours) if ours else None
-    if isinstance(said, NotDescribed) or _same(ours, said):
+    if isinstance(said, NotDescribed):
+        gone = ours is not None and said.obstacle is not Obstacle.UNSEEN
+        return Correction(Tombstone(name), ours) if gone else None
+    if _same(ours, said):
         return None
-    return Correction(
-        _record_of_listed(name, said, now_ms) if isinstance(said, Listed) else record_of(said, now_ms), ours
-    )
+    if isinstance(said, Listed):
+        return Correction(_record_of_listed(name, said, now_ms), ours)
+    return Correction(record_of(said, now_ms), ours)
 
 
 def _same(ours: Known | None, said: Described | Listed) -> bool:

@@ -36,7 +36,11 @@ class Cost(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The transactional ids that the coordinators name to us, by their escaped text form."""
+    """The transactional ids that the coordinators name to us, by their escaped text form.
+
+    That an id is missing proves nothing: a broker that has just started, and has not yet begun to load its
+    part of the topic, answers with an empty list and no error. A description does.
+    """
 
     entries: Mapping[str, Listed]
     #: Empty when every broker answered and every partition of `__transaction_state` has a leader.

@@ -151,7 +151,8 @@ def _load(context: ssl.SSLContext, key: str, load: _Loader, properties: Properti
     except (OSError, ValueError) as error:
         # ssl.SSLError is an OSError: "no certificate or crl found", "bad decrypt" and their like.
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
-        raise CannotTranslate(key, f"cannot be used ({reason}); check it") from error
+        also = ', "ssl.key.location" and "ssl.key.password"' if key == "ssl.certificate.location" else ""
+        raise CannotTranslate(key, f"cannot be used ({reason}); check it{also}") from error
 
 
 def _authorities(context: ssl.SSLContext, where: str, _: Properties) -> None:

@@ -161,6 +161,8 @@ class _SignIn:
 def explain(error: Exception) -> str:
     """Return what an error of kafka-python means and what to do about it."""
     said = str(error.args[0]) if error.args else ""
+    if isinstance(error, errors.KafkaConnectionError) and "SSL" in said:
+        return f"TLS failed ({said}): {_CHECK_TLS}"
     for kind, meaning in _MEANINGS:
         if isinstance(error, kind):
             return meaning.format(said=said)
@@ -168,6 +170,7 @@ def explain(error: Exception) -> str:
 
 
 _CHECK_SIGN_IN = 'check "sasl.mechanism", "sasl.username" and "sasl.password"'
+_CHECK_TLS = 'check "ssl.ca.location", "ssl.certificate.location" and "security.protocol"'
 _MEANINGS: tuple[tuple[type[Exception], str], ...] = (
     (
         errors.SaslAuthenticationFailedError,

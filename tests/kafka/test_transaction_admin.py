@@ -16,11 +16,14 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
+from kafka.errors import KafkaConnectionError
+from kafka.protocol.admin.transactions import ListTransactionsResponse
+from kafka.protocol.metadata import MetadataResponse
 from py4j.java_gateway import JavaGateway
 
 from fenceline.decode import text
 from fenceline.facts import OPEN_STATES, State
-from fenceline.reconcile import Described, NotDescribed, Obstacle
+from fenceline.reconcile import Described, Listed, NotDescribed, Obstacle
 from sandbox.kafka import Broker, Sasl
 from sandbox.ports import free_port
 from tests.brokers import PROPERTIES, create_topics
@@ -29,7 +32,7 @@ from tests.kafka.idle import initialise
 from tests.kafka.producers import LibrdkafkaProducer
 from tests.waiting import wait_for
 from transaction_admin.api import CannotAdminister, TransactionAdmin
-from transaction_admin.kafka_python import KafkaPythonAdmin
+from transaction_admin.kafka_python import KafkaPythonAdmin, _collect, _leaderless
 from transaction_admin.properties import CannotTranslate
 
 pytestmark = pytest.mark.kafka
@@ -196,13 +199,74 @@ def test_nothing_is_created_by_looking(tmp_path: Path) -> None:
         topics = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=10).topics
         assert "__transaction_state" not in topics
 
-        # A broker that has gone away is said to be, and its thread goes with the client.
+
+def test_a_broker_that_goes_and_comes_back_is_asked_again(tmp_path: Path) -> None:
+    with Broker(tmp_path / "kafka") as broker:
+        initialise(broker.bootstrap, ["kept"])
         admin = KafkaPythonAdmin({"bootstrap.servers": broker.bootstrap})
+        assert set(admin.list_transactions().entries) == {"kept"}
         broker.kill()
         with pytest.raises(CannotAdminister, match=broker.bootstrap):
             admin.list_transactions()
+        broker.start()
+        broker.wait_ready()
+
+        def listed() -> set[str]:
+            try:
+                return set(admin.list_transactions().entries)
+            except CannotAdminister:
+                return set()
+
+        wait_for(lambda: listed() == {"kept"}, "the list is whole again")
         admin.close()
     assert not [each.name for each in threading.enumerate() if each.name == "kafka-io-fenceline"]
+
+
+def test_what_a_broker_cannot_tell_is_named() -> None:
+    def answer(error: int, *states: str) -> ListTransactionsResponse:
+        row = ListTransactionsResponse.TransactionState
+        rows = [row(transactional_id=f"id-{word}", producer_id=7, transaction_state=word) for word in states]
+        return ListTransactionsResponse(error_code=error, transaction_states=rows)
+
+    entries: dict[str, Listed] = {}
+    assert list(_collect(answer(0, "Ongoing", "Dead"), entries)) == [
+        "1 id in state Dead, which Fenceline does not know"
+    ]
+    assert entries == {"id-Ongoing": Listed(State.ONGOING, 7)}
+    (loading,) = _collect(answer(14, "Empty"), entries)
+    assert "still loading" in loading
+    (other,) = _collect(answer(15), entries)
+    assert "COORDINATOR_NOT_AVAILABLE" in other
+    (gone,) = _collect(KafkaConnectionError("socket disconnected"), entries)
+    assert "socket disconnected" in gone
+    assert set(entries) == {"id-Ongoing"}
+
+    topic = MetadataResponse.MetadataResponseTopic
+    partition = topic.MetadataResponsePartition
+    leaders = [partition(partition_index=number, leader_id=leader) for number, leader in ((0, 1), (1, -1))]
+    (leaderless,) = _leaderless(MetadataResponse(topics=[topic(partitions=leaders)]))
+    assert str(leaderless).startswith("__transaction_state-1: it has no leader")
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_the_same_properties_open_the_same_doors_for_librdkafka(guarded: Broker, secure: bool) -> None:
+    """Those that librdkafka alone has a use for do no harm."""
+    properties = signed_in(guarded, "viewer") if secure else {"bootstrap.servers": guarded.bootstrap}
+    properties |= {
+        "client.id": "fenceline",
+        "socket.timeout.ms": "9000",
+        "reconnect.backoff.ms": "100",
+        "metadata.max.age.ms": "60000",
+        "fetch.wait.max.ms": "10",
+        "log_level": "0",
+        "topic.metadata.refresh.interval.ms": "60000",
+        "broker.address.family": "any",
+        "client.dns.lookup": "use_all_dns_ips",
+    }
+    assert AdminClient({**properties}).list_topics(timeout=10).brokers
+    admin = KafkaPythonAdmin(properties)
+    assert admin.list_transactions().unseen == ()
+    admin.close()
 
 
 def test_ids_that_we_may_not_see_are_left_out_without_a_word_and_our_words_say_so(guarded: Broker) -> None:
@@ -257,7 +321,7 @@ def grant_describe(broker: Broker, user: str, transactional_id: str) -> None:
         ({"sasl.password": "wrong"}, '"sasl.password"'),
         ({"sasl.mechanisms": "SCRAM-SHA-512"}, '"sasl.mechanism"'),
         ({"security.protocol": "plaintext"}, '"security.protocol"'),
-        ({"security.protocol": "sasl_ssl"}, '"security.protocol"'),
+        ({"security.protocol": "sasl_ssl"}, "TLS failed"),
     ],
 )
 def test_a_closed_door_says_which_key_to_try(
