@@ -21,7 +21,7 @@ from py4j.java_gateway import JavaGateway
 from sandbox.kafka import Broker
 from sandbox.wire import Coordinator, Identity, Refused
 from tests.java.clients import JavaAdmin, JavaError, JavaProducer
-from tests.kafka.producers import LibrdkafkaProducer, TransactionalProducer
+from tests.kafka.producers import LibrdkafkaProducer, TransactionalProducer, wait_until_it_refuses
 from tests.kafka.raw import RawProducer
 from tests.waiting import wait_for
 
@@ -233,6 +233,9 @@ def empty_abort(stage: Stage) -> str:
     for _ in range(2):
         producer.begin()
         producer.send("orders", 0)
+        if not stage.protocol_2:
+            # Java forgets to end what it begins in the very moment of the abort.
+            stage.wait_until("Ongoing")
         producer.abort()
         producer.begin()
         producer.send("orders", 1)
@@ -268,6 +271,7 @@ def recovery(stage: Stage) -> str:
     with stage.frozen():
         producer.send("orders", 0)
         producer.flush()
+    wait_until_it_refuses(producer, "orders")
     producer.abort()
     begin(producer, "orders", 1)
     producer.commit()

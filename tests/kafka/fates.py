@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import NamedTuple
 
 from confluent_kafka import KafkaException
@@ -25,7 +26,7 @@ from sandbox.wire import Refused
 from tests.java.clients import JavaError, JavaProducer
 from tests.kafka.lives import LONG_MS, SHORT_MS, Life, World
 from tests.kafka.observe import RawRecord
-from tests.kafka.producers import TransactionalProducer
+from tests.kafka.producers import TransactionalProducer, wait_until_it_refuses
 from tests.kafka.raw import RawProducer
 from tests.kafka.victim import kill_in_mid_transaction
 from tests.waiting import wait_for
@@ -120,22 +121,14 @@ def empty(life: ToldLife) -> None:
 
 
 def empty_abort(life: ToldLife) -> None:
-    """An abort before a record has left: of nothing under protocol 2, of an open transaction before."""
+    """An abort before a record has left: the coordinator writes it under protocol 2, else never hears of it."""
     life.producer.abandon()
-    producer = life.make(linger_ms=60_000)
-    life.go_on_with(producer)
-    producer.begin()
-    if not isinstance(producer, JavaProducer):
-        # librdkafka throws such records away, and the coordinator never hears of the transaction.
-        producer.abort()
-        return
-    producer.send(life.world.topics[0], 0)
-    producer.abort()
+    life.go_on_with(life.make(linger_ms=60_000))
+    life.producer.begin()
     if life.protocol == "2":
+        life.producer.send(life.world.topics[0], 0)
         life.mark(State.PREPARE_ABORT, Kind.EMPTY_ABORT)
-    else:
-        life.mark(State.ONGOING, Kind.BEGIN)
-        life.mark(State.PREPARE_ABORT, Kind.CLIENT_ABORT)
+    life.producer.abort()
 
 
 def reinit(life: ToldLife) -> None:
@@ -213,7 +206,7 @@ def recovery(life: ToldLife) -> None:
     """A record is refused, and the client aborts; Java without protocol 2 then raises its epoch (KIP-360)."""
     life.opened()
     life.producer.send(NARROW, 0, TOO_LARGE)
-    life.producer.flush()
+    wait_until_it_refuses(life.producer, life.world.topics[0])
     life.producer.abort()
     life.mark(State.PREPARE_ABORT, Kind.CLIENT_ABORT)
     if isinstance(life.producer, JavaProducer) and life.protocol != "2":
@@ -321,12 +314,19 @@ def _judged(name: str, marks: list[Mark], seen: list[Seen]) -> Iterator[Verdict]
     """Compare one id's log with its records."""
     telling = [each for last, each in zip([None, *seen], seen, strict=False) if _is_marked(last, each)]
     states = [each.record.state for each in telling]
-    assert [mark.state for mark in marks] == states, f"{name}: {marks} but {states}"
+    common = list(takewhile(lambda pair: pair[0].state == pair[1], zip(marks, states, strict=False)))
+    context = slice(max(0, len(common) - 5), len(common) + 5)
+    assert len(common) == len(marks) == len(states), (
+        f"{name}, record {len(common)}: the log knows of {[tuple(mark) for mark in marks[context]]}, "
+        f"the coordinator wrote {[each.record for each in telling[context]]}"
+    )
     before = None
     for number, (mark, each) in enumerate(zip(marks, telling, strict=True)):
         after = marks[number + 1] if number + 1 < len(marks) else None
         is_, can = _right(mark, each.told, before), _can_tell(mark, each.told, before, after)
-        before = Verdict(mark, each.told, is_, can, f"{name} at {each.record.updated_ms}")
+        # Where nothing was told, all was said of the abort before.
+        told = each.told or (before and before.told)
+        before = Verdict(mark, told, is_, can, f"{name} at {each.record.updated_ms}")
         yield before
 
 

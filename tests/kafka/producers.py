@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+from tests.java.clients import JavaError
+from tests.waiting import wait_for
 
 #: Longer than any wait for a coordinator here; a call that takes so long has failed.
 DEADLINE_S = 30.0
@@ -95,3 +98,17 @@ class LibrdkafkaProducer:
     def abandon(self) -> None:
         """Drop it: librdkafka tells the coordinator nothing."""
         del self._producer
+
+
+def wait_until_it_refuses(producer: TransactionalProducer, topic: str) -> None:
+    """Wait until a producer knows that its transaction has failed: Java learns it after `flush` returns."""
+
+    def refuses() -> bool:
+        try:
+            producer.send(topic, 0)
+            producer.flush()
+        except (JavaError, KafkaException):
+            return True
+        return False
+
+    wait_for(refuses, "the producer refuses to go on")
