@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from collectors.kafka import CannotSee, Complaints, consumer_properties
+from collectors.kafka import CannotSee, Complaints, Requests, consumer_properties
 from fenceline.facts import Look, PositionMove, RawRecord
 
 TOPIC = "__transaction_state"
@@ -68,23 +68,31 @@ def _by_key() -> defaultdict[bytes, list[RawRecord]]:
 
 
 class Tail:
-    """A consumer of `__transaction_state` with positions of its own.
+    """A consumer of `__transaction_state`, or of one shard of its partitions, with positions of its own.
 
-    `properties` are librdkafka's. Raises `CannotSee` from every method that speaks to the cluster, with a
-    text for operators.
+    `properties` are librdkafka's. A shard has every `shards`-th partition, from number `shard` on. Raises
+    `CannotSee` from every method that speaks to the cluster, with a text for operators.
     """
 
-    def __init__(self, properties: Mapping[str, str]) -> None:
+    def __init__(self, properties: Mapping[str, str], shard: int = 0, shards: int = 1) -> None:
         self._properties = properties
+        self._shard, self._shards = shard, shards
         self._where = properties["bootstrap.servers"]
         self._complaints = Complaints()
-        settings = {**consumer_properties(properties), "error_cb": self._complaints.hear}
+        self._requests = Requests()
+        settings = {
+            **consumer_properties(properties),
+            "error_cb": self._complaints.hear,
+            "stats_cb": self._requests.hear,
+        }
         try:
             self._consumer = Consumer(settings)
         except KafkaException as error:
             raise CannotSee(f"the configuration is refused: {error.args[0].str()}") from error
         self.topic_id = ""
         self._saved: dict[int, int | None] = {}
+        #: Where reading began in partitions without a position, if that was not at offset 0.
+        self._began: dict[int, int] = {}
         self._next: dict[int, int] = {}
         self._ends: dict[int, int] = {}
         self._ends_asked_ms = 0
@@ -111,6 +119,7 @@ class Tail:
         self._refuse_another_topic(topic_id)
         oldest = self._ask_offsets(partitions, -2)
         self._saved = {p: positions.get(p) for p in partitions}
+        self._began = {p: oldest[p] for p in partitions if p not in positions and oldest[p] > 0}
         self._next = {p: positions.get(p, oldest[p]) for p in partitions}
         self._ask_ends()
         self._refuse_positions_before(oldest)
@@ -131,11 +140,7 @@ class Tail:
         seen = _Seen()
         while seen.count < _FOLD:
             messages = self._consume(timeout_s)
-            for message in messages:
-                if message.error() is None:
-                    self._take(message, seen)
-                else:
-                    self._event(message, seen)
+            self._take(messages, seen)
             if len(messages) < _BATCH:
                 break
         if time.monotonic() - self._ends_asked > _ASK_ENDS_EVERY_S:
@@ -149,11 +154,14 @@ class Tail:
             compacted=seen.compacted,
             seen_through_ms=self._seen_through_ms(),
             behind=behind,
+            requests=self._requests.taken(),
         )
 
     def saved(self, look: Look) -> None:
         """Take the look's positions as saved; the next look begins there."""
-        self._saved.update((move.partition, move.next) for move in look.moves)
+        for move in look.moves:
+            self._saved[move.partition] = move.next
+            self._began.pop(move.partition, None)
 
     def _consume(self, timeout_s: float) -> list[Message]:
         try:
@@ -161,16 +169,26 @@ class Tail:
         except KafkaException as error:
             raise self._blind("read", error) from error
 
-    def _take(self, message: Message, seen: _Seen) -> None:
-        """Keep a record, and notice what is missing before it: offsets are contiguous until compacted."""
-        partition, offset = _place(message)
-        if offset != self._next[partition]:
-            seen.hole(partition, offset, offset - self._next[partition])
-        self._next[partition] = offset + 1
-        value = message.value()
-        at_ms = message.timestamp()[1] if value is None else None
-        seen.records[partition][message.key() or b""].append(_new(RawRecord, (value, offset, at_ms)))
-        seen.count += 1
+    def _take(self, messages: Iterable[Message], seen: _Seen) -> None:
+        """Keep records, and notice what is missing before them: offsets are contiguous until compacted.
+
+        The innermost loop of a cold start, hence no call that is not needed.
+        """
+        following, records = self._next, seen.records
+        for message in messages:
+            if message.error() is not None:
+                self._event(message, seen)
+                continue
+            # confluent-kafka types both as optional: they are None in messages yet to be sent.
+            partition: int = message.partition()  # type: ignore[assignment]
+            offset: int = message.offset()  # type: ignore[assignment]
+            if offset != following[partition]:
+                seen.hole(partition, offset, offset - following[partition])
+            following[partition] = offset + 1
+            value = message.value()
+            at_ms = message.timestamp()[1] if value is None else None
+            records[partition][message.key() or b""].append(_new(RawRecord, (value, offset, at_ms)))
+            seen.count += 1
 
     def _event(self, message: Message, seen: _Seen) -> None:
         """Move to the end of a partition that librdkafka announces; raise what else it says."""
@@ -180,19 +198,20 @@ class Tail:
             return
         if error.code() != KafkaError._PARTITION_EOF:
             raise self._refused(error)
-        partition, offset = _place(message)
+        partition, offset = cast(int, message.partition()), cast(int, message.offset())
         if offset > self._next[partition]:
             seen.hole(partition, offset, offset - self._next[partition])
         self._next[partition] = offset
 
     def _moves(self, holes: Mapping[int, Sequence[int]]) -> tuple[PositionMove, ...]:
-        return tuple(
-            PositionMove(
-                p, saved, self._next[p], max(self._ends.get(p, 0), self._next[p]), tuple(holes.get(p, ()))
-            )
-            for p, saved in self._saved.items()
-            if saved != self._next[p]
-        )
+        moves = []
+        for p, saved in self._saved.items():
+            following = self._next[p]
+            if saved != following:
+                gone = (self._began[p],) if p in self._began else ()
+                end = max(self._ends.get(p, 0), following)
+                moves.append(PositionMove(p, saved, following, end, (*gone, *holes.get(p, ()))))
+        return tuple(moves)
 
     def _seen_through_ms(self) -> int | None:
         if self._proved_ms == self._ends_asked_ms or any(
@@ -211,7 +230,7 @@ class Tail:
             raise NoSuchTopic
         if topic.error is not None:
             raise self._refused(topic.error)
-        return sorted(topic.partitions)
+        return sorted(number for number in topic.partitions if number % self._shards == self._shard)
 
     def _ask_topic_id(self) -> str:
         settings: dict[str, Any] = {**self._properties, "log_level": 0, "error_cb": self._complaints.hear}
@@ -297,8 +316,3 @@ def _lost(partition: int, offset: int) -> TopicReplaced:
 
 def _will_pass(error: KafkaError) -> bool:
     return error.code() in _PASSING
-
-
-def _place(message: Message) -> tuple[int, int]:
-    # confluent-kafka types both as optional: they are None in messages that a producer has yet to send.
-    return cast(int, message.partition()), cast(int, message.offset())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from collections.abc import Mapping
@@ -48,6 +49,25 @@ class Complaints:
         return _tidy(self._latest[telling[0]]) if telling else fallback
 
 
+class Requests:
+    """Counts the requests that a librdkafka client has sent, from its own statistics."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, int] = {}
+        self._count = 0
+
+    def hear(self, statistics: str) -> None:
+        """Take in one report; use as `stats_cb` (librdkafka's STATISTICS.md: `brokers.*.tx`)."""
+        for name, broker in json.loads(statistics)["brokers"].items():
+            self._count += broker["tx"] - self._seen.get(name, 0)
+            self._seen[name] = broker["tx"]
+
+    def taken(self) -> int:
+        """Return how many were counted since the last call."""
+        count, self._count = self._count, 0
+        return count
+
+
 def consumer_properties(properties: Mapping[str, str]) -> dict[str, str | int | bool]:
     """Return the properties of a consumer that only looks: no group joined, nothing committed or created.
 
@@ -59,6 +79,7 @@ def consumer_properties(properties: Mapping[str, str]) -> dict[str, str | int | 
         "queued.min.messages": 200_000,
         "fetch.message.max.bytes": 4 * 1024 * 1024,
         "queued.max.messages.kbytes": 65_536,
+        "statistics.interval.ms": 5_000,
         "reconnect.backoff.max.ms": 1_000,
         **properties,
         "group.id": "fenceline",

@@ -1,11 +1,12 @@
-"""Celery tasks that look: one tail of `__transaction_state` for each cluster.
+"""Celery tasks that look: tails of `__transaction_state`, and the coordinators' lists to hold them against.
 
-The consumer stays warm in its worker's process from slice to slice; it is put where the database stands
-whenever the two differ.
+What is warm (a consumer, connections) stays in its worker's process from slice to slice; a consumer is put
+where the database stands whenever the two differ.
 """
 
 from __future__ import annotations
 
+import gc
 import logging
 import time
 
@@ -14,13 +15,17 @@ from django.conf import settings
 
 from collectors.internal_topics import NoSuchTopic, Tail, TopicReplaced
 from collectors.kafka import CannotSee
-from dashboard import leases, slices, store
+from collectors.reconcile import Reconciler
+from dashboard import corrections, eyes, leases, slices, store
 from fenceline.facts import Look
+from transaction_admin.api import CannotAdminister
+from transaction_admin.kafka_python import KafkaPythonAdmin
+from transaction_admin.properties import CannotTranslate
 
 log = logging.getLogger(__name__)
 
-NAME = "transaction_state"
-QUEUE = "tail-0"
+#: The queue of what waits more than it works.
+POLLERS = "default"
 _FLUSH_S = 0.15
 _HEARTBEAT_S = 1.0
 #: Seconds between two tries while a cluster cannot be seen.
@@ -30,27 +35,53 @@ _SAVE_AT_ONCE = 3_000
 #: SQLite has one writer: others get their turn between two flushes.
 _YIELD_S = 0.02
 
-_warm: dict[str, Tail] = {}
+_tails: dict[tuple[str, int], Tail] = {}
+_reconcilers: dict[str, Reconciler] = {}
+
+
+def tail_name(shard: int) -> str:
+    """Return the name of a shard's collector."""
+    return eyes.tail_name(shard, settings.SHARDS)
+
+
+def tail_queue(shard: int) -> str:
+    """Return the queue of a shard's tails: one worker's, so that warm consumers stay in one process."""
+    return f"tail-{shard}"
 
 
 @shared_task(name="collectors.start_missing")
 def start_missing() -> None:
-    """Send a first slice for every cluster whose tail nobody holds."""
-    slices.start_missing(tail, NAME, QUEUE)
+    """Send a first slice for every collector that nobody runs."""
+    for shard in range(settings.SHARDS):
+        slices.start_missing(tail, tail_name(shard), tail_queue(shard), shard)
+    if settings.FENCELINE.limits.reconcile_every_s:
+        slices.start_missing(reconcile, corrections.NAME, POLLERS)
 
 
 @shared_task(name="collectors.tail")
-def tail(cluster: str, previous: int | None = None) -> None:
-    """Read one slice of a cluster's `__transaction_state`; `previous` is the token of the slice before."""
+def tail(cluster: str, previous: int | None = None, shard: int = 0) -> None:
+    """Read one slice of a shard of a cluster's `__transaction_state`; `previous`: the last slice's token."""
+    if cluster in settings.FENCELINE.clusters and shard < settings.SHARDS:
+        queue = tail_queue(shard)
+        slices.run(tail, cluster, tail_name(shard), read, shard, queue=queue, previous=previous)
+
+
+@shared_task(name="collectors.reconcile")
+def reconcile(cluster: str, previous: int | None = None) -> None:
+    """Hold a cluster's rows against its coordinators' lists, for one slice."""
     if cluster in settings.FENCELINE.clusters:
-        slices.run(tail, cluster, NAME, read, queue=QUEUE, previous=previous)
+        slices.run(reconcile, cluster, corrections.NAME, poll, queue=POLLERS, previous=previous)
 
 
 def read(lease: leases.Lease, end: float) -> None:
     """Look and save as the holder of `lease` until `time.monotonic()` passes `end`."""
     reader = _Reader(lease, end)
-    while reader.goes_on():
+    while _goes_on(end):
         reader.read()
+
+
+def _goes_on(end: float) -> bool:
+    return time.monotonic() < end and not slices.stopping.is_set()
 
 
 class _Reader:
@@ -61,14 +92,11 @@ class _Reader:
         self._end = end
         self._saved_at = time.monotonic()
 
-    def goes_on(self) -> bool:
-        return time.monotonic() < self._end and not slices.stopping.is_set()
-
     def read(self) -> None:
         """Open the tail and read on, until the slice ends or something stands in the way."""
         try:
-            tail = _open(self._lease.cluster)
-            while self.goes_on():
+            tail = _open(self._lease)
+            while _goes_on(self._end):
                 self._step(tail)
         except CannotSee as blind:
             self._trouble(str(blind))
@@ -92,9 +120,8 @@ class _Reader:
         slices.stopping.wait(_YIELD_S)
 
     def _trouble(self, reason: str) -> None:
-        if store.save_trouble(self._lease, reason, now_ms=slices.now_ms()):
-            log.error("%s: %s", self._lease.cluster, reason)
-        _cool(self._lease.cluster)
+        _report(self._lease, reason)
+        _cool(self._lease)
         slices.stopping.wait(_RETRY_S)
 
     def _nothing_yet(self) -> None:
@@ -106,23 +133,72 @@ class _Reader:
 
     def _start_again(self, reason: str) -> None:
         log.warning("%s: %s; reading starts again at its oldest record", self._lease.cluster, reason)
-        _cool(self._lease.cluster)
-        store.forget(self._lease, reason, now_ms=slices.now_ms())
+        topic_id = store.positions(self._lease.cluster)[0]
+        _cool(self._lease)
+        store.forget(self._lease, reason, topic_id=topic_id, now_ms=slices.now_ms())
 
 
-def _open(cluster: str) -> Tail:
+def _report(lease: leases.Lease, reason: str) -> None:
+    if store.save_trouble(lease, reason, now_ms=slices.now_ms()):
+        log.error("%s: %s", lease.cluster, reason)
+
+
+def _open(lease: leases.Lease) -> Tail:
     """Return the warm consumer if it stands where the database says, else one that was put there."""
-    if cluster not in _warm:
-        _warm[cluster] = Tail(settings.FENCELINE.clusters[cluster].properties)
-    topic_id, positions = store.positions(cluster)
-    if _warm[cluster].at(topic_id, positions):
-        _warm[cluster].confirm(topic_id)
+    which = lease.cluster, lease.shard
+    if which not in _tails:
+        _spare_the_collector()
+        properties = settings.FENCELINE.clusters[lease.cluster].properties
+        _tails[which] = Tail(properties, lease.shard, settings.SHARDS)
+    topic_id, positions = store.positions(lease.cluster, shard=lease.shard, shards=settings.SHARDS)
+    if _tails[which].at(topic_id, positions):
+        _tails[which].confirm(topic_id)
     else:
-        _warm[cluster].seek(topic_id, positions)
-    return _warm[cluster]
+        _tails[which].seek(topic_id, positions)
+    return _tails[which]
 
 
-def _cool(cluster: str) -> None:
-    tail = _warm.pop(cluster, None)
+def _spare_the_collector() -> None:
+    """Let Python look for cycles seldom: a fold makes a million tuples, none in a cycle, each counted."""
+    gc.freeze()
+    gc.set_threshold(200_000, 20, 20)
+
+
+def _cool(lease: leases.Lease) -> None:
+    tail = _tails.pop((lease.cluster, lease.shard), None)
     if tail is not None:
         tail.close()
+
+
+def poll(lease: leases.Lease, end: float) -> None:
+    """Hold rows against lists as the holder of `lease` until `time.monotonic()` passes `end`."""
+    ours = corrections.Rows(lease, [tail_name(shard) for shard in range(settings.SHARDS)])
+    while _goes_on(end):
+        try:
+            reconciler = _reconcilers.get(lease.cluster) or _connect(lease.cluster)
+            found = reconciler.poll(slices.now_ms(), ours)
+            corrections.save(lease, found, now_ms=slices.now_ms())
+            _wait(lease, max(reconciler.wait_s(), settings.FENCELINE.limits.reconcile_every_s), end)
+        except (CannotAdminister, CannotTranslate) as blind:
+            _report(lease, str(blind))
+            _disconnect(lease.cluster)
+            _wait(lease, _RETRY_S, end)
+
+
+def _connect(cluster: str) -> Reconciler:
+    made = Reconciler(KafkaPythonAdmin(settings.FENCELINE.clusters[cluster].properties))
+    _reconcilers[cluster] = made
+    return made
+
+
+def _disconnect(cluster: str) -> None:
+    reconciler = _reconcilers.pop(cluster, None)
+    if reconciler is not None:
+        reconciler.close()
+
+
+def _wait(lease: leases.Lease, seconds: float, end: float) -> None:
+    """Wait, and keep the lease meanwhile."""
+    until = min(end, time.monotonic() + seconds)
+    while (left := until - time.monotonic()) > 0 and not slices.stopping.wait(min(left, _HEARTBEAT_S)):
+        leases.renew(lease)

@@ -41,8 +41,8 @@ app.conf.update(
             "schedule": RESTART_EVERY_S,
             "options": {"expires": RESTART_EVERY_S},
         },
-        "start-missing-judge": {
-            "task": "dashboard.start_judge",
+        "start-missing-judges": {
+            "task": "dashboard.start_missing",
             "schedule": RESTART_EVERY_S,
             "options": {"expires": RESTART_EVERY_S},
         },

@@ -1,4 +1,4 @@
-"""Read `fenceline.toml`: which clusters to watch, where the rules draw their lines.
+"""Read `fenceline.toml`: which clusters to watch, where the rules draw their lines, how long history is kept.
 
 Everything a user can get wrong ends in one `ConfigError` that names the file, the key and the remedy.
 """
@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from fenceline.facts import Limits
+from fenceline.facts import Limits, Retention
 
-_SECTIONS = ("clusters", "limits")
+_SECTIONS = ("clusters", "limits", "retention")
+_ZERO_IS_OFF = ("reconcile_every_s",)
 _SECRET_WORDS = ("password", "secret", "key.pem", "sasl.jaas", "oauthbearer.config")
 _NAME_REMEDY = "use letters, digits, '-', '_' and '.', at most 64 of them"
 
@@ -47,6 +48,7 @@ class Config:
     path: Path | None = None
     clusters: Mapping[str, ClusterConfig] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
+    retention: Retention = field(default_factory=Retention)
 
 
 def load(path: Path | None, env: Mapping[str, str]) -> Config:
@@ -63,7 +65,8 @@ def load(path: Path | None, env: Mapping[str, str]) -> Config:
     return Config(
         path=path,
         clusters={name: _cluster(path, name, clusters[name], env) for name in clusters},
-        limits=_limits(path, _table(path, "limits", document)),
+        limits=Limits(**_numbers(path, "limits", document, Limits, "seconds")),
+        retention=Retention(**_numbers(path, "retention", document, Retention, "days")),
     )
 
 
@@ -131,13 +134,19 @@ def _secret(path: Path, where: str, value: str, env: Mapping[str, str]) -> str:
     return value
 
 
-def _limits(path: Path, table: Mapping[str, Any]) -> Limits:
-    known = tuple(f.name for f in fields(Limits))
-    _refuse_unknown(path, "limits.", table, known)
+def _numbers(
+    path: Path, section: str, document: Mapping[str, Any], of: type[Limits] | type[Retention], unit: str
+) -> dict[str, float]:
+    """Return a section of numbers, each a field of `of`, all of them above 0 but those that 0 turns off."""
+    table = _table(path, section, document)
+    _refuse_unknown(path, f"{section}.", table, tuple(f.name for f in fields(of)))
     for key, value in table.items():
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 10**9:
-            raise ConfigError(f"{path}: limits.{key} must be a number of seconds above 0, not {value!r}.")
-    return Limits(**table)
+        where, off = f"{path}: {section}.{key}", key in _ZERO_IS_OFF
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 10**9:
+            raise ConfigError(f"{where} must be a number of {unit} above 0, not {value!r}.")
+        if value == 0 and not off:
+            raise ConfigError(f"{where} must be a number of {unit} above 0, not 0.")
+    return dict(table)
 
 
 def _is_secret(key: str) -> bool:

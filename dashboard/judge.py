@@ -16,12 +16,15 @@ from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from dashboard import leases, live, store
+from dashboard.eyes import eyes
 from dashboard.models import Collector, FindingRecord, GapRecord, Transaction
 from dashboard.queries import partitions_of
 from fenceline.facts import OPEN_STATES, CollectorStatus, Finding, Gap, OpenTransaction, Snapshot, State
 from fenceline.rules import judge
 
 NAME = "judge"
+#: Collectors that look at nothing outside.
+_NO_LOOKERS = (NAME, "retention")
 #: Columns of a finding that follow its rule's words from tick to tick.
 _WORDS = ["severity", "summary", "evidence", "next_step", "affected", "since_ms"]
 
@@ -36,10 +39,12 @@ def tick(lease: leases.Lease, *, now_ms: int) -> int:
 
 def read(cluster: str) -> Snapshot:
     """Return everything the rules may look at in one cluster."""
+    rows = list(Collector.objects.filter(cluster__name=cluster).exclude(name__in=_NO_LOOKERS))
+    seeing = {row.name for row in eyes(rows)}
     return Snapshot(
         transactions=tuple(_open_transactions(cluster)),
-        collectors=tuple(_collectors(cluster)),
-        gaps=tuple(_gaps(cluster)),
+        collectors=tuple(_status(cluster, row, row.name in seeing) for row in rows),
+        gaps=tuple(_gaps(cluster, seeing)),
     )
 
 
@@ -113,11 +118,12 @@ def _open_transactions(cluster: str) -> Iterator[OpenTransaction]:
         )
 
 
-def _collectors(cluster: str) -> Iterator[CollectorStatus]:
-    for row in Collector.objects.filter(cluster__name=cluster).exclude(name=NAME):
-        yield CollectorStatus(cluster, row.name, row.seen_through_ms, row.behind, row.error, row.since_ms)
+def _status(cluster: str, row: Collector, is_eye: bool) -> CollectorStatus:
+    return CollectorStatus(
+        cluster, row.name, row.seen_through_ms, row.behind, row.error, row.since_ms, is_eye
+    )
 
 
-def _gaps(cluster: str) -> Iterator[Gap]:
-    for row in GapRecord.objects.filter(cluster__name=cluster, until_ms=None):
+def _gaps(cluster: str, seeing: Iterable[str]) -> Iterator[Gap]:
+    for row in GapRecord.objects.filter(cluster__name=cluster, until_ms=None, source__in=seeing):
         yield Gap(cluster, row.source, row.scope, row.since_ms, row.until_ms, row.reason)

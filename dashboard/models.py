@@ -3,6 +3,8 @@
 Instants that come from Kafka, or are compared with it, are integers of milliseconds (`_ms`): the hot path
 writes 100,000 of them a second and formats none. Instants of our own are timestamps (`_at`), so that the
 database's clock can judge them.
+
+The cluster of a table has no index of its own where a unique key begins with it.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ class Cluster(models.Model):
 class Transaction(models.Model):
     """The newest known state of one transactional id: one row for each id of a cluster."""
 
-    cluster = models.ForeignKey(Cluster, models.CASCADE)
+    cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
     #: SHA-256 of the id's bytes: ids may be 32 kB long, a key may not.
     key = models.BinaryField(max_length=32)
     #: As `fenceline.decode.text.escape` writes it.
@@ -67,7 +69,7 @@ class Transaction(models.Model):
 class Recent(models.Model):
     """The last transitions of an id, of any kind; not in its row, so that the list's table stays narrow."""
 
-    cluster = models.ForeignKey(Cluster, models.CASCADE)
+    cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
     #: As in Transaction.
     key = models.BinaryField(max_length=32)
     #: As `fenceline.recent.pack` writes them, newest first.
@@ -88,7 +90,7 @@ class Recent(models.Model):
 class TransitionRecord(models.Model):
     """A notable transition (`facts.Transition`): every kind but the everyday ones."""
 
-    cluster = models.ForeignKey(Cluster, models.CASCADE)
+    cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
     #: The cluster's revision that told it last.
     rev = models.BigIntegerField()
     #: As in Transaction; an id may be gone while its history stays.
@@ -136,7 +138,7 @@ class TransitionRecord(models.Model):
 class Tally(models.Model):
     """What happened to an application in a minute or an hour: how often each kind, how long commits took."""
 
-    cluster = models.ForeignKey(Cluster, models.CASCADE)
+    cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
     application = models.CharField(max_length=200)
     #: 60 or 3600.
     span_s = models.IntegerField()
@@ -164,7 +166,7 @@ class Tally(models.Model):
 class StateCount(models.Model):
     """How many ids of a cluster are in a state, kept as they change: counting 2,000,000 takes seconds."""
 
-    cluster = models.ForeignKey(Cluster, models.CASCADE)
+    cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
     shard = models.IntegerField()
     state = models.CharField(max_length=16)
     #: May be below zero in one shard; the sum over all never is.
@@ -182,7 +184,7 @@ class StateCount(models.Model):
 class Position(models.Model):
     """The next offset to read in one partition of an internal topic, saved with what came before it."""
 
-    cluster = models.ForeignKey(Cluster, models.CASCADE)
+    cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
     topic = models.CharField(max_length=249)
     partition = models.IntegerField()
     next_offset = models.BigIntegerField()

@@ -11,6 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 from django.db import connection
 
@@ -78,8 +79,9 @@ _PRIOR = "t.key, t.state, t.producer_id, t.producer_epoch, t.timeout_ms, t.updat
 _PRIORS = (
     f"SELECT {_PRIOR} t.client_version, t.log_offset, r.packed "  # noqa: S608 - our own constants
     f"FROM {Transaction._meta.db_table} t LEFT JOIN {Recent._meta.db_table} r "
-    "ON r.cluster_id = t.cluster_id AND r.key = t.key WHERE t.cluster_id = %s AND t.key IN "
+    "ON r.cluster_id = t.cluster_id AND r.key = t.key WHERE t.cluster_id = %s AND t.key IN"
 )
+_GONE = f"SELECT key, packed FROM {Recent._meta.db_table} WHERE cluster_id = %s AND key IN"  # noqa: S608
 _STATES = {state.value: state for state in State}
 
 
@@ -95,33 +97,34 @@ def priors(cluster_id: int, log_keys: Iterable[bytes]) -> dict[bytes, Prior]:
     """
     wanted = {key_of(key[4:]): key for key in log_keys}
     found: dict[bytes, Prior] = {}
-    for some in _portions(list(wanted)):
-        marks = ", ".join(["%s"] * len(some))
-        with connection.cursor() as cursor:
-            cursor.execute(f"{_PRIORS}({marks})", [cluster_id, *some])
-            found.update((wanted[bytes(row[0])], _prior(row)) for row in cursor.fetchall())
+    for row in _asked(_PRIORS, cluster_id, list(wanted)):
+        found[wanted[bytes(row[0])]] = _prior(row)
+    # Of an id that the coordinator forgot there are still its last transitions.
     missing = [key for key, log_key in wanted.items() if log_key not in found]
-    for some in _portions(missing):
-        gone = Recent.objects.filter(cluster_id=cluster_id, key__in=some).values_list("key", "packed")
-        found.update((wanted[bytes(key)], Prior(packed=bytes(packed))) for key, packed in gone)
+    for key, packed in _asked(_GONE, cluster_id, missing):
+        found[wanted[bytes(key)]] = Prior(packed=bytes(packed))
     return found
 
 
-def _portions(keys: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    for start in range(0, len(keys), _KEYS_AT_ONCE):
-        yield keys[start : start + _KEYS_AT_ONCE]
+def _asked(statement: str, cluster_id: int, keys: Sequence[bytes]) -> Iterator[Sequence[Any]]:
+    """Yield the rows of a statement that ends in `IN`, for some keys at a time."""
+    with connection.cursor() as cursor:
+        for start in range(0, len(keys), _KEYS_AT_ONCE):
+            some = keys[start : start + _KEYS_AT_ONCE]
+            cursor.execute(f"{statement} ({', '.join(['%s'] * len(some))})", [cluster_id, *some])
+            yield from cursor.fetchall()
 
 
-def _prior(row: Sequence[int | str | bytes | None]) -> Prior:
+def _prior(row: Sequence[Any]) -> Prior:
     _, word, producer_id, epoch, timeout_ms, updated_ms, started_ms, version, offset, packed = row
-    state = _STATES[word]  # type: ignore[index]
+    state = _STATES[word]
     if offset == -1:
         # It came from the coordinator's list: what it was in the log before that is not known.
-        return Prior(state)
+        return Prior(state, packed=bytes(packed or b""))
     record = TransactionRecord(
-        "", state, producer_id, epoch, timeout_ms, None, updated_ms, started_ms, version  # type: ignore[arg-type]
+        "", state, producer_id, epoch, timeout_ms, None, updated_ms, started_ms, version
     )  # fmt: skip
-    return Prior(state, record, offset, bytes(packed or b""))  # type: ignore[arg-type]
+    return Prior(state, record, offset, bytes(packed or b""))
 
 
 def write_newest(cluster_id: int, rev: int, newest: Mapping[bytes, Newest]) -> None:

@@ -36,26 +36,36 @@ def _stop(**_: object) -> None:
     stopping.set()
 
 
-def start_missing(task: Task[Any, Any], name: str, queue: str) -> None:
-    """Send a first slice of `task` for every cluster in which nobody holds the lease `name`."""
+def start_missing(task: Task[Any, Any], name: str, queue: str, *more: object) -> None:
+    """Send a first slice of `task` for every cluster in which nobody holds the lease `name`.
+
+    A task takes the cluster, the token of the slice before (None at first), and whatever `more` there is.
+    """
     for cluster in leases.unheld(name):
-        task.apply_async((cluster,), queue=queue, expires=SLICE_S)
+        task.apply_async((cluster, None, *more), queue=queue, expires=SLICE_S)
 
 
 def run(
-    task: Task[Any, Any], cluster: str, name: str, work: Work, *, queue: str, previous: int | None
+    task: Task[Any, Any],
+    cluster: str,
+    name: str,
+    work: Work,
+    *more: object,
+    queue: str,
+    previous: int | None,
 ) -> None:
     """Work as collector `name` of a cluster for a slice, then hand on; nothing when another one holds it.
 
-    `previous` is the token of the slice before. A lost lease and a database that refuses are logged in one
-    line each: nothing was saved, and the next slice begins where the database stands.
+    `more` are the task's further arguments, `previous` is the token of the slice before. A lost lease and a
+    database that refuses are logged in one line each: nothing was saved, and the next slice begins where
+    the database stands.
     """
     holder = f"{os.getpid()}-{threading.get_ident():x}"
     try:
         lease = leases.acquire(cluster, name, holder=holder, now_ms=now_ms(), previous=previous)
         while lease is not None:
             work(lease, time.monotonic() + SLICE_S)
-            lease = None if _hand_on(task, lease, queue) else lease
+            lease = None if _hand_on(task, lease, queue, more) else lease
     except leases.LeaseLost as lost:
         log.warning("%s/%s: lease lost, nothing was saved: %s", cluster, name, lost)
     except DatabaseError as error:
@@ -63,12 +73,12 @@ def run(
         connection.close()
 
 
-def _hand_on(task: Task[Any, Any], lease: leases.Lease, queue: str) -> bool:
+def _hand_on(task: Task[Any, Any], lease: leases.Lease, queue: str, more: tuple[object, ...]) -> bool:
     if stopping.is_set():
         leases.release(lease)
         return True
     try:
-        task.apply_async((lease.cluster, lease.token), queue=queue, expires=SLICE_S, retry=False)
+        task.apply_async((lease.cluster, lease.token, *more), queue=queue, expires=SLICE_S, retry=False)
     except OperationalError as error:
         log.warning("%s/%s: Redis does not answer, going on here: %s", lease.cluster, lease.name, error)
         return False

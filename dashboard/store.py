@@ -16,8 +16,9 @@ from django.db import connection, transaction
 from django.db.models import F, QuerySet
 
 from dashboard import live, rows
+from dashboard.eyes import RECONCILE, TAIL, tail_name
 from dashboard.leases import Lease, LeaseLost, collector, renew
-from dashboard.models import Cluster, GapRecord, Position, Recent, StateCount, Transaction
+from dashboard.models import Cluster, Collector, GapRecord, Position, Recent, StateCount, Transaction
 from dashboard.rows import key_of as key_of
 from fenceline.facts import Look, PositionMove
 from fenceline.fold import Folded, fold
@@ -44,25 +45,53 @@ def sync_clusters(names: Iterable[str]) -> None:
     Cluster.objects.filter(name__in=wanted, configured=False).update(configured=True)
 
 
-def positions(cluster: str, topic: str = TRANSACTION_STATE) -> tuple[str, dict[int, int]]:
-    """Return the topic id that was read last ("" before the first look) and the next offset by partition."""
-    rows = list(Position.objects.filter(cluster__name=cluster, topic=topic))
-    return (rows[0].topic_id if rows else ""), {row.partition: row.next_offset for row in rows}
+def keep_shards(shards: int) -> None:
+    """Remove the collectors of tails that are no more: there were more of them, or fewer."""
+    tails = Collector.objects.filter(name__startswith=TAIL)
+    tails.exclude(name__in=[tail_name(shard, shards) for shard in range(shards)]).delete()
+
+
+def positions(
+    cluster: str, topic: str = TRANSACTION_STATE, *, shard: int = 0, shards: int = 1
+) -> tuple[str, dict[int, int]]:
+    """Return the topic id that was read last ("" before the first look) and the next offset by partition.
+
+    Of the partitions of one shard: every `shards`-th of them, from number `shard` on.
+    """
+    found = list(Position.objects.filter(cluster__name=cluster, topic=topic))
+    mine = {row.partition: row.next_offset for row in found if row.partition % shards == shard}
+    return (found[0].topic_id if found else ""), mine
 
 
 def save_look(lease: Lease, look: Look, *, topic_id: str, rate: float, now_ms: int) -> int:
     """Save what a tail saw, what follows from it, and how far it came; return the new revision.
 
     Everything goes into one database transaction. What is known of the ids is read, and the transitions
-    derived, before that: the positions, compared in it, prove that nobody has saved in between. Raises
-    `LeaseLost` when the token is outdated or a position is not where the look began.
+    derived, before that: the positions, compared in it, prove that no tail has saved in between; where a
+    row was corrected in between, it begins again. Raises `LeaseLost` when the token is outdated or a position
+    is not where the look began.
     """
-    folded = _fold(lease.cluster_id, look)
-    _log_strange(folded)
+    rev = None
+    while rev is None:
+        corrected = _corrected(lease.cluster_id)
+        folded = _fold(lease.cluster_id, look)
+        _log_strange(folded)
+        rev = _save(lease, look, folded, corrected, topic_id=topic_id, rate=rate, now_ms=now_ms)
+    return rev
+
+
+def _save(
+    lease: Lease, look: Look, folded: Folded, corrected: int, *, topic_id: str, rate: float, now_ms: int
+) -> int | None:
+    """Save in one transaction; nothing, and return None, where a row was corrected since it was read."""
     with transaction.atomic():
         renew(lease, **_progress(look, rate))
         _move(lease, topic_id, look.moves)
         rev = next_rev(lease.cluster_id)
+        # The cluster's row is locked by now: who corrects waits, or has done so.
+        if _corrected(lease.cluster_id) != corrected:
+            transaction.set_rollback(True)
+            return None
         rows.write_newest(lease.cluster_id, rev, folded.newest)
         rows.write_transitions(lease.cluster_id, rev, topic_id, folded.told.values(), now_ms)
         rows.add_tallies(lease.cluster_id, lease.shard, folded.tallies)
@@ -75,14 +104,19 @@ def save_look(lease: Lease, look: Look, *, topic_id: str, rate: float, now_ms: i
     return rev
 
 
+def _corrected(cluster_id: int) -> int:
+    """Return how many rows were ever written by what coordinators said (`dashboard.corrections`)."""
+    found = Collector.objects.filter(cluster_id=cluster_id, name=RECONCILE)
+    return found.values_list("records", flat=True).first() or 0
+
+
 def _fold(cluster_id: int, look: Look) -> Folded:
     """Derive what the records did, with what the database knows of their ids."""
     folded = Folded()
     known = dict(_holes(cluster_id, [move.partition for move in look.moves]))
     for move in look.moves:
         records = look.records.get(move.partition, {})
-        # Where reading begins, nothing is known.
-        priors = rows.priors(cluster_id, records) if move.previous is not None else {}
+        priors = rows.priors(cluster_id, records)
         before = known.get(move.partition)
         fold(folded, move.partition, records, priors, (*(() if before is None else (before,)), *move.holes))
     return folded
@@ -115,13 +149,16 @@ def save_trouble(lease: Lease, reason: str, *, now_ms: int) -> bool:
     return bool(changed)
 
 
-def forget(lease: Lease, reason: str, *, now_ms: int) -> None:
+def forget(lease: Lease, reason: str, *, topic_id: str, now_ms: int) -> None:
     """Drop every id and position of a topic that is not the one we read before; leave a gap that says so.
 
-    The history stays: it happened.
+    The history stays: it happened. Nothing is dropped when another shard did so before: `topic_id` is the
+    one that was read, and positions of another topic are new ones.
     """
     with transaction.atomic():
         renew(lease, seen_through_ms=None, behind=None)
+        if not Position.objects.filter(cluster_id=lease.cluster_id, topic_id=topic_id).exists():
+            return
         Position.objects.filter(cluster_id=lease.cluster_id, topic=TRANSACTION_STATE).delete()
         Transaction.objects.filter(cluster_id=lease.cluster_id).delete()
         Recent.objects.filter(cluster_id=lease.cluster_id).delete()

@@ -283,6 +283,8 @@ class CollectorStatus:
     #: Why it cannot see, in words for an operator; "" when it can.
     error: str
     since_ms: int
+    #: Whether what the rules know of the cluster comes from it: a tail, or the coordinators' lists alone.
+    is_eye: bool = True
 
     @property
     def blind_since_ms(self) -> int:
@@ -328,9 +330,26 @@ class Limits:
 
     open_too_long_s: float = 60.0
     collector_behind_s: float = 5.0
+    #: How often coordinators are asked for their open transactions, at most; 0 asks them nothing at all.
+    reconcile_every_s: float = 1.0
 
     def as_mapping(self) -> Mapping[str, float]:
         """Return the limits by name, for the configuration page."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long history is kept; `[retention]` in fenceline.toml. Days."""
+
+    transitions_d: float = 30.0
+    minutes_d: float = 7.0
+    hours_d: float = 400.0
+    #: Findings and gaps that are over.
+    closed_d: float = 30.0
+
+    def as_mapping(self) -> Mapping[str, float]:
+        """Return the days by name, for the configuration page."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 
@@ -340,11 +359,13 @@ class Snapshot:
 
     transactions: tuple[OpenTransaction, ...] = ()
     collectors: tuple[CollectorStatus, ...] = ()
+    #: The open gaps of its eyes.
     gaps: tuple[Gap, ...] = ()
 
     def is_blind(self, *, now_ms: int, limits: Limits) -> bool:
-        """Whether what it says of the cluster may be old: a gap is open, or a collector is behind.
+        """Whether what it says of the cluster may be old: a gap is open, or one of its eyes is behind.
 
         A rule about the cluster then neither opens nor closes anything: unseen is not absent.
         """
-        return bool(self.gaps) or any(each.is_behind(now_ms, limits) for each in self.collectors)
+        eyes = [each for each in self.collectors if each.is_eye]
+        return bool(self.gaps) or any(each.is_behind(now_ms, limits) for each in eyes)

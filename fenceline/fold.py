@@ -10,15 +10,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 from fenceline import recent
 from fenceline.applications import application_of
-from fenceline.decode.transaction_state import decode_key, decode_value
+from fenceline.decode.transaction_state import decode_key, decode_value, peek, record_of
 from fenceline.facts import (
     EVERYDAY,
+    Confidence,
     Kind,
     RawRecord,
+    Reason,
     Records,
     State,
     Tombstone,
@@ -35,8 +38,9 @@ MINUTE_MS = 60_000
 class Prior(NamedTuple):
     """What was known of an id before these records.
 
-    `record` is None where its last record is not known; `state` is what is shown of it all the same, None
-    where nothing is. `packed` are its last transitions (`fenceline.recent`).
+    `record` is None where its last record is not known; `state` is what is shown of it all the same (a
+    coordinator may have told it), None where nothing is. `packed` are its last transitions
+    (`fenceline.recent`).
     """
 
     state: State | None = None
@@ -119,12 +123,28 @@ def fold(
 
 _UNKNOWN = Prior()
 _FORGOTTEN = Life()
+_NO_TALLY = Tally()
+#: A named tuple made from a tuple, without the call to its own `__new__`: a third of the time.
+_new = tuple.__new__
+
+_COMMIT = Kind.COMMIT
+_ONGOING, _PREPARE_COMMIT, _COMPLETE_COMMIT = State.ONGOING, State.PREPARE_COMMIT, State.COMPLETE_COMMIT
+#: The states from which the everyday goes on.
+_EVERYDAY = frozenset({_ONGOING, _PREPARE_COMMIT, _COMPLETE_COMMIT})
+#: The everyday verdicts of `transitions.derive`.
+_BEGIN = Kind.BEGIN, Confidence.CERTAIN, Reason.PARTITION_ADDED
+_EXTEND = Kind.EXTEND, Confidence.CERTAIN, Reason.PARTITION_ADDED
+_ENDED = Kind.COMMIT, Confidence.CERTAIN, Reason.SAME_EPOCH
+_BUMPED = Kind.COMMIT, Confidence.CERTAIN, Reason.ROUTINE_BUMP
 
 
 class _IdFold:
     """The fold of one id's records."""
 
-    __slots__ = ("application", "folded", "fresh", "key", "name", "offset", "older", "partition", "prior")
+    __slots__ = (
+        "application", "folded", "found", "fresh", "key", "life", "name", "offset", "older", "partition",
+        "prior",
+    )  # fmt: skip
 
     def __init__(self, folded: Folded, partition: int, key: bytes, name: str, prior: Prior) -> None:
         self.folded, self.partition, self.key, self.name, self.prior = folded, partition, key, name, prior
@@ -133,28 +153,103 @@ class _IdFold:
         #: Transitions made here, oldest first; `older` holds those from before.
         self.fresh: list[Transition] = []
         self.older = prior.packed
+        seen_elsewhere = prior.record is None and prior.state is not None
+        self.life = _FORGOTTEN if seen_elsewhere else Life(prior.record, recent.newest(self.older, partition))
+        self.found: TransactionRecord | Tombstone | None = None
 
     def run(self, raws: Sequence[RawRecord], holes: Sequence[int]) -> None:
         """Fold all of them, and note what is known of the id then."""
-        life = Life(self.prior.record, recent.newest(self.older, self.partition))
-        found: TransactionRecord | Tombstone | None = None
-        for value, offset, at_ms in raws:
-            record = Tombstone(self.name, at_ms) if value is None else decode_value(self.name, value)
-            if isinstance(record, Undecoded):
-                _count_undecoded(self.folded, record, self.partition, offset)
+        at = 0
+        while at < len(raws):
+            self._step(raws[at], holes)
+            at += 1
+            if not holes or self.offset >= holes[-1]:
+                at = self._everyday(raws, at)
+        if self.found is not None:
+            self._note(self.found)
+
+    def _step(self, raw: RawRecord, holes: Sequence[int]) -> None:
+        """Fold one record, whatever it is."""
+        value, offset, at_ms = raw
+        record = Tombstone(self.name, at_ms) if value is None else decode_value(self.name, value)
+        if isinstance(record, Undecoded):
+            _count_undecoded(self.folded, record, self.partition, offset)
+            return
+        if holes and any(self.offset < hole <= offset for hole in holes):
+            self.life = _FORGOTTEN
+        whole = not holes or offset < holes[0]
+        step = derive(self.life, record, self.partition, offset, whole=whole)
+        if step.revised is not None and self.life.newest is not None:
+            self._revise(self.life.newest, step.revised)
+        if step.made is not None:
+            self._made(step.made)
+        self.life = lived(self.life, record, step)
+        self.found, self.offset = record, offset
+
+    def _everyday(self, raws: Sequence[RawRecord], at: int) -> int:  # noqa: C901 - one loop, see below
+        """Fold records from `at` on while they are what nearly all are; return where that ends.
+
+        That is a begin after a commit, an extend, a commit and its completion, of one producer. One long
+        loop on plain numbers, since nine records of ten come this way: it finds what `_step` would in a
+        third of the time (tests/fenceline/test_fold.py compares the two).
+        """
+        last, fresh = self.life.record, self.fresh
+        if last is None or not fresh or last.state not in _EVERYDAY:
+            return at
+        state, producer_id, epoch = last.state, last.producer_id, last.producer_epoch
+        started = -1 if last.started_ms is None else last.started_ms
+        partition, minute_ms, seen = self.partition, -MINUTE_MS, None
+        tally = _NO_TALLY
+        for value, offset, _ in islice(raws, at, None):
+            fields = None if value is None else peek(value)
+            if fields is None or fields[1] != producer_id:
+                break
+            status, _, now, timeout_ms, at_ms, started_ms, version, _ = fields
+            if status == 4:
+                commit = fresh[-1]
+                if state is not _PREPARE_COMMIT or now != epoch or commit[0] is not _COMMIT:
+                    break
+                fresh[-1] = _new(Transition, (*commit[:9], at_ms, *commit[10:]))
+                same = minute_ms <= commit[3] < minute_ms + MINUTE_MS
+                _add((tally if same else self._tally(commit)).marker_times, at_ms - commit[3])
+                state, self.offset, seen, at = _COMPLETE_COMMIT, offset, fields, at + 1
                 continue
-            if holes and any(self.offset < hole <= offset for hole in holes):
-                life = _FORGOTTEN
-            whole = not holes or offset < holes[0]
-            step = derive(life, record, self.partition, offset, whole=whole)
-            if step.revised is not None and life.newest is not None:
-                self._revise(life.newest, step.revised)
-            if step.made is not None:
-                self._made(step.made)
-            life = lived(life, record, step)
-            found, self.offset = record, offset
-        if found is not None:
-            self._note(found)
+            if status == 1 and now == epoch and state is _ONGOING and started_ms == started:
+                verdict = _EXTEND
+            elif status == 1 and now == epoch and state is _COMPLETE_COMMIT:
+                verdict, state, started = _BEGIN, _ONGOING, started_ms
+            elif status == 2 and state is _ONGOING and started_ms == started and now - epoch == version >> 1:
+                verdict, state = (_BUMPED if version else _ENDED), _PREPARE_COMMIT
+            else:
+                break
+            if not minute_ms <= at_ms < minute_ms + MINUTE_MS:
+                minute_ms = at_ms - at_ms % MINUTE_MS
+                tally = self._tally_of(minute_ms)
+            open_ms = at_ms - started_ms if status == 2 else None
+            made = (
+                *verdict,
+                at_ms,
+                producer_id,
+                now,
+                epoch,
+                timeout_ms,
+                open_ms,
+                None,
+                None,
+                partition,
+                offset,
+            )
+            fresh.append(_new(Transition, made))
+            counts, kind = tally.counts, verdict[0]
+            counts[kind] = counts.get(kind, 0) + 1
+            if open_ms is not None:
+                _add(tally.open_times, open_ms)
+            epoch, self.offset, seen, at = now, offset, fields, at + 1
+        if seen is not None:
+            value = raws[at - 1].value or b""
+            self.found = record_of(self.name, seen, value[1])
+            self.life = Life(self.found, fresh[-1])
+        return at
 
     def _made(self, made: Transition) -> None:
         self.fresh.append(made)
@@ -189,7 +284,10 @@ class _IdFold:
         self.folded.told[place] = told
 
     def _tally(self, transition: Transition) -> Tally:
-        where = self.application, transition.at_ms - transition.at_ms % MINUTE_MS
+        return self._tally_of(transition.at_ms - transition.at_ms % MINUTE_MS)
+
+    def _tally_of(self, minute_ms: int) -> Tally:
+        where = self.application, minute_ms
         tally = self.folded.tallies.get(where)
         if tally is None:
             tally = self.folded.tallies[where] = Tally()

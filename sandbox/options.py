@@ -19,6 +19,8 @@ class Options:
 
     data: Path
     port: int
+    #: Workers that share the partitions of an internal topic.
+    shards: int
     bootstrap: str
     config: str
     demo: bool
@@ -35,12 +37,12 @@ class Options:
 def read(environment: Mapping[str, str]) -> Options:
     """Read the options from the environment, where make puts its variables. Raises SandboxError."""
     get = environment.get
-    for name, of_what in (("BROKERS", "broker"), ("SHARDS", "tail shard")):
-        if get(name, "1") != "1":
-            raise SandboxError(f"{name}={get(name)}: this version runs one {of_what}; leave {name} out")
+    if get("BROKERS", "1") != "1":
+        raise SandboxError(f"BROKERS={get('BROKERS')}: this version runs one broker; leave BROKERS out")
     options = Options(
         data=Path(get("FENCELINE_DATA") or ROOT / ".data").absolute(),
         port=_number(environment, "PORT", 8000, 65535),
+        shards=_number(environment, "SHARDS", 1, 50),
         bootstrap=_servers(get("BOOTSTRAP", "")),
         config=_file(get("CONFIG", "")),
         demo=_flag(environment, "DEMO", True),

@@ -1,7 +1,7 @@
 """`make up`: the parts of a stack, and what they need before they start.
 
 redis, prepare          before web
-redis, prepare, kafka   before worker-tail-0, worker-pollers, beat
+redis, prepare, kafka   before each worker-tail, worker-pollers, beat
 kafka                   before demo
 kafka, web, workers     before spark
 """
@@ -59,6 +59,7 @@ class Stack:
             "FENCELINE_INGEST_TOKEN": folder.secret(
                 self.data, "ingest_token", lambda: secrets.token_urlsafe(32)
             ),
+            "SHARDS": str(self.options.shards),
             "ALLOWED_HOSTS": os.environ.get("ALLOWED_HOSTS") or "127.0.0.1,localhost",
             "PYTHONPATH": str(ROOT),
             "PYTHONUNBUFFERED": "1",
@@ -141,10 +142,14 @@ class Stack:
 
     def _workers(self, needs: tuple[str, ...]) -> list[Part]:
         clusters = self._cluster_count()
-        # A slot for each tail; for each judge, and some for the tasks that start them.
-        tail = self._celery("worker-tail-0", needs, "worker", "-Q", "tail-0", "-c", str(clusters))
-        pollers = self._celery("worker-pollers", needs, "worker", "-Q", "default", "-c", str(clusters + 4))
-        return [tail, pollers, self._celery("beat", needs, "beat", "-s", str(self.data / "beat"))]
+        tails = [
+            self._celery(f"worker-tail-{shard}", needs, "worker", "-Q", f"tail-{shard}", "-c", str(clusters))
+            for shard in range(self.options.shards)
+        ]
+        # A slot for each cluster's judge, pruner and reconciler, and some for the tasks that start them.
+        slots = str(3 * clusters + 3)
+        pollers = self._celery("worker-pollers", needs, "worker", "-Q", "default", "-c", slots)
+        return [*tails, pollers, self._celery("beat", needs, "beat", "-s", str(self.data / "beat"))]
 
     def _celery(self, name: str, needs: tuple[str, ...], role: str, *arguments: str) -> Part:
         # One machine, so no neighbours to look for: that saves a second at each start.

@@ -58,6 +58,49 @@ class _Unreadable(Exception):
         self.undecoded = undecoded
 
 
+#: Partition sections that were decoded before, each by its own bytes: producers write to the same partitions
+#: again and again. A section's end follows from its own bytes alone, so a value that holds a known one
+#: between its head and its times decodes to exactly those partitions.
+_sections: tuple[dict[bytes, _Partitions], dict[bytes, _Partitions]] = ({}, {})
+_UNSEEN = object()
+_MOST_SECTIONS = 8_192
+_TAG_2 = b"\x01\x02\x02\x00\x02"
+_FULL_HEAD = Struct(">hqhib")
+_SHORTEST = 17 + 1 + 16
+
+
+#: Status byte, producer id, epoch, timeout, last update, start (-1: none), client version, partitions.
+Peek = tuple[int, int, int, int, int, int, int, _Partitions]
+
+
+def peek(value: bytes) -> Peek | None:
+    """Return the plain fields of a value if that needs no closer look, else None: then `decode_value` tells.
+
+    It needs one for a rare tag section, partitions not seen before, and strange numbers. A third of the
+    time of `decode_value`, with which it always agrees.
+    """
+    size = len(value)
+    if size < _SHORTEST:
+        return None
+    version, producer_id, epoch, timeout_ms, status = _FULL_HEAD.unpack_from(value)
+    if version == 1:
+        client_version = 2 if value[-5:] == _TAG_2 else 0
+        times_at = size - 21 if client_version else size - 17
+        if not client_version and value[-1]:
+            return None
+    elif version == 0:
+        client_version, times_at = 0, size - 16
+    else:
+        return None
+    partitions = _sections[version].get(value[17:times_at], _UNSEEN)
+    if partitions is _UNSEEN or not 0 <= status < 6:
+        return None
+    updated_ms, started_ms = _TIMES.unpack_from(value, times_at)
+    if not -1 <= started_ms <= updated_ms < _LATEST_MS:
+        return None
+    return status, producer_id, epoch, timeout_ms, updated_ms, started_ms, client_version, partitions  # type: ignore[return-value]
+
+
 def decode(key: bytes | None, value: bytes | None) -> TransactionRecord | Tombstone | Undecoded:
     """Return what one record says. Never raises, whatever the bytes.
 
@@ -93,6 +136,9 @@ def decode_key(key: bytes | None) -> str | Undecoded:
 
 def decode_value(transactional_id: str, value: bytes) -> TransactionRecord | Undecoded:
     """Return what a value says of an id, given as text. Never raises."""
+    fields = peek(value)
+    if fields is not None:
+        return record_of(transactional_id, fields, value[1])
     try:
         version = value[:2]
         if version == _VALUE_V1:
@@ -106,8 +152,17 @@ def decode_value(transactional_id: str, value: bytes) -> TransactionRecord | Und
         return _truncated("value", value)
 
 
+def record_of(transactional_id: str, fields: Peek, value_version: int) -> TransactionRecord:
+    """Return the record of an id, given as text, whose fields `peek` returned."""
+    status, producer_id, epoch, timeout_ms, updated_ms, started_ms, client_version, partitions = fields
+    first = transactional_id, STATES[status], producer_id, epoch, timeout_ms, partitions, updated_ms
+    started = None if started_ms == -1 else started_ms
+    return _new(TransactionRecord, (*first, started, client_version, None, None, None, value_version))
+
+
 def _decode_v0(transactional_id: str, value: bytes) -> TransactionRecord:
     partitions, at = _partitions_v0(value)
+    _know(0, value, at, partitions)
     if at + 16 < len(value):
         raise _Unreadable(_trailing("value", len(value) - at - 16))
     return _record(transactional_id, value, partitions, at, _V0_EXTRAS)
@@ -115,8 +170,18 @@ def _decode_v0(transactional_id: str, value: bytes) -> TransactionRecord:
 
 def _decode_v1(transactional_id: str, value: bytes) -> TransactionRecord:
     partitions, at = _partitions_v1(value)
+    _know(1, value, at, partitions)
     extras = _COMMON_TAILS.get(value[at + 16 :]) or _extras(value, at + 16)
     return _record(transactional_id, value, partitions, at, extras)
+
+
+def _know(version: int, value: bytes, end: int, partitions: _Partitions) -> None:
+    """Remember a section that ends where there is still room for the times, so that all of it was read."""
+    known = _sections[version]
+    if len(known) >= _MOST_SECTIONS:
+        known.clear()
+    if end + 16 <= len(value):
+        known[value[17:end]] = partitions
 
 
 def _record(

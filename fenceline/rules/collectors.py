@@ -7,15 +7,34 @@ from collections.abc import Iterator
 from fenceline.facts import CollectorStatus, Finding, Limits, Severity, Snapshot
 from fenceline.words import clock
 
+#: What is missing while a collector cannot look and others can.
+_ASIDE = {"reconcile": "The log is read all the same; nobody checks it against the coordinators."}
+
 
 def behind(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
     """Yield collectors that have not seen the last `limits.collector_behind_s` seconds.
 
-    Critical while one cannot see at all, a warning while it is only catching up.
+    Critical while one cannot see at all, a warning while it is only catching up; no more than a note while
+    the cluster is seen by others.
     """
     for collector in snapshot.collectors:
-        if collector.is_behind(now_ms, limits):
+        if not collector.is_eye and collector.error:
+            yield _aside(collector)
+        elif collector.is_eye and collector.is_behind(now_ms, limits):
             yield _finding(collector)
+
+
+def _aside(collector: CollectorStatus) -> Finding:
+    return Finding(
+        rule="collector_behind",
+        cluster=collector.cluster,
+        subject=f"collector:{collector.name}",
+        severity=Severity.INFO,
+        since_ms=collector.since_ms,
+        summary=f"{collector.name} cannot look at {collector.cluster}",
+        evidence=collector.error,
+        next_step=_ASIDE.get(collector.name, "States are seen all the same; their history is not."),
+    )
 
 
 def _finding(collector: CollectorStatus) -> Finding:

@@ -183,12 +183,21 @@ def test_records_win_once_the_topic_may_be_read(tail: Lease, mine: Lease) -> Non
     assert [row.state for row in Transaction.objects.all()] == ["Empty"]
 
 
-@pytest.mark.xfail(strict=True, reason="store._fold asks for no prior state where reading begins")
 def test_states_stay_right_when_the_topic_may_be_read_after_all(tail: Lease, mine: Lease) -> None:
     store.save_trouble(tail, NO_READ, now_ms=NOW_MS)
     save(mine, found(*(Correction(record(name), None) for name in ("a", "b")), alone=True))
     read(tail, look(record("a", State.EMPTY)))
     assert states() == {"Empty": 1, "Ongoing": 1}
+
+
+def test_states_stay_right_when_a_correction_comes_between_a_tail_s_read_and_its_save(
+    tail: Lease, mine: Lease, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read(tail, look(record("a")))
+    poll = found(Correction(record("a", State.COMPLETE_ABORT), ours(mine, "a")))
+    monkeypatch.setattr(store, "_log_strange", lambda folded: save(mine, poll))
+    read(tail, look(record("a", State.EMPTY), previous=10, end=20))
+    assert states() == {"Empty": 1}
 
 
 def test_lists_are_our_only_source_only_without_read_and_without_positions(tail: Lease, mine: Lease) -> None:

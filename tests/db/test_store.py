@@ -161,7 +161,7 @@ def test_compacted_offsets_are_counted_in_one_gap(take: Take) -> None:
 def test_a_replaced_topic_leaves_no_row_and_a_gap_that_says_so(take: Take) -> None:
     lease = take()
     save(lease, look(record("a")))
-    store.forget(lease, "it was made again", now_ms=NOW_MS)
+    store.forget(lease, "it was made again", topic_id="topic-1", now_ms=NOW_MS)
     assert Transaction.objects.count() == Position.objects.count() == 0
     assert GapRecord.objects.get().reason == "it was made again"
     save(lease, look(record("a")), topic_id="topic-2")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from itertools import pairwise
+from unittest.mock import patch
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from fenceline import recent
 from fenceline.encode import encode_key, encode_value
 from fenceline.facts import EVERYDAY, Kind, RawRecord, State, TransactionRecord
-from fenceline.fold import Folded, Prior, Told, fold
+from fenceline.fold import Folded, Prior, Told, _IdFold, fold
 from fenceline.histograms import merge
 from tests.fenceline.walks import Walk
 
@@ -84,6 +85,16 @@ def test_where_the_stream_is_cut_changes_nothing(seed: int, cuts: list[int]) -> 
     for start, end in pairwise(edges):
         parts.save(stream[start:end])
     assert parts.everything() == whole.everything()
+
+
+@given(st.integers(0, 10**6))
+def test_the_short_way_finds_what_the_long_one_finds(seed: int) -> None:
+    stream = stream_of(seed, ids=5, steps=120)
+    short, long = Kept(), Kept()
+    short.save(stream)
+    with patch.object(_IdFold, "_everyday", lambda self, raws, at: at):
+        long.save(stream)
+    assert short.everything() == long.everything()
 
 
 @given(st.integers(0, 10**6), st.integers(1, 300))

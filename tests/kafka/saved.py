@@ -22,7 +22,7 @@ def saved(bootstrap: str) -> dict[str, TransactionRecord]:
     # The tail of a cluster stays warm in its process, so each broker needs a name of its own.
     cluster = ClusterConfig(bootstrap.replace(":", "-"), {"bootstrap.servers": bootstrap})
     store.sync_clusters([cluster.name])
-    lease = leases.acquire(cluster.name, tasks.NAME, holder="test", now_ms=slices.now_ms())
+    lease = leases.acquire(cluster.name, tasks.tail_name(0), holder="test", now_ms=slices.now_ms())
     assert lease is not None
     asked_ms = slices.now_ms()
     with override_settings(FENCELINE=Config(clusters={cluster.name: cluster})):

@@ -38,7 +38,7 @@ def test_a_cluster_made_again_under_its_address_is_read_anew(tmp_path: Path) -> 
     with Broker(tmp_path / "first") as first:
         cluster = ClusterConfig(NAME, {"bootstrap.servers": first.bootstrap})
         store.sync_clusters([NAME])
-        lease = leases.acquire(NAME, tasks.NAME, holder="test", now_ms=slices.now_ms())
+        lease = leases.acquire(NAME, tasks.tail_name(0), holder="test", now_ms=slices.now_ms())
         assert lease is not None
         with override_settings(FENCELINE=Config(clusters={NAME: cluster})):
             create_topics(first.bootstrap, "t")

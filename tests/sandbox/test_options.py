@@ -29,7 +29,7 @@ def test_it_takes_a_real_kafka(tmp_path: Path) -> None:
     [
         ({"PORT": "http"}, "PORT=http: give a number from 1 to 65535"),
         ({"PORT": "70000"}, "PORT=70000: give a number from 1 to 65535"),
-        ({"SHARDS": "2"}, "SHARDS=2: this version runs one tail shard"),
+        ({"SHARDS": "0"}, "SHARDS=0: give a number from 1 to 50"),
         ({"DEMO": "no"}, "DEMO=no: give 0 or 1"),
         ({"BROKERS": "3"}, "BROKERS=3: this version runs one broker; leave BROKERS out"),
         ({"BOOTSTRAP": "kafka"}, "BOOTSTRAP=kafka: give host:port, several with commas between"),

@@ -25,6 +25,7 @@ class Command(BaseCommand):
             _refuse_newer_schema()
             call_command("migrate", verbosity=0, interactive=False)
             store.sync_clusters(settings.FENCELINE.clusters)
+            store.keep_shards(settings.SHARDS)
             _ensure_admin(os.environ.get("FENCELINE_ADMIN_PASSWORD", ""))
         except DatabaseError as error:
             raise CommandError(f"The database cannot be used: {error}. Check DATABASE_URL.") from error

@@ -1,0 +1,130 @@
+"""Synthetic records of `__transaction_state` on a broker of our own: any size, any rate (kafka.md §0).
+
+A producer whose client id is `__admin_client` may write to internal topics. Never near a real cluster. The
+coordinator does not know these ids until its next start. As a process:
+`python -m benchmarks.seeding BOOTSTRAP IDS RATE SECONDS` seeds at a steady rate and prints what it held.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from collections.abc import Iterator
+from struct import Struct
+
+from confluent_kafka import Producer
+
+from fenceline.coordinator import partition_for
+from fenceline.encode import encode_key, encode_value
+from fenceline.facts import State, TopicPartitions, TransactionRecord
+
+TOPIC = "__transaction_state"
+#: Records of a transaction: begun, a partition added, prepared, complete.
+RECORDS = 4
+#: Share of transactions that end by a timeout instead of a commit.
+NOTABLE = 0.02
+_PARTITIONS = (TopicPartitions("orders", (0, 1, 2)), TopicPartitions("payments", (4,)))
+_TIMEOUT_MS = 60_000
+_HEAD, _TIMES = Struct(">hqhib"), Struct(">qq")
+#: The tag section of a client that speaks protocol 0 or 1.
+_NO_TAGS = b"\x00"
+
+
+def _middle(partitions: tuple[TopicPartitions, ...]) -> bytes:
+    """Return the bytes of a value's partitions, which are the same for every transaction here."""
+    record = TransactionRecord("", State.ONGOING, 0, 0, 0, partitions, 0, 0)
+    return encode_value(record)[_HEAD.size : -_TIMES.size - 1]
+
+
+_OPEN, _DONE = _middle(_PARTITIONS), _middle(())
+_STATUS = {"Ongoing": 1, "PrepareCommit": 2, "PrepareAbort": 3, "CompleteCommit": 4, "CompleteAbort": 5}
+
+
+class Seeds:
+    """Transactions of ids in random order; `applications` ids share a name each."""
+
+    def __init__(self, ids: int, seed: int = 7, applications: int = 100) -> None:
+        self._dice = random.Random(seed)
+        names = [f"app-{number % applications:03}-{number}" for number in range(ids)]
+        self._keys = [encode_key(name) for name in names]
+        self._partitions = [partition_for(name.encode(), 50) for name in names]
+        self._epochs = [0] * ids
+
+    def transaction(self, now_ms: int) -> Iterator[tuple[int, bytes, bytes]]:
+        """Yield partition, key and value of one transaction's four records, which ends at `now_ms`."""
+        number = int(self._dice.random() * len(self._keys))
+        key, partition, epoch = self._keys[number], self._partitions[number], self._epochs[number]
+        times_out = self._dice.random() < NOTABLE
+        began_ms = now_ms - (_TIMEOUT_MS + 500 if times_out else 5 + number % 200)
+        for status, at_ms in ((1, began_ms), (1, began_ms + 1)):
+            yield partition, key, _value(number, epoch, status, _OPEN, at_ms, began_ms)
+        if times_out:
+            epoch = self._epochs[number] = (epoch + 1) % 30_000
+        prepared = 3 if times_out else 2
+        yield partition, key, _value(number, epoch, prepared, _OPEN, now_ms - 2, began_ms)
+        yield partition, key, _value(number, epoch, prepared + 2, _DONE, now_ms, began_ms)
+
+
+def _value(number: int, epoch: int, status: int, partitions: bytes, at_ms: int, began_ms: int) -> bytes:
+    head = _HEAD.pack(1, 1_000_000 + number, epoch, _TIMEOUT_MS, status)
+    return head + partitions + _TIMES.pack(at_ms, began_ms) + _NO_TAGS
+
+
+def make_producer(bootstrap: str) -> Producer:
+    """Return a producer that may write to internal topics, in batches."""
+    return Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "client.id": "__admin_client",
+            "linger.ms": 20,
+            "batch.size": 262_144,
+            "queue.buffering.max.messages": 1_000_000,
+            "acks": 1,
+        }
+    )
+
+
+def make_topic(bootstrap: str) -> None:
+    """Let the broker make `__transaction_state`, by a transactional id of our own."""
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "first", "log_level": 0})
+    producer.init_transactions(60)
+
+
+def seed(bootstrap: str, records: int, ids: int) -> None:
+    """Write so many records at once, the newest of them now."""
+    producer, seeds = make_producer(bootstrap), Seeds(ids)
+    began_ms = time.time_ns() // 1_000_000 - records // 40
+    for number in range(records // RECORDS):
+        _produce(producer, seeds, began_ms + number // 10)
+    producer.flush(120)
+
+
+def steady(bootstrap: str, ids: int, rate: float, seconds: float) -> float:
+    """Write `rate` records a second for so long, in steps of 10 ms; return the rate that was held."""
+    producer, seeds = make_producer(bootstrap), Seeds(ids)
+    began, done = time.monotonic(), 0
+    while (elapsed := time.monotonic() - began) < seconds:
+        now_ms = time.time_ns() // 1_000_000
+        while done < elapsed * rate:
+            _produce(producer, seeds, now_ms)
+            done += RECORDS
+        time.sleep(0.01)
+    producer.flush(120)
+    return done / (time.monotonic() - began)
+
+
+def _produce(producer: Producer, seeds: Seeds, now_ms: int) -> None:
+    for partition, key, value in seeds.transaction(now_ms):
+        while True:
+            try:
+                producer.produce(TOPIC, value, key, partition)
+                break
+            except BufferError:
+                producer.poll(0.1)
+    producer.poll(0)
+
+
+if __name__ == "__main__":
+    held = steady(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4]))
+    print(f"{held:.0f}")

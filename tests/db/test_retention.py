@@ -1,0 +1,87 @@
+"""Proves that what is too old is forgotten in small portions, and that nothing else is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import pytest
+
+from dashboard import retention
+from dashboard.leases import Lease, LeaseLost
+from dashboard.models import Cluster, FindingRecord, GapRecord, Recent, Tally, TransitionRecord
+from fenceline.facts import Retention
+from tests.db.conftest import NOW_MS
+
+DAY_MS = 86_400_000
+KEEP = Retention(transitions_d=2, minutes_d=1, hours_d=10, closed_d=3)
+
+
+def add(days_ago: float, number: int = 0) -> None:
+    """Add one row of everything that is kept for a time, so many days old."""
+    cluster, at_ms = Cluster.objects.get(), NOW_MS - int(days_ago * DAY_MS)
+    TransitionRecord.objects.create(
+        cluster=cluster, rev=1, key=b"k", transactional_id="a", application="a", kind="timeout",
+        confidence="certain", reason="broker_late", at_ms=at_ms, producer_id=1, producer_epoch=1,
+        timeout_ms=1, log_partition=0, log_offset=number + at_ms, topic_id="t",
+    )  # fmt: skip
+    for span in (60, 3600):
+        Tally.objects.create(
+            cluster=cluster, application=f"a-{number}", span_s=span, start_ms=at_ms, shard=0, counts="{}"
+        )
+    Recent.objects.create(cluster=cluster, key=f"{number} {at_ms}".encode(), packed=b"", expired_ms=at_ms)
+    GapRecord.objects.create(cluster=cluster, source="s", scope="s", since_ms=0, until_ms=at_ms, reason="r")
+    FindingRecord.objects.create(
+        cluster=cluster, rule="r", subject="s", fingerprint=f"{number} {at_ms}".encode(), severity="info",
+        since_ms=0, seen_at=datetime.now(UTC), closed_at=datetime.fromtimestamp(at_ms / 1000, UTC),
+    )  # fmt: skip
+
+
+def left() -> dict[str, int]:
+    return {
+        "transitions": TransitionRecord.objects.count(),
+        "minutes": Tally.objects.filter(span_s=60).count(),
+        "hours": Tally.objects.filter(span_s=3600).count(),
+        "recents": Recent.objects.count(),
+        "gaps": GapRecord.objects.count(),
+        "findings": FindingRecord.objects.count(),
+    }
+
+
+def prune_all(lease: Lease) -> int:
+    portions = 0
+    while retention.prune(lease, KEEP, now_ms=NOW_MS):
+        portions += 1
+    return portions
+
+
+def test_each_table_keeps_its_own_time(take: Callable[..., Lease]) -> None:
+    for days in (0.5, 1.5, 2.5, 3.5, 9, 11):
+        add(days)
+    prune_all(take(retention.NAME))
+    assert left() == {"transitions": 2, "minutes": 1, "hours": 5, "recents": 2, "gaps": 3, "findings": 3}
+
+
+def test_what_is_not_over_is_never_old(take: Callable[..., Lease]) -> None:
+    cluster = Cluster.objects.get()
+    Recent.objects.create(cluster=cluster, key=b"alive", packed=b"")
+    GapRecord.objects.create(cluster=cluster, source="s", scope="s", since_ms=0, reason="open")
+    prune_all(take(retention.NAME))
+    assert left() | {"recents": 1, "gaps": 1} == left()
+
+
+def test_it_goes_by_portions(take: Callable[..., Lease], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "AT_ONCE", 2)
+    for number in range(5):
+        add(400, number)
+    assert prune_all(take(retention.NAME)) == 6 * 3
+    assert set(left().values()) == {0}
+
+
+def test_a_pruner_that_lost_its_lease_deletes_nothing(take: Callable[..., Lease]) -> None:
+    lost = take(retention.NAME)
+    take(retention.NAME, previous=lost.token)
+    add(500)
+    with pytest.raises(LeaseLost):
+        retention.prune(lost, KEEP, now_ms=NOW_MS)
+    assert set(left().values()) == {1}
