@@ -191,7 +191,10 @@ def _collect(answer: Any, entries: dict[str, Listed]) -> Iterator[str]:
         yield _LOADING if error is errors.CoordinatorLoadInProgressError else f"it says {_word(error)}"
         return
     strange: Counter[str] = Counter()
-    for row in answer.transaction_states:
+    # Millions of them may come: each is let go once it is taken.
+    rows = answer.transaction_states
+    while rows:
+        row = rows.pop()
         state = _STATES.get(row.transaction_state)
         if state is None:
             strange[row.transaction_state] += 1

@@ -180,6 +180,11 @@ def test_what_its_coordinator_does_not_confirm_stays(
     assert correct("a", Difference(row(), theirs), said, NOW_MS) is None
 
 
+def test_an_id_that_a_list_left_out_and_that_is_as_we_know_it_stays() -> None:
+    same = Known(State.COMPLETE_COMMIT, 7, 10, 3, 1_000, 0)
+    assert correct("a", Difference(same, None), described(), NOW_MS) is None
+
+
 def test_an_id_that_its_coordinator_has_forgotten_is_removed() -> None:
     assert correct("a", Difference(row(), None), UNKNOWN, NOW_MS) == Correction(Tombstone("a"), row())
 

@@ -29,8 +29,11 @@ from tests.java.clients import JavaAdmin
 from tests.kafka.idle import initialise
 from tests.kafka.lives import Life, World
 from tests.kafka.producers import LibrdkafkaProducer
+from tests.kafka.test_transaction_admin import grant_describe, guarded, signed_in
 from tests.waiting import wait_for
 from transaction_admin.kafka_python import KafkaPythonAdmin
+
+__all__ = ["guarded"]
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 
@@ -38,14 +41,14 @@ pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 class Stack:
     """A tail and a reconciler of one broker on an empty database, driven by hand."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, admin: dict[str, str] | None = None) -> None:
         # The tail of a cluster stays warm in its process, so each test needs a name of its own.
         self.config = ClusterConfig(f"reconcile-{random.getrandbits(40):x}", {"bootstrap.servers": bootstrap})
         store.sync_clusters([self.config.name])
-        self.tail = self.lease(tasks.NAME)
+        self.tail = self.lease(tasks.tail_name(0))
         self.mine = self.lease(corrections.NAME)
         self.rows = Rows(self.mine)
-        self.reconciler = Reconciler(KafkaPythonAdmin(self.config.properties))
+        self.reconciler = Reconciler(KafkaPythonAdmin(admin or self.config.properties))
 
     def lease(self, name: str) -> Lease:
         lease = leases.acquire(self.config.name, name, holder="test", now_ms=slices.now_ms())
@@ -148,6 +151,21 @@ def test_an_open_row_that_its_coordinator_has_closed_is_found_among_the_open_one
     (corrected,) = stack.poll(full=False).corrections
     assert corrected.record.transactional_id == name
     assert Transaction.objects.get(transactional_id=name).state == "CompleteCommit"
+
+
+def test_what_the_coordinators_hide_from_us_is_no_difference(guarded: Broker) -> None:
+    names = [f"seen-{random.getrandbits(40):x}", f"hidden-{random.getrandbits(40):x}"]
+    initialise(guarded.bootstrap, names)
+    grant_describe(guarded, "viewer", names[0])
+    stack = Stack(guarded.bootstrap, signed_in(guarded, "viewer"))
+    for _ in range(4):
+        stack.read()
+        found = stack.poll(full=True)
+        assert found.corrections == ()
+    stack.reconciler.close()
+    assert set(names) <= rows().keys()
+    assert found.hidden == len(rows()) - found.agreed > 0
+    assert (found.pending, agreement(found.agreed, found.compared)) == (0, "100 %")
 
 
 def test_nothing_is_corrected_while_ids_live_fast(kafka: Broker, java: JavaGateway, stack: Stack) -> None:

@@ -205,7 +205,7 @@ def test_a_broker_that_goes_and_comes_back_is_asked_again(tmp_path: Path) -> Non
         initialise(broker.bootstrap, ["kept"])
         admin = KafkaPythonAdmin({"bootstrap.servers": broker.bootstrap})
         assert set(admin.list_transactions().entries) == {"kept"}
-        broker.kill()
+        broker.stop()
         with pytest.raises(CannotAdminister, match=broker.bootstrap):
             admin.list_transactions()
         broker.start()
