@@ -121,7 +121,7 @@ def empty(life: ToldLife) -> None:
 
 
 def empty_abort(life: ToldLife) -> None:
-    """An abort before a record has left: the coordinator writes it under protocol 2, else never hears of it."""
+    """An abort before a record has left, of which the coordinator hears under protocol 2 only."""
     life.producer.abandon()
     life.go_on_with(life.make(linger_ms=60_000))
     life.producer.begin()
