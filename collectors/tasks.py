@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import logging
 import time
+from datetime import timedelta
 
 from celery import shared_task
 from django.conf import settings
@@ -34,6 +35,10 @@ _RETRY_S = 1.0
 _SAVE_AT_ONCE = 3_000
 #: SQLite has one writer: others get their turn between two flushes.
 _YIELD_S = 0.02
+
+#: How long coordinators may take to list their ids: 2,000,000 take ten seconds; the lease outlives that.
+_ANSWER_S = 25.0
+_POLL_TTL = timedelta(seconds=40)
 
 _tails: dict[tuple[str, int], Tail] = {}
 _reconcilers: dict[str, Reconciler] = {}
@@ -70,7 +75,9 @@ def tail(cluster: str, previous: int | None = None, shard: int = 0) -> None:
 def reconcile(cluster: str, previous: int | None = None) -> None:
     """Hold a cluster's rows against its coordinators' lists, for one slice."""
     if cluster in settings.FENCELINE.clusters:
-        slices.run(reconcile, cluster, corrections.NAME, poll, queue=POLLERS, previous=previous)
+        slices.run(
+            reconcile, cluster, corrections.NAME, poll, queue=POLLERS, previous=previous, ttl=_POLL_TTL
+        )
 
 
 def read(lease: leases.Lease, end: float) -> None:
@@ -176,9 +183,10 @@ def poll(lease: leases.Lease, end: float) -> None:
     while _goes_on(end):
         try:
             reconciler = _reconcilers.get(lease.cluster) or _connect(lease.cluster)
-            found = reconciler.poll(slices.now_ms(), ours)
-            corrections.save(lease, found, now_ms=slices.now_ms())
             _wait(lease, max(reconciler.wait_s(), settings.FENCELINE.limits.reconcile_every_s), end)
+            if _goes_on(end):
+                found = reconciler.poll(slices.now_ms(), ours)
+                corrections.save(lease, found, now_ms=slices.now_ms())
         except (CannotAdminister, CannotTranslate) as blind:
             _report(lease, str(blind))
             _disconnect(lease.cluster)
@@ -186,7 +194,8 @@ def poll(lease: leases.Lease, end: float) -> None:
 
 
 def _connect(cluster: str) -> Reconciler:
-    made = Reconciler(KafkaPythonAdmin(settings.FENCELINE.clusters[cluster].properties))
+    properties = settings.FENCELINE.clusters[cluster].properties
+    made = Reconciler(KafkaPythonAdmin(properties, _ANSWER_S))
     _reconcilers[cluster] = made
     return made
 

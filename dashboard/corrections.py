@@ -101,7 +101,7 @@ def save(lease: Lease, found: Reconciliation, *, now_ms: int) -> int:
     with transaction.atomic():
         renew(lease, **_progress(found))
         news = collector(lease).exclude(error="").exists()
-        store._clear_error(lease, now_ms)
+        store.clear_error(lease, now_ms)
         if _tell(lease, found, written) or news:
             rev = store.next_rev(lease.cluster_id)
             transaction.on_commit(partial(live.ring, lease.cluster, "collectors", rev))

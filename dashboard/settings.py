@@ -180,6 +180,8 @@ LOGGING = {
     "loggers": {
         "django.server": {"handlers": ["console"], "level": "WARNING", "propagate": False},
         "uvicorn.access": {"level": "WARNING"},
+        # What it says that matters it also raises; the rest is a flood, and at DEBUG it holds passwords.
+        "kafka": {"level": "CRITICAL"},
         "celery": {"handlers": ["celery"], "propagate": False},
         "celery.app.trace": {"level": "WARNING"},
         "celery.worker.strategy": {"level": "WARNING"},

@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 from celery import Task
@@ -53,16 +54,17 @@ def run(
     *more: object,
     queue: str,
     previous: int | None,
+    ttl: timedelta = leases.TTL,
 ) -> None:
     """Work as collector `name` of a cluster for a slice, then hand on; nothing when another one holds it.
 
-    `more` are the task's further arguments, `previous` is the token of the slice before. A lost lease and a
-    database that refuses are logged in one line each: nothing was saved, and the next slice begins where
-    the database stands.
+    `ttl` is how long the lease lives while `work` does not renew it. `more` are the task's further arguments,
+    `previous` is the token of the slice before. A lost lease and a database that refuses are logged in one
+    line each: nothing was saved, and the next slice begins where the database stands.
     """
     holder = f"{os.getpid()}-{threading.get_ident():x}"
     try:
-        lease = leases.acquire(cluster, name, holder=holder, now_ms=now_ms(), previous=previous)
+        lease = leases.acquire(cluster, name, holder=holder, now_ms=now_ms(), previous=previous, ttl=ttl)
         while lease is not None:
             work(lease, time.monotonic() + SLICE_S)
             lease = None if _hand_on(task, lease, queue, more) else lease

@@ -99,7 +99,7 @@ def _save(
         _count_undecoded(lease, folded.undecoded)
         if look.compacted:
             _count_compacted(lease, look.compacted, now_ms)
-        _clear_error(lease, now_ms)
+        clear_error(lease, now_ms)
         transaction.on_commit(partial(_ring, lease.cluster, rev, look, folded))
     return rev
 
@@ -248,7 +248,8 @@ def _open_gap(lease: Lease, reason: str, now_ms: int) -> None:
         )
 
 
-def _clear_error(lease: Lease, now_ms: int) -> None:
+def clear_error(lease: Lease, now_ms: int) -> None:
+    """Note that a collector sees again: its error goes and its gap closes."""
     if collector(lease).exclude(error="").update(error="", since_ms=now_ms):
         _blindness(lease).update(until_ms=now_ms)
 
