@@ -32,7 +32,7 @@ _HEARTBEAT_S = 1.0
 #: Seconds between two tries while a cluster cannot be seen.
 _RETRY_S = 1.0
 #: How many ids one save writes, so that no other writer waits for long (about 100 ms).
-_SAVE_AT_ONCE = 3_000
+_SAVE_AT_ONCE = 6_000
 #: SQLite has one writer: others get their turn between two flushes.
 _YIELD_S = 0.02
 

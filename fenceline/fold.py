@@ -124,18 +124,18 @@ def fold(
 _UNKNOWN = Prior()
 _FORGOTTEN = Life()
 _NO_TALLY = Tally()
-#: A named tuple made from a tuple, without the call to its own `__new__`: a third of the time.
-_new = tuple.__new__
+_NO_COMMIT: tuple[int, ...] = ()
 
-_COMMIT = Kind.COMMIT
+_BEGAN, _EXTENDED, _COMMITTED = Kind.BEGIN, Kind.EXTEND, Kind.COMMIT
 _ONGOING, _PREPARE_COMMIT, _COMPLETE_COMMIT = State.ONGOING, State.PREPARE_COMMIT, State.COMPLETE_COMMIT
-#: The states from which the everyday goes on.
-_EVERYDAY = frozenset({_ONGOING, _PREPARE_COMMIT, _COMPLETE_COMMIT})
-#: The everyday verdicts of `transitions.derive`.
-_BEGIN = Kind.BEGIN, Confidence.CERTAIN, Reason.PARTITION_ADDED
-_EXTEND = Kind.EXTEND, Confidence.CERTAIN, Reason.PARTITION_ADDED
-_ENDED = Kind.COMMIT, Confidence.CERTAIN, Reason.SAME_EPOCH
-_BUMPED = Kind.COMMIT, Confidence.CERTAIN, Reason.ROUTINE_BUMP
+#: The states from which the everyday goes on, with the status bytes that stand for them.
+_EVERYDAY = {_ONGOING: 1, _COMPLETE_COMMIT: 4}
+#: The everyday verdicts of `transitions.derive`, as entries of `recent` begin.
+_BEGIN = recent.codes(Kind.BEGIN, Confidence.CERTAIN, Reason.PARTITION_ADDED)
+_EXTEND = recent.codes(Kind.EXTEND, Confidence.CERTAIN, Reason.PARTITION_ADDED)
+_ENDED = recent.codes(Kind.COMMIT, Confidence.CERTAIN, Reason.SAME_EPOCH)
+_BUMPED = recent.codes(Kind.COMMIT, Confidence.CERTAIN, Reason.ROUTINE_BUMP)
+_NONE, _pack = recent.NONE, recent.pack_plain
 
 
 class _IdFold:
@@ -150,8 +150,8 @@ class _IdFold:
         self.folded, self.partition, self.key, self.name, self.prior = folded, partition, key, name, prior
         self.application = application_of(name).application
         self.offset = prior.offset
-        #: Transitions made here, oldest first; `older` holds those from before.
-        self.fresh: list[Transition] = []
+        #: Entries of transitions made here, oldest first; `older` holds those from before.
+        self.fresh: list[bytes] = []
         self.older = prior.packed
         seen_elsewhere = prior.record is None and prior.state is not None
         self.life = _FORGOTTEN if seen_elsewhere else Life(prior.record, recent.newest(self.older, partition))
@@ -161,10 +161,11 @@ class _IdFold:
         """Fold all of them, and note what is known of the id then."""
         at = 0
         while at < len(raws):
-            self._step(raws[at], holes)
-            at += 1
             if not holes or self.offset >= holes[-1]:
                 at = self._everyday(raws, at)
+            if at < len(raws):
+                self._step(raws[at], holes)
+                at += 1
         if self.found is not None:
             self._note(self.found)
 
@@ -186,7 +187,7 @@ class _IdFold:
         self.life = lived(self.life, record, step)
         self.found, self.offset = record, offset
 
-    def _everyday(self, raws: Sequence[RawRecord], at: int) -> int:  # noqa: C901 - one loop, see below
+    def _everyday(self, raws: Sequence[RawRecord], at: int) -> int:
         """Fold records from `at` on while they are what nearly all are; return where that ends.
 
         That is a begin after a commit, an extend, a commit and its completion, of one producer. One long
@@ -194,83 +195,71 @@ class _IdFold:
         third of the time (tests/fenceline/test_fold.py compares the two).
         """
         last, fresh = self.life.record, self.fresh
-        if last is None or not fresh or last.state not in _EVERYDAY:
+        if last is None or last.state not in _EVERYDAY:
             return at
-        state, producer_id, epoch = last.state, last.producer_id, last.producer_epoch
-        started = -1 if last.started_ms is None else last.started_ms
-        partition, minute_ms, seen = self.partition, -MINUTE_MS, None
-        tally = _NO_TALLY
+        # The status byte; it becomes 2 only by a commit that was seen here, which then is the last entry.
+        state = _EVERYDAY[last.state]
+        producer_id, epoch, started = last.producer_id, last.producer_epoch, last.started_ms
+        minute_ms, tally, seen, commit = -MINUTE_MS, _NO_TALLY, None, _NO_COMMIT
         for value, offset, _ in islice(raws, at, None):
             fields = None if value is None else peek(value)
             if fields is None or fields[1] != producer_id:
                 break
             status, _, now, timeout_ms, at_ms, started_ms, version, _ = fields
-            if status == 4:
-                commit = fresh[-1]
-                if state is not _PREPARE_COMMIT or now != epoch or commit[0] is not _COMMIT:
+            if status == 1 and now == epoch and (state == 4 or (state == 1 and started_ms == started)):
+                kind, verdict, open_ms = (
+                    (_BEGAN, _BEGIN, _NONE) if state == 4 else (_EXTENDED, _EXTEND, _NONE)
+                )
+                started = started_ms
+            elif status == 2 and state == 1 and started_ms == started and now - epoch == version >> 1:
+                kind, verdict, open_ms = _COMMITTED, _BUMPED if version else _ENDED, at_ms - started_ms
+                if open_ms > recent.LONGEST_MS:
                     break
-                fresh[-1] = _new(Transition, (*commit[:9], at_ms, *commit[10:]))
+            elif status == 4 and state == 2 and now == epoch and abs(at_ms - commit[3]) <= recent.LONGEST_MS:
+                fresh[-1] = _pack(*commit[:-2], at_ms - commit[3], *commit[-2:])
                 same = minute_ms <= commit[3] < minute_ms + MINUTE_MS
-                _add((tally if same else self._tally(commit)).marker_times, at_ms - commit[3])
-                state, self.offset, seen, at = _COMPLETE_COMMIT, offset, fields, at + 1
+                _add((tally if same else self._tally_at(commit[3])).marker_times, at_ms - commit[3])
+                state, seen, at = 4, fields, at + 1
                 continue
-            if status == 1 and now == epoch and state is _ONGOING and started_ms == started:
-                verdict = _EXTEND
-            elif status == 1 and now == epoch and state is _COMPLETE_COMMIT:
-                verdict, state, started = _BEGIN, _ONGOING, started_ms
-            elif status == 2 and state is _ONGOING and started_ms == started and now - epoch == version >> 1:
-                verdict, state = (_BUMPED if version else _ENDED), _PREPARE_COMMIT
             else:
                 break
             if not minute_ms <= at_ms < minute_ms + MINUTE_MS:
                 minute_ms = at_ms - at_ms % MINUTE_MS
-                tally = self._tally_of(minute_ms)
-            open_ms = at_ms - started_ms if status == 2 else None
-            made = (
-                *verdict,
-                at_ms,
-                producer_id,
-                now,
-                epoch,
-                timeout_ms,
-                open_ms,
-                None,
-                None,
-                partition,
-                offset,
-            )
-            fresh.append(_new(Transition, made))
-            counts, kind = tally.counts, verdict[0]
+                tally = self._tally_at(at_ms)
+            counts = tally.counts
             counts[kind] = counts.get(kind, 0) + 1
-            if open_ms is not None:
+            ids = *verdict, at_ms, producer_id, now, epoch, timeout_ms, open_ms
+            fresh.append(_pack(*ids, _NONE, _NONE, offset))
+            if status == 2:
                 _add(tally.open_times, open_ms)
-            epoch, self.offset, seen, at = now, offset, fields, at + 1
+                commit = *ids, _NONE, offset
+            state, epoch, seen, at = status, now, fields, at + 1
         if seen is not None:
-            value = raws[at - 1].value or b""
-            self.found = record_of(self.name, seen, value[1])
-            self.life = Life(self.found, fresh[-1])
+            value, self.offset, _ = raws[at - 1]
+            self.found = record_of(self.name, seen, (value or b"\0\0")[1])
+            self.life = Life(self.found, recent.newest(fresh[-1], self.partition))
         return at
 
     def _made(self, made: Transition) -> None:
-        self.fresh.append(made)
+        self.fresh.append(recent.entry(made))
         if made.kind is not Kind.BASELINE:
-            self._tally(made).count(made.kind)
+            self._tally_at(made.at_ms).count(made.kind)
         if made.kind is Kind.COMMIT and made.open_ms is not None and made.open_ms >= 0:
-            _add(self._tally(made).open_times, made.open_ms)
+            _add(self._tally_at(made.at_ms).open_times, made.open_ms)
         if made.kind not in EVERYDAY:
             self._tell(made)
 
     def _revise(self, before: Transition, now: Transition) -> None:
         """Replace the newest transition by what it reads as from now on, wherever it is kept."""
         if self.fresh:
-            self.fresh[-1] = now
+            self.fresh[-1] = recent.entry(now)
         else:
-            self.older = recent.pack([now], self.older[recent.SIZE :])
+            self.older = recent.entry(now) + self.older[recent.SIZE :]
         if now.kind is Kind.COMMIT and now.completed_ms is not None:
-            _add(self._tally(now).marker_times, now.completed_ms - now.at_ms)
+            _add(self._tally_at(now.at_ms).marker_times, now.completed_ms - now.at_ms)
         if now.kind is not before.kind:
-            self._tally(now).count(before.kind, -1)
-            self._tally(now).count(now.kind)
+            self._tally_at(now.at_ms).count(before.kind, -1)
+            self._tally_at(now.at_ms).count(now.kind)
         if now.kind not in EVERYDAY:
             changed = (now.kind, now.confidence) != (before.kind, before.confidence)
             self._tell(now, before.kind.value if changed else "")
@@ -283,11 +272,8 @@ class _IdFold:
         told = Told(self.key, self.name, self.application, transition, revised_from)
         self.folded.told[place] = told
 
-    def _tally(self, transition: Transition) -> Tally:
-        return self._tally_of(transition.at_ms - transition.at_ms % MINUTE_MS)
-
-    def _tally_of(self, minute_ms: int) -> Tally:
-        where = self.application, minute_ms
+    def _tally_at(self, at_ms: int) -> Tally:
+        where = self.application, at_ms - at_ms % MINUTE_MS
         tally = self.folded.tallies.get(where)
         if tally is None:
             tally = self.folded.tallies[where] = Tally()

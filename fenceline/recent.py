@@ -21,18 +21,23 @@ _KINDS, _CONFIDENCES, _REASONS = tuple(Kind), tuple(Confidence), tuple(Reason)
 _KIND_CODES = {kind: code for code, kind in enumerate(_KINDS)}
 _CONFIDENCE_CODES = {confidence: code for code, confidence in enumerate(_CONFIDENCES)}
 _REASON_CODES = {reason: code for code, reason in enumerate(_REASONS)}
-#: "None" of the durations, and the shortest and longest that fit: 24 days.
-_NONE = -(2**31)
-_LEAST, _MOST = _NONE + 1, 2**31 - 1
+#: What stands for "none" among the durations, and the longest that fits, in milliseconds: 24 days.
+NONE = -(2**31)
+LONGEST_MS = 2**31 - 1
+_SHORTEST_MS = NONE + 1
+
+#: Takes the fields of an entry as plain numbers, in its order: for who has no Transition to give to `entry`.
+pack_plain = _ENTRY.pack
 
 
-def pack(newest_first: Sequence[Transition], older: bytes = b"") -> bytes:
-    """Return transitions before `older`, which `pack` made, cut to the last 20.
+def codes(kind: Kind, confidence: Confidence, reason: Reason) -> tuple[int, int, int]:
+    """Return the first three fields of an entry."""
+    return _KIND_CODES[kind], _CONFIDENCE_CODES[confidence], _REASON_CODES[reason]
 
-    Durations beyond 24 days are cut to that.
-    """
-    packed = b"".join([_entry(transition) for transition in newest_first[:MOST]])
-    return (packed + older)[: MOST * SIZE]
+
+def pack(newest_first: Sequence[bytes], older: bytes = b"") -> bytes:
+    """Return entries before `older`, which `pack` made, cut to the last 20."""
+    return (b"".join(newest_first[:MOST]) + older)[: MOST * SIZE]
 
 
 def unpack(packed: bytes, partition: int) -> tuple[Transition, ...]:
@@ -45,22 +50,25 @@ def newest(packed: bytes, partition: int) -> Transition | None:
     return _transition(_ENTRY.unpack_from(packed), partition) if packed else None
 
 
-def _entry(told: Transition) -> bytes:
+def entry(told: Transition) -> bytes:
+    """Return one transition packed. Durations beyond 24 days are cut to that."""
     completed = None if told.completed_ms is None else told.completed_ms - told.at_ms
     return _ENTRY.pack(
-        _KIND_CODES[told.kind],
-        _CONFIDENCE_CODES[told.confidence],
-        _REASON_CODES[told.reason],
+        *codes(told.kind, told.confidence, told.reason),
         told.at_ms,
         told.producer_id,
         told.producer_epoch,
         -1 if told.previous_epoch is None else told.previous_epoch,
         told.timeout_ms,
-        _NONE if told.open_ms is None else min(max(told.open_ms, _LEAST), _MOST),
-        _NONE if completed is None else min(max(completed, _LEAST), _MOST),
-        _NONE if told.gap_ms is None else min(max(told.gap_ms, _LEAST), _MOST),
+        _span(told.open_ms),
+        _span(completed),
+        _span(told.gap_ms),
         told.offset,
     )
+
+
+def _span(ms: int | None) -> int:
+    return NONE if ms is None else min(max(ms, _SHORTEST_MS), LONGEST_MS)
 
 
 def _transition(fields: tuple[int, ...], partition: int) -> Transition:
@@ -76,9 +84,9 @@ def _transition(fields: tuple[int, ...], partition: int) -> Transition:
         epoch,
         None if before == -1 else before,
         timeout_ms,
-        None if opened == _NONE else opened,
-        None if done == _NONE else at_ms + done,
-        None if gap == _NONE else gap,
+        None if opened == NONE else opened,
+        None if done == NONE else at_ms + done,
+        None if gap == NONE else gap,
         partition,
         offset,
     )
