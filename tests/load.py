@@ -4,8 +4,20 @@ from __future__ import annotations
 
 import random
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 from confluent_kafka import Producer
+
+from tests.kafka.lives import World, live
+
+#: Of several applications, and with names that a careless writer would get wrong.
+ROUGH_IDS = (
+    *(f"orders-gateway-{number}" for number in range(4)),
+    *(f"payments-sink-0-{number}" for number in range(4)),
+    "enrich",
+    "back\\slash",
+    "tab\t-end",
+)
 
 
 class Load:
@@ -15,6 +27,8 @@ class Load:
         self._bootstrap, self._ids = bootstrap, ids
         self._stop = threading.Event()
         self.told: dict[str, str] = {}
+        #: Transactions that ended, for tests that wait for some more of them.
+        self.ended = 0
         self._threads = [threading.Thread(target=self._run, args=(n,)) for n in range(4)]
 
     def __enter__(self) -> Load:
@@ -37,6 +51,7 @@ class Load:
         while not self._stop.is_set():
             name = dice.choice(list(producers))
             self.told[name] = self._transaction(producers[name], commits=dice.random() < 0.8)
+            self.ended += 1
 
     def _producer(self, name: str) -> Producer:
         producer = Producer({"bootstrap.servers": self._bootstrap, "transactional.id": name, "linger.ms": 0})
@@ -49,6 +64,34 @@ class Load:
         producer.flush(30)
         producer.commit_transaction(30) if commits else producer.abort_transaction(30)
         return "CompleteCommit" if commits else "CompleteAbort"
+
+
+class RoughLoad:
+    """Lives (tests/kafka/lives), round after round: every sort of end, by either library."""
+
+    def __init__(self, world: World, seed: int) -> None:
+        self._world, self._seed = world, seed
+        self._stop = threading.Event()
+        self._pool = ThreadPoolExecutor(1)
+
+    def __enter__(self) -> RoughLoad:
+        self._running = self._pool.submit(self._run)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._pool.shutdown()
+
+    def finish(self) -> None:
+        """Stop after the round that is under way. Raises what went wrong in any."""
+        self._stop.set()
+        self._running.result()
+
+    def _run(self) -> None:
+        seed = self._seed
+        while not self._stop.is_set():
+            live(self._world, list(ROUGH_IDS), 3 * len(ROUGH_IDS), seed, threads=4)
+            seed += 1
 
 
 def commit(bootstrap: str, name: str, times: int = 1) -> None:
