@@ -64,7 +64,7 @@ class Kept:
 
 
 def replayed(records: Iterable[observe.RawRecord]) -> Kept:
-    """Return what must be kept of these records, the first of each partition at offset 0 unless it is gone."""
+    """Return what must be kept of these records; what lies before the first of a partition is a hole."""
     folded = Folded()
     for partition, keys, holes in _by_partition(records):
         fold(folded, partition, keys, {}, holes)

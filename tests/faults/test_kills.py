@@ -95,11 +95,10 @@ def compare(stack: Stack, bootstrap: str) -> None:
     assert len(records) == sum(offline.ends(records).values()), "the topic is whole"
     with closing(database(stack)) as opened:
         found = offline.stored(opened.cursor())
-    print(f"{len(records)} records, {len(found.transitions)} notable transitions: ", end="")
-    print(", ".join(sorted({row[3] for row in found.transitions.values()})))
+    print(f"{len(records)} records, {len(found.transitions)} notable transitions")
     wrong = offline.differences(offline.replayed(records), found)
     assert not wrong, "\n".join(wrong)
-    assert KINDS <= {row[3] for row in found.transitions.values()}
+    assert not KINDS - {row[3] for row in found.transitions.values()}, "the load has every kind"
     assert sum(found.states.values()) == len(found.transactions)
     collectors = stack.api("collectors")
     assert all(row["error"] == "" and row["undecoded"] == {} for row in collectors["items"])
