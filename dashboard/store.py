@@ -74,7 +74,7 @@ def save_look(lease: Lease, look: Look, *, topic_id: str, rate: float, now_ms: i
     rev = None
     while rev is None:
         corrected = _corrected(lease.cluster_id)
-        folded = _fold(lease.cluster_id, look)
+        folded = _fold(lease.cluster_id, look, listed=bool(corrected))
         _log_strange(folded)
         rev = _save(lease, look, folded, corrected, topic_id=topic_id, rate=rate, now_ms=now_ms)
     return rev
@@ -110,13 +110,16 @@ def _corrected(cluster_id: int) -> int:
     return found.values_list("records", flat=True).first() or 0
 
 
-def _fold(cluster_id: int, look: Look) -> Folded:
-    """Derive what the records did, with what the database knows of their ids."""
+def _fold(cluster_id: int, look: Look, *, listed: bool) -> Folded:
+    """Derive what the records did, with what the database knows of their ids.
+
+    Of a partition that was never read it knows nothing, but for ids that a coordinator has `listed`.
+    """
     folded = Folded()
     known = dict(_holes(cluster_id, [move.partition for move in look.moves]))
     for move in look.moves:
         records = look.records.get(move.partition, {})
-        priors = rows.priors(cluster_id, records)
+        priors = rows.priors(cluster_id, records) if listed or move.previous is not None else {}
         before = known.get(move.partition)
         fold(folded, move.partition, records, priors, (*(() if before is None else (before,)), *move.holes))
     return folded

@@ -26,6 +26,7 @@ from __future__ import annotations
 import hashlib
 import re
 from enum import StrEnum
+from functools import lru_cache
 from typing import NamedTuple
 
 from fenceline.decode.text import escape
@@ -118,18 +119,30 @@ def application_of(transactional_id: str) -> Application:
 
 def _numbered(head: str, number: str) -> Application:
     """`head-number`: Streams' v2, a Connect task's, Flink's, or any other."""
+    if len(head) > LONGEST:
+        return _of_head(head)._replace(slot=number)
+    name, member, _, kind = _of_known_head(head)
+    return _new(Application, (name, member, number, kind))
+
+
+def _of_head(head: str) -> Application:
+    """Return what is behind every id that begins with `head` and goes on with a number."""
     process = head[-_UUID_LENGTH:]
     if process.count("-") == 4 and _UUID.match(process):
-        return _new(Application, (_name(head[:-_UUID_LENGTH]), process, number, Shape.STREAMS))
+        return _new(Application, (_name(head[:-_UUID_LENGTH]), process, "", Shape.STREAMS))
     if head.startswith(_CONNECT):
-        return _new(Application, (_name(head), "", number, Shape.CONNECT))
+        return _new(Application, (_name(head), "", "", Shape.CONNECT))
     shorter = head.rstrip(_DIGITS)
     if len(shorter) < len(head) and shorter[-1:] == "-":
-        return _new(Application, (_name(shorter), head[len(shorter) :], number, Shape.FLINK))
+        return _new(Application, (_name(shorter), head[len(shorter) :], "", Shape.FLINK))
     operator = _FLINK_OPERATOR.search(head, max(0, len(head) - 33))
     if operator:
-        return _new(Application, (_name(head[: operator.start()]), operator[1], number, Shape.FLINK))
-    return _other(head, number, Shape.NUMBERED)
+        return _new(Application, (_name(head[: operator.start()]), operator[1], "", Shape.FLINK))
+    return _other(head, "", Shape.NUMBERED)
+
+
+#: Thousands of ids share a head, and many records an id.
+_of_known_head = lru_cache(maxsize=4_096)(_of_head)
 
 
 def _underscored(head: str, number: str) -> Application:

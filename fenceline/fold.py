@@ -187,7 +187,7 @@ class _IdFold:
         self.life = lived(self.life, record, step)
         self.found, self.offset = record, offset
 
-    def _everyday(self, raws: Sequence[RawRecord], at: int) -> int:
+    def _everyday(self, raws: Sequence[RawRecord], at: int) -> int:  # noqa: C901 - one loop, see below
         """Fold records from `at` on while they are what nearly all are; return where that ends.
 
         That is a begin after a commit, an extend, a commit and its completion, of one producer. One long
