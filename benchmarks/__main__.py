@@ -10,13 +10,15 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import latency, start
+from benchmarks import cold, intake, latency, start
 
 RESULTS = Path(__file__).parent / "results" / "latest.json"
 #: Name -> a function that returns figures by name; each says in its docstring what it measures.
 BENCHMARKS: dict[str, Callable[[], dict[str, object]]] = {
     "latency": latency.run,
     "start": start.run,
+    "cold": cold.run,
+    "intake": intake.run,
 }
 
 

@@ -11,6 +11,8 @@ import random
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from struct import Struct
 
 from confluent_kafka import Producer
@@ -18,8 +20,11 @@ from confluent_kafka import Producer
 from fenceline.coordinator import partition_for
 from fenceline.encode import encode_key, encode_value
 from fenceline.facts import State, TopicPartitions, TransactionRecord
+from sandbox.kafka import Broker
 
 TOPIC = "__transaction_state"
+#: Kafka's own default.
+PARTITIONS = 50
 #: Records of a transaction: begun, a partition added, prepared, complete.
 RECORDS = 4
 #: Share of transactions that end by a timeout instead of a commit.
@@ -38,7 +43,6 @@ def _middle(partitions: tuple[TopicPartitions, ...]) -> bytes:
 
 
 _OPEN, _DONE = _middle(_PARTITIONS), _middle(())
-_STATUS = {"Ongoing": 1, "PrepareCommit": 2, "PrepareAbort": 3, "CompleteCommit": 4, "CompleteAbort": 5}
 
 
 class Seeds:
@@ -48,7 +52,7 @@ class Seeds:
         self._dice = random.Random(seed)
         names = [f"app-{number % applications:03}-{number}" for number in range(ids)]
         self._keys = [encode_key(name) for name in names]
-        self._partitions = [partition_for(name.encode(), 50) for name in names]
+        self._partitions = [partition_for(name.encode(), PARTITIONS) for name in names]
         self._epochs = [0] * ids
 
     def transaction(self, now_ms: int) -> Iterator[tuple[int, bytes, bytes]]:
@@ -85,7 +89,15 @@ def make_producer(bootstrap: str) -> Producer:
     )
 
 
-def make_topic(bootstrap: str) -> None:
+@contextmanager
+def broker(folder: Path) -> Iterator[Broker]:
+    """Run a broker that has the topic, with as many partitions as Kafka gives it by itself."""
+    with Broker(folder, properties={"transaction.state.log.num.partitions": str(PARTITIONS)}) as running:
+        _make_topic(running.bootstrap)
+        yield running
+
+
+def _make_topic(bootstrap: str) -> None:
     """Let the broker make `__transaction_state`, by a transactional id of our own."""
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "first", "log_level": 0})
     producer.init_transactions(60)

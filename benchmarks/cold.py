@@ -1,0 +1,55 @@
+"""A cold start on 1,000,000 records of 100,000 ids, beside Kafka's own console formatter on the same topic.
+
+Ours ends when the database is complete, events and histories included; it counts from the first look of a
+worker that runs. The formatter prints into nothing; it counts from its start, as nobody keeps one running.
+Pairs are run in turn, and medians compared.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+from benchmarks import seeding
+from benchmarks.reader import read_all
+from sandbox.kafka import Broker
+
+RECORDS, IDS, PAIRS = 1_000_000, 100_000, 3
+FORMATTER = "org.apache.kafka.tools.consumer.TransactionLogMessageFormatter"
+
+
+def run() -> dict[str, object]:
+    """Measure on a broker of our own."""
+    with tempfile.TemporaryDirectory() as folder, seeding.broker(Path(folder) / "kafka") as broker:
+        seeding.seed(broker.bootstrap, RECORDS, IDS)
+        prints, ones, twos = [], [], []
+        for pair in range(PAIRS):
+            prints.append(_formatter(broker))
+            ones.append(read_all(Path(folder) / f"one-{pair}", broker.bootstrap))
+            twos.append(read_all(Path(folder) / f"two-{pair}", broker.bootstrap, shards=2))
+        assert all(each["records"] > RECORDS for each in ones + twos)
+    formatter = median(prints)
+    one, two = (median(each["seconds"] for each in found) for found in (ones, twos))
+    return {
+        "formatter, s": round(formatter, 2),
+        "cold start, one worker, s": round(one, 2),
+        "cold start, SHARDS=2, s": round(two, 2),
+        "one worker / formatter (<= 1.0)": round(one / formatter, 2),
+        "SHARDS=2 / formatter (<= 1.0)": round(two / formatter, 2),
+        "resident memory, one worker, MB": max(each["rss_mb"] for each in ones),
+    }
+
+
+def _formatter(broker: Broker) -> float:
+    """Return the seconds that the console consumer takes to print everything."""
+    command = broker.tool(
+        "org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", broker.bootstrap,
+        "--topic", seeding.TOPIC, "--from-beginning", "--formatter", FORMATTER,
+        "--max-messages", str(RECORDS), heap="512m",
+    )  # fmt: skip
+    began = time.monotonic()
+    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+    return time.monotonic() - began

@@ -1,0 +1,123 @@
+"""Sustained intake: records at a steady rate into a whole stack, and how far its position falls behind.
+
+100,000 ids in random order, 4 records a transaction, 2 % notable. 60 s at 40,000 records a second with one
+tail worker; then the highest rate that it holds; then the same with SHARDS=2. "Holds" means that the saved
+positions were never more than 2 s of records behind the ends of the log.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from confluent_kafka import Consumer, TopicPartition
+
+from benchmarks import seeding
+from benchmarks.processes import Usage, usage
+from sandbox.kafka import Broker
+from sandbox.options import ROOT
+from tests.stack import Stack
+from tests.waiting import wait_for
+
+IDS, RATE, SECONDS, HELD_S = 100_000, 40_000, 60.0, 2.0
+#: The rates of the search for the highest, and how long each is tried.
+STEPS, STEP_S = (50_000, 60_000, 70_000, 80_000, 90_000, 100_000, 120_000), 20.0
+
+
+def run() -> dict[str, object]:
+    """Measure with one tail worker and with two."""
+    figures: dict[str, object] = {}
+    for shards in (1, 2):
+        with tempfile.TemporaryDirectory() as folder, seeding.broker(Path(folder) / "kafka") as broker:
+            seeding.seed(broker.bootstrap, IDS * seeding.RECORDS, IDS)
+            with _stack(Path(folder), broker, shards) as stack:
+                wait_for(lambda: _behind(stack, broker) == 0, "the start is read", 300)
+                figures |= {f"SHARDS={shards}: {what}": found for what, found in _measure(stack, broker)}
+    return figures
+
+
+@contextmanager
+def _stack(folder: Path, broker: Broker, shards: int) -> Iterator[Stack]:
+    config = folder / "fenceline.toml"
+    limits = "[limits]\nreconcile_every_s = 0\n"
+    config.write_text(f'[clusters.bench]\n"bootstrap.servers" = "{broker.bootstrap}"\n{limits}')
+    with Stack(folder, CONFIG=str(config), SHARDS=str(shards)) as stack:
+        yield stack
+
+
+def _measure(stack: Stack, broker: Broker) -> Iterator[tuple[str, object]]:
+    held, lag, words = _hold(stack, broker, RATE, SECONDS)
+    yield f"{RATE:,}/s for {SECONDS:.0f} s, seeded, records/s", round(held)
+    yield f"{RATE:,}/s, furthest behind, s (<= {HELD_S})", round(lag, 2)
+    for what, used in words.items():
+        yield f"{RATE:,}/s, {what}", used
+    highest = RATE if lag <= HELD_S else 0
+    for rate in STEPS:
+        seeded, lag, _ = _hold(stack, broker, rate, STEP_S)
+        if lag > HELD_S or seeded < rate * 0.97:
+            yield f"{rate:,}/s does not hold: seeded {seeded:,.0f}/s, behind, s", round(lag, 2)
+            break
+        highest = rate
+    yield "highest rate held, records/s", highest
+
+
+def _hold(stack: Stack, broker: Broker, rate: float, seconds: float) -> tuple[float, float, dict[str, str]]:
+    """Seed at a rate; return what was seeded a second, how many seconds we were behind, and who used what."""
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.seeding",
+        broker.bootstrap,
+        str(IDS),
+        str(rate),
+        str(seconds),
+    ]
+    seeder = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert broker.process is not None
+    pids = {"seeder": seeder.pid, "broker": broker.process.pid}
+    pids |= {part: pid for part, pid in stack._pids().items() if part.startswith("worker-tail")}
+    before, began = {name: usage(pid) for name, pid in pids.items()}, time.monotonic()
+    lag, last, elapsed = 0.0, dict[str, Usage](), 0.0
+    while seeder.poll() is None:
+        lag = max(lag, _behind(stack, broker) / rate)
+        try:
+            last, elapsed = {name: usage(pid) for name, pid in pids.items()}, time.monotonic() - began
+        except OSError:
+            break
+        time.sleep(0.25)
+    assert seeder.stdout is not None
+    held = float(seeder.stdout.read())
+    wait_for(lambda: _behind(stack, broker) == 0, "the rest is read", 300)
+    return held, lag, {name: last[name].since(before[name], elapsed) for name in last}
+
+
+def _behind(stack: Stack, broker: Broker) -> int:
+    """Return how many records lie between the saved positions and the ends of the log."""
+    ends = _ends(broker.bootstrap)
+    path = stack.described()["database"].removeprefix("sqlite://")
+    return ends - _positions(path)
+
+
+_consumers: dict[str, Consumer] = {}
+
+
+def _ends(bootstrap: str) -> int:
+    if bootstrap not in _consumers:
+        _consumers[bootstrap] = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench"})
+    asked = [TopicPartition(seeding.TOPIC, number, -1) for number in range(seeding.PARTITIONS)]
+    return sum(each.offset for each in _consumers[bootstrap].offsets_for_times(asked, timeout=10))
+
+
+def _positions(path: str) -> int:
+    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=20)
+    try:
+        (found,) = connection.execute("SELECT sum(next_offset) FROM dashboard_position").fetchone()
+        return int(found or 0)
+    finally:
+        connection.close()

@@ -1,0 +1,36 @@
+"""What a process uses, from /proc: resident memory, processor time, bytes handed to the disk."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Seconds of processor time and MB written since the process began; MB resident now."""
+
+    cpu_s: float
+    rss_mb: float
+    written_mb: float
+
+    def since(self, before: Usage, seconds: float) -> str:
+        """Return what was used per second since then, in words."""
+        cpu = (self.cpu_s - before.cpu_s) / seconds
+        written = (self.written_mb - before.written_mb) / seconds
+        return f"{cpu:.0%} of a core, {written:.0f} MB/s written, {self.rss_mb:.0f} MB resident"
+
+
+def usage(pid: int) -> Usage:
+    """Return what a running process has used. Raises OSError once it is gone."""
+    proc = Path("/proc") / str(pid)
+    fields = (proc / "stat").read_text().rpartition(") ")[2].split()
+    written = next(
+        int(line.split()[1]) for line in (proc / "io").read_text().splitlines() if line.startswith("write_b")
+    )
+    cpu_s = (int(fields[11]) + int(fields[12])) / _TICKS
+    return Usage(cpu_s, int(fields[21]) * _PAGE / 1e6, written / 1e6)
