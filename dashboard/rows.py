@@ -16,7 +16,7 @@ from typing import Any
 from django.db import connection
 
 from dashboard.models import Recent, StateCount, Tally, Transaction, TransitionRecord
-from fenceline import histograms
+from fenceline import histograms, recent
 from fenceline.facts import Kind, State, TopicPartitions, TransactionRecord
 from fenceline.fold import Newest, Prior, Told
 from fenceline.fold import Tally as Folded
@@ -102,8 +102,14 @@ def priors(cluster_id: int, log_keys: Iterable[bytes]) -> dict[bytes, Prior]:
     # Of an id that the coordinator forgot there are still its last transitions.
     missing = [key for key, log_key in wanted.items() if log_key not in found]
     for key, packed in _asked(_GONE, cluster_id, missing):
-        found[wanted[bytes(key)]] = Prior(packed=bytes(packed))
+        found[wanted[bytes(key)]] = _forgotten(bytes(packed))
     return found
+
+
+def _forgotten(packed: bytes) -> Prior:
+    # The last of them is its expiry: holes before that have no say in what comes after.
+    newest = recent.newest(packed, 0)
+    return Prior(offset=newest.offset if newest else -1, packed=packed)
 
 
 def _asked(statement: str, cluster_id: int, keys: Sequence[bytes]) -> Iterator[Sequence[Any]]:

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, fields
 from hashlib import sha256
 from typing import Any, Protocol
 
-from fenceline import histograms
-from fenceline.facts import Kind, RawRecord, TransactionRecord
+from fenceline import histograms, recent
+from fenceline.decode.transaction_state import decode
+from fenceline.facts import Kind, RawRecord, Tombstone, TransactionRecord, Undecoded
 from fenceline.fold import Folded, Newest, Told, fold
 from tests.kafka import observe
 
@@ -53,7 +54,7 @@ class Kept:
 
     #: By the id's key: everything else of its row but the revision.
     transactions: dict[bytes, Row] = field(default_factory=dict)
-    #: By the id's key: the last transitions as packed, and when it expired.
+    #: By the id's key: when it expired, and its last transitions.
     recents: dict[bytes, Row] = field(default_factory=dict)
     #: By partition and offset. A second row of a record would be a second key: `doubled` counts those.
     transitions: dict[tuple[int, int], Row] = field(default_factory=dict)
@@ -71,7 +72,7 @@ def replayed(records: Iterable[observe.RawRecord]) -> Kept:
     kept = Kept(states={state.value: n for state, n in folded.states.items() if n})
     for log_key, newest in folded.newest.items():
         key = sha256(log_key[4:]).digest()
-        kept.recents[key] = newest.packed, newest.expired_ms
+        kept.recents[key] = newest.expired_ms, *recent.unpack(newest.packed, 0)
         if newest.record is not None:
             kept.transactions[key] = _transaction(newest, newest.record)
     kept.transitions = {where: _transition(told) for where, told in folded.told.items()}
@@ -85,7 +86,7 @@ def stored(cursor: Cursor) -> Kept:
     for key, *row in _rows(cursor, _TRANSACTIONS):
         kept.transactions[bytes(key)] = tuple(row)
     for key, packed, expired_ms in _rows(cursor, _RECENTS):
-        kept.recents[bytes(key)] = bytes(packed), expired_ms
+        kept.recents[bytes(key)] = expired_ms, *recent.unpack(bytes(packed), 0)
     for partition, offset, key, *row, revised in _rows(cursor, _TRANSITIONS):
         kept.doubled += (partition, offset) in kept.transitions
         kept.transitions[partition, offset] = bytes(key), *row, bool(revised)
@@ -99,6 +100,11 @@ def stored(cursor: Cursor) -> Kept:
         states[state] += n
     kept.states = {state: n for state, n in states.items() if n}
     return kept
+
+
+def decoded(record: observe.RawRecord) -> TransactionRecord | Tombstone | Undecoded:
+    """Return what a record says."""
+    return decode(record.key, record.value)
 
 
 def positions(cursor: Cursor) -> dict[int, int]:
