@@ -100,6 +100,7 @@ def save(lease: Lease, found: Reconciliation, *, now_ms: int) -> int:
     written = sum(_save_some(lease, found.alone, part, now_ms) for part in parts)
     with transaction.atomic():
         renew(lease, **_progress(found))
+        store.add_cost(lease, found.requests, round(found.broker_ms), now_ms)
         news = collector(lease).exclude(error="").exists()
         store.clear_error(lease, now_ms)
         if _tell(lease, found, written) or news:
@@ -174,10 +175,7 @@ def _forget(cluster_id: int, written: Sequence[Correction], now_ms: int) -> None
 
 
 def _progress(found: Reconciliation) -> dict[str, object]:
-    fields: dict[str, object] = {
-        "requests": F("requests") + found.requests,
-        "broker_ms": F("broker_ms") + round(found.broker_ms),
-    }
+    fields: dict[str, object] = {}
     if found.seen_through_ms is not None:
         fields["seen_through_ms"] = found.seen_through_ms
     return fields

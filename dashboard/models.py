@@ -229,6 +229,8 @@ class Collector(models.Model):
     #: What it has cost the cluster since the row was made: requests, and milliseconds of waiting for answers.
     requests = models.BigIntegerField(default=0)
     broker_ms = models.BigIntegerField(default=0)
+    #: The same minute by minute: [[minute since the epoch, requests, milliseconds], …], the last few.
+    costs = models.JSONField(default=list)
     #: What else it says of itself; each collector's own.
     detail = models.JSONField(default=dict)
     error = models.TextField(blank=True)

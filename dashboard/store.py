@@ -26,6 +26,8 @@ from fenceline.fold import Folded, fold
 log = logging.getLogger(__name__)
 
 TRANSACTION_STATE = "__transaction_state"
+#: For how many minutes the cost of each is kept.
+_COST_MINUTES = 5
 
 _MOVE_COLUMNS = "cluster_id, topic, partition, next_offset, end_offset, topic_id, hole_offset"
 _MOVE = (
@@ -97,6 +99,7 @@ def _save(
         rows.add_tallies(lease.cluster_id, lease.shard, folded.tallies)
         rows.add_states(lease.cluster_id, lease.shard, folded.states)
         _count_undecoded(lease, folded.undecoded)
+        add_cost(lease, look.requests, look.broker_ms, now_ms)
         if look.compacted:
             _count_compacted(lease, look.compacted, now_ms)
         clear_error(lease, now_ms)
@@ -184,6 +187,20 @@ def add_gap(lease: Lease, scope: str, reason: str, now_ms: int, count: int = 1) 
     )
 
 
+def add_cost(lease: Lease, requests: int, broker_ms: int, now_ms: int) -> None:
+    """Add what a look has cost its cluster: requests, and milliseconds of waiting for their answers."""
+    if not requests:
+        return
+    row = collector(lease).get()
+    minute = now_ms // 60_000
+    costs = {at: (n, ms) for at, n, ms in row.costs if at > minute - _COST_MINUTES}
+    n, ms = costs.get(minute, (0, 0))
+    costs[minute] = n + requests, ms + broker_ms
+    row.costs = [[at, *cost] for at, cost in sorted(costs.items())]
+    row.requests, row.broker_ms = row.requests + requests, row.broker_ms + broker_ms
+    row.save(update_fields=["costs", "requests", "broker_ms"])
+
+
 def next_rev(cluster_id: int) -> int:
     """Raise the revision of a cluster and return it; the row lock makes its order the order of commits."""
     with connection.cursor() as cursor:
@@ -196,8 +213,6 @@ def _progress(look: Look, rate: float) -> dict[str, object]:
     fields: dict[str, object] = {
         "records": F("records") + look.count,
         "rate": rate,
-        "requests": F("requests") + look.requests,
-        "broker_ms": F("broker_ms") + look.broker_ms,
     }
     if look.behind is not None:
         fields["behind"] = look.behind

@@ -24,6 +24,11 @@ class Migration(migrations.Migration):
         ),
         migrations.AddField(
             model_name="collector",
+            name="costs",
+            field=models.JSONField(default=list),
+        ),
+        migrations.AddField(
+            model_name="collector",
             name="detail",
             field=models.JSONField(default=dict),
         ),
