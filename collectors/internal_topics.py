@@ -23,6 +23,8 @@ _new = tuple.__new__
 #: How many records one look gathers while catching up.
 _FOLD = 100_000
 _BATCH = 10_000
+#: How long a look may gather while it is not far behind, in seconds: much to tell is no reason to be late.
+_LONGEST_LIVE_S = 0.2
 #: Seconds between two questions for the end of the topic, which prove how far we have seen.
 _ASK_ENDS_EVERY_S = 1.0
 # Shorter than half a lease: a call that waits in vain must not cost the lease.
@@ -137,15 +139,16 @@ class Tail:
         Raises `TopicReplaced` when the next record is gone, `CannotSee` also when nothing comes for 10 s
         although there is something.
         """
-        seen = _Seen()
-        while seen.count < _FOLD:
+        seen, started = _Seen(), time.monotonic()
+        patient = self._behind() > _FOLD
+        while seen.count < _FOLD and (patient or time.monotonic() - started < _LONGEST_LIVE_S):
             messages = self._consume(timeout_s)
             self._take(messages, seen)
             if len(messages) < _BATCH:
                 break
         if time.monotonic() - self._ends_asked > _ASK_ENDS_EVERY_S:
             self._ask_ends()
-        behind = sum(max(0, end - self._next[p]) for p, end in self._ends.items())
+        behind = self._behind()
         self._refuse_a_stall(bool(seen.count) or not behind)
         return Look(
             records=seen.records,
@@ -156,6 +159,10 @@ class Tail:
             behind=behind,
             requests=self._requests.taken(),
         )
+
+    def _behind(self) -> int:
+        """Return how many records there were to read when the ends were asked for last."""
+        return sum(max(0, end - self._next[p]) for p, end in self._ends.items())
 
     def saved(self, look: Look) -> None:
         """Take the look's positions as saved; the next look begins there."""
