@@ -63,9 +63,9 @@ class Life:
         producer.init()
         return producer
 
-    def make(self, timeout_ms: int = LONG_MS, linger_ms: int = 0) -> TransactionalProducer:
+    def make(self, timeout_ms: int = LONG_MS) -> TransactionalProducer:
         """Return another producer for the id, of either library."""
-        settings = {"transaction.timeout.ms": str(timeout_ms), "linger.ms": str(linger_ms)}
+        settings = {"transaction.timeout.ms": str(timeout_ms), "linger.ms": "0"}
         where = self.world.bootstrap, self.transactional_id, settings
         if self.dice.random() < 0.5:
             return JavaProducer(self.world.gateway, *where)

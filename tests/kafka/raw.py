@@ -18,6 +18,8 @@ from tests.kafka.producers import DEADLINE_S
 
 #: The newest versions of a client that does not speak transaction protocol 2.
 _ADD, _END = 3, 4
+#: The first version of one that does; its answer holds the next epoch.
+_END_2 = 5
 
 
 class RawProducer:
@@ -75,27 +77,32 @@ class RawProducer:
         """EndTxn, as a client that does not speak protocol 2."""
         self._end(committed=False)
 
+    def abort_nothing(self) -> None:
+        """EndTxn with nothing added, as a client of protocol 2: the coordinator writes an abort."""
+        self.identity = self._end(committed=False, version=_END_2)
+
     def abandon(self) -> None:
         """Close the connection: the coordinator is told nothing."""
         self._coordinator.__exit__(None, None, None)
 
-    def _end(self, *, committed: bool) -> None:
+    def _end(self, *, committed: bool, version: int = _END) -> Identity:
         request = EndTxnRequest(
             transactional_id=self._coordinator.transactional_id,
             producer_id=self.identity.producer_id,
             producer_epoch=self.identity.epoch,
             committed=committed,
         )
-        self._ask(request, EndTxnResponse, _END)
+        found = self._ask(request, EndTxnResponse, version)
+        return Identity(found.producer_id, found.producer_epoch)
 
-    def _ask(self, request: Any, answer: Any, version: int) -> None:
+    def _ask(self, request: Any, answer: Any, version: int) -> Any:
         """Ask again while the markers of the transaction before are written. Raises Refused."""
         until = time.monotonic() + DEADLINE_S
         while True:
             found = self._coordinator.ask(request, answer, version)
             codes = [found.error_code] if answer is EndTxnResponse else _codes(found)
             if set(codes) == {0}:
-                return
+                return found
             if CONCURRENT_TRANSACTIONS not in codes or time.monotonic() > until:
                 raise Refused(type(request).__name__, max(codes))
 

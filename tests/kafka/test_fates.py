@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Callable
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -26,9 +27,11 @@ pytestmark = pytest.mark.kafka
 SEED = int(os.environ.get("FENCELINE_SEED", "0")) or random.randrange(1, 10**9)
 
 
-def play(kafka: Broker, java: JavaGateway, name: str, ids: int, transactions: int) -> list[Verdict]:
-    """Play on one broker, print the seed and the table, and return every verdict."""
-    print(f"\n{kafka.version}: {transactions} transactions, FENCELINE_SEED={SEED}")
+def play(
+    kafka: Broker, java: JavaGateway, name: str, ids: int, transactions: int, say: Callable[[str], None]
+) -> list[Verdict]:
+    """Play on one broker, say the seed and the table, and return every verdict."""
+    say(f"\nKafka {kafka.version}: {transactions} transactions, FENCELINE_SEED={SEED}")
     topics = (f"{name}-a", f"{name}-b")
     create_topics(kafka.bootstrap, *topics)
     ensure_narrow(kafka.bootstrap)
@@ -37,7 +40,7 @@ def play(kafka: Broker, java: JavaGateway, name: str, ids: int, transactions: in
         names = [f"{name}-{number}" for number in range(ids)]
         logs = live(world, names, transactions, SEED, java_speaks_2=kafka.version != "3.9.1")
     verdicts = judge(logs, raw_records(kafka.bootstrap))
-    print(table(verdicts))
+    say(table(verdicts))
     return verdicts
 
 
@@ -63,9 +66,15 @@ def check(verdicts: list[Verdict]) -> None:
 
 
 def test_a_hundred_known_fates_on_each_broker(kafka: Broker, java: JavaGateway) -> None:
-    check(play(kafka, java, "fates", ids=12, transactions=100))
+    check(play(kafka, java, "fates", 12, 100, print))
 
 
 @pytest.mark.soak
-def test_five_thousand_known_fates_on_each_broker(kafka: Broker, java: JavaGateway) -> None:
-    check(play(kafka, java, "soak-fates", ids=60, transactions=5_000))
+def test_five_thousand_known_fates_on_each_broker(
+    kafka: Broker, java: JavaGateway, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def say(text: str) -> None:
+        with capsys.disabled():
+            print(text)
+
+    check(play(kafka, java, "soak-fates", 60, 5_000, say))
