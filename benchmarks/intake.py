@@ -36,14 +36,15 @@ def run() -> dict[str, object]:
     for shards in (1, 2):
         with tempfile.TemporaryDirectory() as folder, seeding.broker(Path(folder) / "kafka") as broker:
             seeding.seed(broker.bootstrap, IDS * seeding.RECORDS, IDS)
-            with _stack(Path(folder), broker, shards) as stack:
-                wait_for(lambda: _behind(stack, broker) == 0, "the start is read", 300)
+            with stack_for(Path(folder), broker, shards) as stack:
+                wait_for(lambda: behind(stack, broker) == 0, "the start is read", 300)
                 figures |= {f"SHARDS={shards}: {what}": found for what, found in _measure(stack, broker)}
     return figures
 
 
 @contextmanager
-def _stack(folder: Path, broker: Broker, shards: int) -> Iterator[Stack]:
+def stack_for(folder: Path, broker: Broker, shards: int) -> Iterator[Stack]:
+    """Run a stack that watches the broker and asks its coordinators nothing: they do not know seeded ids."""
     config = folder / "fenceline.toml"
     limits = "[limits]\nreconcile_every_s = 0\n"
     config.write_text(f'[clusters.bench]\n"bootstrap.servers" = "{broker.bootstrap}"\n{limits}')
@@ -81,11 +82,11 @@ def _hold(stack: Stack, broker: Broker, rate: float, seconds: float) -> tuple[fl
     seeder = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert broker.process is not None
     pids = {"seeder": seeder.pid, "broker": broker.process.pid}
-    pids |= {part: pid for part, pid in stack._pids().items() if part.startswith("worker-tail")}
+    pids |= {part: pid for part, pid in stack.pids().items() if part.startswith("worker-tail")}
     before, began = {name: usage(pid) for name, pid in pids.items()}, time.monotonic()
     lag, last, elapsed = 0.0, dict[str, Usage](), 0.0
     while seeder.poll() is None:
-        lag = max(lag, _behind(stack, broker) / rate)
+        lag = max(lag, behind(stack, broker) / rate)
         try:
             last, elapsed = {name: usage(pid) for name, pid in pids.items()}, time.monotonic() - began
         except OSError:
@@ -93,11 +94,11 @@ def _hold(stack: Stack, broker: Broker, rate: float, seconds: float) -> tuple[fl
         time.sleep(0.25)
     assert seeder.stdout is not None
     held = float(seeder.stdout.read())
-    wait_for(lambda: _behind(stack, broker) == 0, "the rest is read", 300)
+    wait_for(lambda: behind(stack, broker) == 0, "the rest is read", 300)
     return held, lag, {name: last[name].since(before[name], elapsed) for name in last}
 
 
-def _behind(stack: Stack, broker: Broker) -> int:
+def behind(stack: Stack, broker: Broker) -> int:
     """Return how many records lie between the saved positions and the ends of the log."""
     ends = _ends(broker.bootstrap)
     path = stack.described()["database"].removeprefix("sqlite://")

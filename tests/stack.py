@@ -81,9 +81,10 @@ class Stack:
 
     def pid(self, part: str) -> int:
         """Return the process id of a part, once it runs: it may just be restarting."""
-        return int(wait_for(lambda: self._pids().get(part), f"{part} runs", 60))
+        return int(wait_for(lambda: self.pids().get(part), f"{part} runs", 60))
 
-    def _pids(self) -> dict[str, int]:
+    def pids(self) -> dict[str, int]:
+        """Return the process id of each part that runs."""
         return {each["name"]: each["pid"] for each in self.described()["parts"]}
 
     def described(self) -> Any:
