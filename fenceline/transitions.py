@@ -190,6 +190,9 @@ def _empty(last: TransactionRecord, newest: Transition | None, record: Transacti
     made = _make(*_initialised(last, newest, record), record, last, at)
     if revised is not None and revised.confidence is _AMBIGUOUS:
         made = made._replace(confidence=_AMBIGUOUS, reason=Reason.CAME_BACK)
+    elif revised is not None and made.confidence is _CERTAIN:
+        # It belongs to the abort if that was no more than probable what it seems.
+        made = made._replace(confidence=revised.confidence)
     return Step(made._replace(gap_ms=gap_ms), revised)
 
 
@@ -202,7 +205,8 @@ def _after_abort(
         return _say(told, Kind.SELF_RECOVERY, _CERTAIN, Reason.OWN_EPOCH), True
     soon = any(low <= gap_ms <= high for low, high in RETRY_GAPS_MS)
     if abort.reason in _LATE:
-        return (_say(told, Kind.TIMEOUT, _AMBIGUOUS, Reason.CAME_BACK_SOON) if soon else None), False
+        # A takeover just between the timeout and the coordinator's look for it would leave the same.
+        return (_say(told, Kind.TIMEOUT, _PROBABLE, Reason.CAME_BACK_SOON) if soon else None), False
     if abort.reason is Reason.BROKER_IN_TIME:
         mine = 0 <= gap_ms <= LONGEST_RETRY_MS
         return (_say(told, *_taken_over(last, record)) if mine else None), mine

@@ -5,6 +5,12 @@ from __future__ import annotations
 import os
 import tempfile
 
+from hypothesis import settings
+
+# Timings are never asserted: a busy machine makes no test fail.
+settings.register_profile("fenceline", deadline=None)
+settings.load_profile("fenceline")
+
 _data = tempfile.TemporaryDirectory(prefix="fenceline-tests-")
 # Settings are read when Django starts, so the environment comes before it.
 os.environ["SECRET_KEY"] = "only for tests"

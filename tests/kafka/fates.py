@@ -19,7 +19,7 @@ from typing import NamedTuple
 from confluent_kafka import KafkaException
 
 from fenceline.decode.transaction_state import decode
-from fenceline.facts import ABORTS, Confidence, Kind, Reason, State, TransactionRecord, Transition
+from fenceline.facts import ABORTS, Confidence, Kind, State, TransactionRecord, Transition
 from fenceline.transitions import Life as Folded
 from fenceline.transitions import derive, lived
 from sandbox.wire import Refused
@@ -202,8 +202,7 @@ def fence(life: ToldLife) -> None:
 
 
 def fence_idle(life: ToldLife) -> None:
-    """Admin.fenceProducers after a commit, while nothing is open; later another producer comes."""
-    commit(life)
+    """Admin.fenceProducers while nothing is open; later another producer comes."""
     life.world.admin.fence_producers([life.transactional_id])
     life.mark(State.EMPTY, Kind.ADMIN_FENCE)
     life.again()
@@ -358,15 +357,15 @@ def _can_tell(mark: Mark, told: Transition | None, before: Verdict | None, after
     """Whether the log can tell a mark from every other.
 
     It cannot where somebody initialises an id and what goes before may or may not have made it wait: after
-    a protocol 2 client's end (unless that client goes on), after a takeover by somebody who never came back,
-    and as soon after a late abort as a waiting client asks again.
+    a protocol 2 client's end (unless that client goes on), and after a takeover by somebody who never came
+    back.
     """
     if mark.kind is None or (mark.kind is Kind.REINIT and before and before.mark.kind in ABORTS):
         return before is not None and before.can_tell and before.mark.fate != "takeover_and_gone"
     if mark.kind not in ABORTS:
         return True
     if mark.kind is Kind.TIMEOUT:
-        return not (told and told.reason is Reason.CAME_BACK_SOON)
+        return True
     goes_on = mark.kind is Kind.CLIENT_ABORT and after is not None and after.state is not State.EMPTY
     return mark.protocol != "2" or goes_on or mark.kind is Kind.SELF_RECOVERY
 
