@@ -1,0 +1,60 @@
+"""Proves the transitions on sequences captured from real brokers, whose true events are known.
+
+tests/data/capture_transaction_state.py played the scenarios with librdkafka, Java and raw requests against
+both brokers and wrote the truth beside the bytes. What the log cannot tell of them is listed here, no more.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from fenceline.decode.transaction_state import decode
+from fenceline.evidence import explain
+from fenceline.facts import Confidence, Kind, Transition, Undecoded
+from fenceline.transitions import Life, derive, lived
+
+FOLDER = Path(__file__).parent.parent / "data" / "transaction_state"
+TRUTH: dict[str, dict[str, list[str]]] = json.loads((FOLDER / "truth.json").read_text())
+SCENARIOS = [(version, name) for version, scenarios in TRUTH.items() for name in scenarios]
+#: Whether a protocol 2 client aborted, or the coordinator, these records do not tell.
+UNTOLD = {
+    ("4.2.0", f"java-{scenario}")
+    for scenario in (
+        "commit", "abort", "abort_then_another", "takeover", "takeover_crosswise", "takeover_and_gone",
+        "rotation_takeover",
+    )
+}  # fmt: skip
+
+
+def captured(version: str) -> dict[str, list[Transition]]:
+    """Return the transitions of each scenario as they read in the end, oldest first."""
+    lives: dict[str, Life] = defaultdict(Life)
+    found: dict[str, dict[int, Transition]] = defaultdict(dict)
+    for line in (FOLDER / f"kafka-{version}.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        value = None if row["value"] is None else bytes.fromhex(row["value"])
+        record = decode(bytes.fromhex(row["key"]), value)
+        assert not isinstance(record, Undecoded)
+        step = derive(lives[row["key"]], record, row["partition"], row["offset"], whole=True)
+        lives[row["key"]] = lived(lives[row["key"]], record, step)
+        found[row["scenario"]] |= {told.offset: told for told in (step.revised, step.made) if told}
+    return {name: [told[offset] for offset in sorted(told)] for name, told in found.items()}
+
+
+CAPTURED = {version: captured(version) for version in TRUTH}
+
+
+@pytest.mark.parametrize(("version", "scenario"), SCENARIOS)
+def test_what_is_derived_is_what_happened(version: str, scenario: str) -> None:
+    told = [each for each in CAPTURED[version][scenario] if each.kind is not Kind.EXTEND]
+    if told[-1].kind is Kind.EXPIRY:
+        told.pop()
+    true = TRUTH[version][scenario]
+    if any(each.confidence is Confidence.AMBIGUOUS for each in told):
+        assert (version, scenario) in UNTOLD
+    else:
+        assert [each.kind.value for each in told] == true, [explain(each) for each in told]
