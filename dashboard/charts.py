@@ -1,0 +1,239 @@
+"""Facts -> Plotly figures, as plain dicts. Pure.
+
+`static/js/charts.js` draws them. A trace's `meta` names its tone (a colour variable of base.css, so that
+light and dark need no second figure) and the fields that hold instants, which the browser shows in UTC or
+in local time. Instants are milliseconds since the epoch. No figure has text that a user wrote in it but in
+hover labels, where Plotly shows it as text once `plain` has been over it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dashboard.looks import LOOKS
+from fenceline.facts import Kind
+from fenceline.words import duration
+
+Figure = dict[str, Any]
+#: Counts by kind; what is missing is none.
+Counts = Mapping[Kind, int]
+
+#: What a strip of the first page tells apart, from below: words, kinds, and whose look it has.
+STRIP = (
+    ("aborts", (Kind.CLIENT_ABORT, Kind.ABORT, Kind.SELF_RECOVERY, Kind.EMPTY_ABORT), Kind.CLIENT_ABORT),
+    ("timeouts", (Kind.TIMEOUT,), Kind.TIMEOUT),
+    ("fences", (Kind.TAKEOVER, Kind.ADMIN_FENCE), Kind.TAKEOVER),
+)
+_SMALL_MARGIN = {"l": 44, "r": 8, "t": 8, "b": 22}
+#: A bar narrower than this share of a timeline could not be seen.
+_NARROWEST = 1 / 400
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """What happened in `span_ms` from `start_ms` on."""
+
+    start_ms: int
+    span_ms: int
+    counts: Counts
+
+    def of(self, kinds: Iterable[Kind]) -> int:
+        """Return how many of some kinds together."""
+        return sum(self.counts.get(kind, 0) for kind in kinds)
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A transaction in a timeline; `end` is None while it is open, and `until_ms` is now then."""
+
+    begun_ms: int
+    until_ms: int
+    end: Kind | None
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What happened to an id between its transactions."""
+
+    at_ms: int
+    kind: Kind
+    words: str
+
+
+def over_time(buckets: Sequence[Bucket], kinds: Sequence[Kind]) -> Figure:
+    """Return stacked bars: how many of each kind in each bucket. Kinds that never came have no trace."""
+    came = [kind for kind in kinds if any(bucket.counts.get(kind) for bucket in buckets)]
+    # The worst lies at the bottom, where its height can be read.
+    data = [_bars(LOOKS[kind].plural, [kind], kind, buckets) for kind in came]
+    layout = _layout(buckets, _SMALL_MARGIN) | {
+        "showlegend": True,
+        "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "traceorder": "normal"},
+        "yaxis": _count_axis(),
+    }
+    layout["margin"] = _SMALL_MARGIN | {"t": 28}
+    return {"data": data, "layout": layout}
+
+
+def strip(buckets: Sequence[Bucket]) -> Figure:
+    """Return commits below, and above them, on a scale of their own, what was aborted, timed out or fenced.
+
+    On one scale a single takeover beside ten thousand commits would not be seen.
+    """
+    commits = _bars("commits", [Kind.COMMIT], Kind.COMMIT, buckets)
+    rest = [_bars(words, kinds, like, buckets) | {"yaxis": "y2"} for words, kinds, like in STRIP]
+    layout = _layout(buckets, _SMALL_MARGIN) | {
+        "showlegend": False,
+        "hovermode": "x unified",
+        "dragmode": False,
+        "yaxis": _count_axis() | {"domain": [0, 0.56], "nticks": 3, "fixedrange": True},
+        "yaxis2": _count_axis() | {"domain": [0.66, 1], "nticks": 2, "fixedrange": True, "anchor": "x"},
+    }
+    layout["xaxis"] |= {"fixedrange": True, "anchor": "y"}
+    return {"data": [commits, *rest], "layout": layout}
+
+
+def timeline(bars: Sequence[Bar], marks: Sequence[Mark], *, now_ms: int) -> Figure:
+    """Return transactions as bars from begin to completion on one lane, and what else happened on another."""
+    first = min([*(bar.begun_ms for bar in bars), *(mark.at_ms for mark in marks)], default=now_ms)
+    last = max([*(bar.until_ms for bar in bars), *(mark.at_ms for mark in marks)], default=now_ms)
+    margin_ms = max(1, (last - first) // 40)
+    span_ms = last - first + 2 * margin_ms
+    ends = list(dict.fromkeys(bar.end for bar in bars))
+    data = [_lane([bar for bar in bars if bar.end is end], end, span_ms) for end in ends]
+    data += [_events([mark for mark in marks if mark.kind is kind], kind) for kind in _kinds_of(marks)]
+    lanes = [_TRANSACTIONS, _EVENTS] if marks else [_TRANSACTIONS]
+    layout = {
+        "barmode": "overlay",
+        "bargap": 0.5,
+        "hovermode": "closest",
+        "uirevision": "kept",
+        "showlegend": True,
+        "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "traceorder": "normal"},
+        "margin": {"l": 84, "r": 10, "t": 26, "b": 22},
+        "xaxis": _time_axis([first - margin_ms, last + margin_ms]),
+        "yaxis": {
+            "type": "category",
+            "categoryarray": lanes,
+            "categoryorder": "array",
+            "range": [-0.6, len(lanes) - 0.4],
+            "fixedrange": True,
+            "showgrid": False,
+        },
+    }
+    return {"data": data, "layout": layout}
+
+
+_TRANSACTIONS, _EVENTS = "transactions", "events"
+#: Plotly's symbols for kinds that are no end of a transaction.
+_SYMBOLS = {
+    Kind.INIT: "circle-open",
+    Kind.REINIT: "triangle-up",
+    Kind.ROTATION: "circle-cross",
+    Kind.EXPIRY: "line-ew-open",
+    Kind.ADMIN_FENCE: "square-x",
+    Kind.EMPTY_ABORT: "x",
+    Kind.SELF_RECOVERY: "cross",
+    Kind.BASELINE: "diamond-open",
+}
+
+
+def _bars(words: str, kinds: Sequence[Kind], like: Kind, buckets: Sequence[Bucket]) -> Figure:
+    look = LOOKS[like]
+    return {
+        "type": "bar",
+        "name": words,
+        "x": [bucket.start_ms + bucket.span_ms // 2 for bucket in buckets],
+        "y": [bucket.of(kinds) for bucket in buckets],
+        "width": buckets[0].span_ms * 0.84 if buckets else None,
+        "marker": _marker(look.pattern),
+        "hovertemplate": "%{y:,} " + words + "<extra></extra>",
+        "meta": {"tone": look.tone, "times": ["x"]},
+    }
+
+
+def _marker(pattern: str) -> Figure:
+    shape = (
+        {"pattern": {"shape": pattern, "size": 5, "solidity": 0.4, "fillmode": "replace"}} if pattern else {}
+    )
+    return {"line": {"width": 1 if pattern else 0}, **shape}
+
+
+def _lane(bars: Sequence[Bar], end: Kind | None, span_ms: int) -> Figure:
+    look = LOOKS[Kind.BEGIN if end is None else end]
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": "open" if end is None else look.words,
+        "y": [_TRANSACTIONS] * len(bars),
+        "base": [bar.begun_ms for bar in bars],
+        "x": [max(bar.until_ms - bar.begun_ms, int(span_ms * _NARROWEST)) for bar in bars],
+        "marker": _marker(look.pattern) | {"line": {"width": 1}},
+        "customdata": [plain(bar.words) for bar in bars],
+        "hovertemplate": "%{customdata}<extra></extra>",
+        "meta": {"tone": look.tone, "times": ["base"]},
+    }
+
+
+def _events(marks: Sequence[Mark], kind: Kind) -> Figure:
+    look = LOOKS[kind]
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": look.words,
+        "x": [mark.at_ms for mark in marks],
+        "y": [_EVENTS] * len(marks),
+        "marker": {"size": 10, "symbol": _SYMBOLS.get(kind, "diamond"), "line": {"width": 1.5}},
+        "customdata": [plain(mark.words) for mark in marks],
+        "hovertemplate": "%{customdata}<extra></extra>",
+        "meta": {"tone": look.tone, "times": ["x"]},
+    }
+
+
+def _kinds_of(marks: Sequence[Mark]) -> Sequence[Kind]:
+    return list(dict.fromkeys(mark.kind for mark in marks))
+
+
+def _layout(buckets: Sequence[Bucket], margin: Mapping[str, int]) -> Figure:
+    start = buckets[0].start_ms if buckets else 0
+    end = buckets[-1].start_ms + buckets[-1].span_ms if buckets else 1
+    return {
+        "barmode": "stack",
+        "bargap": 0.16,
+        "hovermode": "x",
+        "uirevision": "kept",
+        "margin": dict(margin),
+        "xaxis": _time_axis([start, end]),
+    }
+
+
+def _time_axis(range_ms: Sequence[int]) -> Figure:
+    return {
+        "type": "date",
+        "range": list(range_ms),
+        "showgrid": False,
+        "nticks": 5,
+        "tickangle": 0,
+        "tickformatstops": [
+            {"dtickrange": [None, 60_000], "value": "%H:%M:%S"},
+            {"dtickrange": [60_000, 86_400_000], "value": "%H:%M"},
+            {"dtickrange": [86_400_000, None], "value": "%b %d"},
+        ],
+        "hoverformat": "%H:%M:%S, %b %d",
+    }
+
+
+def _count_axis() -> Figure:
+    return {"rangemode": "tozero", "nticks": 4, "tickformat": "~s", "fixedrange": True}
+
+
+def plain(words: str) -> str:
+    """Return text that Plotly shows as it is: its labels know a little HTML."""
+    return words.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def span_words(span_ms: int) -> str:
+    """Return how long a step is: "a minute", "5 m"."""
+    return {60_000: "a minute", 3_600_000: "an hour"}.get(span_ms, duration(span_ms))

@@ -1,0 +1,79 @@
+"""How each kind of transition looks and reads: word, tone, pattern in charts, what it means. Pure.
+
+The tone is one of the four state colours or "muted"; since colours never stand alone, each kind has a word,
+a mark of its own in tables (`.mark-KIND`), and where kinds share a tone in a chart, a pattern.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from fenceline.facts import EVERYDAY, Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """`pattern` is Plotly's, "" for a solid fill."""
+
+    words: str
+    plural: str
+    tone: str
+    pattern: str
+    means: str
+
+
+LOOKS: Mapping[Kind, Look] = MappingProxyType(
+    {
+        Kind.TAKEOVER: Look(
+            "takeover",
+            "takeovers",
+            "critical",
+            "",
+            "another producer initialised the id while its transaction was open",
+        ),
+        Kind.TIMEOUT: Look(
+            "timeout", "timeouts", "warning", "", "its coordinator aborted it: it was open for too long"
+        ),
+        Kind.ADMIN_FENCE: Look(
+            "admin fence",
+            "admin fences",
+            "warning",
+            "|",
+            "an operator, or an Admin client, fenced its producer",
+        ),
+        Kind.ABORT: Look(
+            "abort, cause unknown",
+            "aborts of unknown cause",
+            "warning",
+            ".",
+            "a client's own abort or the coordinator's: the log does not tell",
+        ),
+        Kind.CLIENT_ABORT: Look("client abort", "client aborts", "muted", "", "its own producer aborted it"),
+        Kind.EMPTY_ABORT: Look(
+            "empty abort", "empty aborts", "muted", ".", "its producer aborted with nothing open"
+        ),
+        Kind.SELF_RECOVERY: Look(
+            "self-recovery",
+            "self-recoveries",
+            "info",
+            "+",
+            "the same producer took a new epoch after an error (KIP-360)",
+        ),
+        Kind.REINIT: Look(
+            "reinit", "reinits", "info", "/", "a producer initialised the id while nothing was open"
+        ),
+        Kind.ROTATION: Look(
+            "rotation", "rotations", "info", "", "its epochs were used up: it goes on under a new producer id"
+        ),
+        Kind.EXPIRY: Look("expiry", "expiries", "muted", "-", "its coordinator forgot the idle id"),
+        Kind.COMMIT: Look("commit", "commits", "ok", "", "its producer committed it"),
+        Kind.BEGIN: Look("begin", "begins", "info", "", "a first partition was added"),
+        Kind.EXTEND: Look("extend", "extends", "info", "/", "another partition was added"),
+        Kind.INIT: Look("init", "inits", "muted", "/", "the first initialisation of a new id"),
+        Kind.BASELINE: Look("baseline", "baselines", "muted", "/", "the oldest record still in the topic"),
+    }
+)
+#: The kinds that have rows of their own, in the order of chips, legends and columns: worst first.
+NOTABLE = tuple(kind for kind in LOOKS if kind not in EVERYDAY)

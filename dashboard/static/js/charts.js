@@ -1,0 +1,86 @@
+// Charts: Plotly draws the figures that a page carries as data, in the colours of our own style sheet.
+"use strict";
+window.fenceline = window.fenceline || {};
+{
+  const root = document.documentElement;
+  const coarse = matchMedia("(pointer: coarse)").matches;
+  const CONFIG = {
+    displaylogo: false,
+    showSendToCloud: false,
+    plotlyServerURL: "",
+    responsive: true,
+    scrollZoom: false,
+    modeBarButtons: [["zoomIn2d", "zoomOut2d", "resetScale2d", "toImage"]],
+  };
+  const drawn = new Map(); // element -> what it shows
+
+  const probe = document.createElement("i");
+  probe.hidden = true;
+  document.body.append(probe);
+
+  /** The present value of a colour variable; `light-dark()` is resolved by the browser. */
+  const colour = (name) => {
+    probe.style.color = `var(--${name})`;
+    return getComputedStyle(probe).color;
+  };
+
+  /** Axes, type and labels in the page's colours: what light and dark differ in. */
+  const template = () => {
+    const [ink, muted, line, surface, strong] = ["ink", "muted", "line", "surface", "line-strong"].map(colour);
+    const clear = "rgba(0,0,0,0)";
+    const axis = { gridcolor: line, linecolor: line, tickcolor: line, zerolinecolor: line };
+    return {
+      layout: {
+        font: { family: getComputedStyle(document.body).fontFamily, size: 11, color: muted },
+        paper_bgcolor: clear,
+        plot_bgcolor: clear,
+        hoverlabel: { bgcolor: surface, bordercolor: strong, font: { color: ink } },
+        modebar: { bgcolor: clear, color: muted, activecolor: ink },
+        xaxis: axis,
+        yaxis: axis,
+      },
+    };
+  };
+
+  /** Milliseconds to add to an instant, so that an axis which knows only UTC tells local time. */
+  const shift = (ms) => (root.dataset.zone === "local" ? -new Date(ms).getTimezoneOffset() * 60000 : 0);
+  const told = (ms) => ms + shift(ms);
+
+  /** Give a trace its tone's colour; `meta` says which, and where it holds instants. */
+  const dressed = (trace) => {
+    const { tone, times } = trace.meta;
+    const shown = { ...trace, marker: { ...trace.marker, color: colour(tone), line: { ...trace.marker.line, color: colour(tone) } } };
+    for (const name of times) shown[name] = trace[name].map(told);
+    return shown;
+  };
+
+  const laidOut = (layout) => {
+    const shown = { ...layout, template: template(), autosize: true };
+    if (coarse) shown.dragmode = false; // A finger on a chart scrolls the page.
+    shown.xaxis = { ...layout.xaxis, range: layout.xaxis.range.map(told) };
+    return shown;
+  };
+
+  const draw = (element) => {
+    const text = document.getElementById(element.dataset.chart).textContent;
+    const key = `${text}${colour("ink")}${root.dataset.zone}`;
+    if (drawn.get(element) === key) return;
+    drawn.set(element, key);
+    const { data, layout } = JSON.parse(text);
+    Plotly.react(element, data.map(dressed), laidOut(layout), { ...CONFIG, displayModeBar: coarse ? false : "hover" });
+  };
+
+  const drawAll = () => {
+    for (const element of drawn.keys()) {
+      if (element.isConnected) continue;
+      Plotly.purge(element);
+      drawn.delete(element);
+    }
+    document.querySelectorAll("[data-chart]").forEach(draw);
+  };
+
+  document.addEventListener("fenceline:swapped", drawAll);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
+  new MutationObserver(drawAll).observe(root, { attributes: true, attributeFilter: ["data-theme", "data-zone"] });
+  drawAll();
+}
