@@ -40,10 +40,10 @@ FENCING = (
     "/fencing?",
     *(f"/fencing?kind={kind}" for kind in ("timeout", "takeover", "rotation")),
     *(f"/fencing?confidence={word}" for word in ("certain", "probable", "ambiguous")),
-    *(f"/fencing?range={span}" for span in ("15m", "1h", "24h", "7d")),
+    *(f"/fencing?since={span}" for span in ("15m", "1h", "24h", "7d", "30d")),
     "/fencing?application=app-007",
     "/fencing?q=app-00",
-    "/fencing?application=app-007&kind=timeout&range=7d",
+    "/fencing?application=app-007&kind=timeout&since=7d",
 )
 OTHERS = ("/?", "/system?", "/transactions/bench/app-007-7?")
 

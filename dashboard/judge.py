@@ -17,9 +17,9 @@ from django.db.models.functions import Now
 
 from dashboard import leases, live, store
 from dashboard.eyes import eyes
-from dashboard.models import Collector, FindingRecord, GapRecord, Transaction
-from dashboard.queries import partitions_of
-from fenceline.facts import OPEN_STATES, CollectorStatus, Finding, Gap, OpenTransaction, Snapshot, State
+from dashboard.models import Collector, FindingRecord, GapRecord
+from dashboard.queries import open_transactions, partitions_of
+from fenceline.facts import CollectorStatus, Finding, Gap, OpenTransaction, Snapshot, State
 from fenceline.rules import judge
 
 NAME = "judge"
@@ -103,8 +103,7 @@ def _reword(row: FindingRecord, finding: Finding) -> bool:
 
 
 def _open_transactions(cluster: str) -> Iterator[OpenTransaction]:
-    rows = Transaction.objects.filter(cluster__name=cluster, state__in=[s.value for s in OPEN_STATES])
-    for row in rows.iterator():
+    for row in open_transactions(cluster).iterator():
         yield OpenTransaction(
             cluster=cluster,
             transactional_id=row.transactional_id,

@@ -18,7 +18,7 @@ GROUP = "live"
 #: A bell names the ids it is about while they are this few.
 MOST_IDS = 50
 
-Kind = Literal["transactions", "findings", "collectors"]
+Kind = Literal["transactions", "transitions", "findings", "collectors"]
 log = logging.getLogger(__name__)
 
 

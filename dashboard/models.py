@@ -9,6 +9,8 @@ The cluster of a table has no index of its own where a unique key begins with it
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from django.db import models
 from django.db.models import Q
 
@@ -25,6 +27,33 @@ class Cluster(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+def _in_states(states: Sequence[str]) -> models.Func:
+    """Return whether a transaction is in one of some states.
+
+    Written out and not as parameters: SQLite takes an index of a part of a table only for the same text.
+    """
+    written = ", ".join(repr(str(state)) for state in states)
+    output = models.BooleanField()
+    return models.Func(models.F("state"), template=f"%(expressions)s IN ({written})", output_field=output)
+
+
+#: States that few ids are in at a time, or that few change into.
+IDLE = (State.EMPTY.value, State.COMPLETE_ABORT.value)
+#: What a query says to be answered from the index of open, or of idle, transactions.
+IS_OPEN, IS_IDLE = _in_states(OPEN_STATES), _in_states(IDLE)
+
+
+class Beginning(models.Func):
+    """The first 200 characters of a text, written alike in an index and in every query that is to use it."""
+
+    template = "substr(%(expressions)s, 1, 200)"
+    output_field = models.CharField()
+
+
+#: What lists of ids are sorted by and searched in: ids may be 32 kB long, an index entry may not.
+NAME = Beginning("transactional_id")
 
 
 class Transaction(models.Model):
@@ -60,6 +89,9 @@ class Transaction(models.Model):
                 condition=Q(state__in=[state.value for state in OPEN_STATES]),
                 name="transaction_open",
             ),
+            models.Index("cluster", NAME, name="transaction_name"),
+            models.Index("cluster", "application", NAME, name="transaction_application"),
+            models.Index(fields=["cluster", "state"], condition=Q(state__in=IDLE), name="transaction_idle"),
         ]
 
     def __str__(self) -> str:
@@ -138,6 +170,9 @@ class TransitionRecord(models.Model):
 class Tally(models.Model):
     """What happened to an application in a minute or an hour: how often each kind, how long commits took."""
 
+    #: Stands for all applications of a cluster together: adding up thousands takes longer than a page may.
+    EVERY = ""
+
     cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
     application = models.CharField(max_length=200)
     #: 60 or 3600.
@@ -154,7 +189,7 @@ class Tally(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(
-                fields=["cluster", "span_s", "start_ms", "application", "shard"], name="tally_span"
+                fields=["cluster", "span_s", "application", "start_ms", "shard"], name="tally_span"
             )
         ]
         indexes = [models.Index(fields=["span_s", "start_ms"], name="tally_start")]

@@ -11,12 +11,23 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from heapq import merge
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Q, QuerySet, Sum
 from django.db.models.functions import Now
 
-from dashboard.models import Cluster, Collector, FindingRecord, GapRecord, Position, Transaction
+from dashboard.models import (
+    IS_OPEN,
+    Cluster,
+    Collector,
+    FindingRecord,
+    GapRecord,
+    Position,
+    StateCount,
+    Transaction,
+)
 from dashboard.store import key_of
 from fenceline.decode import text
 from fenceline.facts import OPEN_STATES, Severity, State, TopicPartitions
@@ -31,17 +42,6 @@ if TYPE_CHECKING:
     LiveCollector = WithAnnotations[Collector, _Alive]
 
 OPEN = [state.value for state in OPEN_STATES]
-#: Columns a list of transactions can be sorted by, and the order that puts the interesting end first.
-SORTS = {
-    "id": "transactional_id",
-    "state": "state",
-    "producer": "producer_id",
-    "epoch": "producer_epoch",
-    "timeout": "timeout_ms",
-    "partitions": "partition_count",
-    "started": "started_ms",
-    "updated": "updated_ms",
-}
 #: How many closed gaps a page shows.
 _RECENT_GAPS = 50
 
@@ -52,56 +52,6 @@ class Sight:
 
     as_of_ms: int | None
     gaps: Sequence[GapRecord]
-
-
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """What a list of transactions is asked for; the URL's query string, parsed."""
-
-    cluster: str = ""
-    #: A state of Kafka's, or "open" for the three that hold back an LSO.
-    state: str = ""
-    q: str = ""
-    min_age_s: float | None = None
-    sort: str = "updated"
-    descending: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """One page of a list: `items` are model rows; `number` counts from 1."""
-
-    items: Sequence[Transaction]
-    total: int
-    number: int
-    size: int
-    sight: Sight
-
-    @property
-    def pages(self) -> int:
-        """Return how many pages there are, at least one."""
-        return max(1, -(-self.total // self.size))
-
-
-@dataclass(frozen=True, slots=True)
-class Overview:
-    """The first page: what needs an operator, and the figures under the verdict."""
-
-    findings: Sequence[FindingRecord]
-    #: Transactional ids by state, every state of Kafka's present.
-    states: dict[str, int]
-    collectors: Sequence[LiveCollector]
-    sight: Sight
-
-    @property
-    def ids(self) -> int:
-        """Return how many transactional ids are known."""
-        return sum(self.states.values())
-
-    @property
-    def open(self) -> int:
-        """Return how many transactions hold back a last stable offset."""
-        return sum(self.states[state] for state in OPEN)
 
 
 def clusters() -> Sequence[Cluster]:
@@ -145,21 +95,24 @@ def gaps_closed() -> QuerySet[GapRecord]:
     )
 
 
-def transactions(wanted: Filter, *, now_ms: int, page: int = 1, size: int = 50) -> Page:
-    """Return one page of the transactions that `wanted` describes, and how many there are in all."""
-    rows = _filtered(wanted, now_ms)
-    total = rows.count()
-    number = min(max(1, page), max(1, -(-total // size)))
-    start = (number - 1) * size
-    return Page(
-        list(_ordered(rows, wanted)[start : start + size]), total, number, size, sight(wanted.cluster)
-    )
+def open_longest(cluster: str, limit: int) -> Sequence[Transaction]:
+    """Return the transactions that are open the longest."""
+    each = (open_transactions(row.name).order_by("started_ms", "id")[:limit] for row in _those(cluster))
+    # Each cluster's come along the index; those of all together would have to be sorted.
+    return list(islice(merge(*each, key=lambda row: (row.started_ms or 0, row.pk)), limit))
 
 
-def transactions_after(wanted: Filter, *, after: int, limit: int, now_ms: int) -> Sequence[Transaction]:
-    """Return the next `limit` transactions that `wanted` describes, in the order they were first seen."""
-    rows = _filtered(wanted, now_ms).select_related("cluster").filter(pk__gt=after)
-    return list(rows.order_by("pk")[:limit])
+def open_transactions(cluster: str) -> QuerySet[Transaction]:
+    """Return the transactions of a cluster that hold back a last stable offset, along their index."""
+    rows = Transaction.objects.filter(IS_OPEN, cluster__in=[row.pk for row in _those(cluster)])
+    return rows.select_related("cluster")
+
+
+def states(cluster: str = "") -> dict[str, int]:
+    """Return how many transactional ids are in each state, every state of Kafka's present."""
+    rows = _within(StateCount.objects.filter(cluster__configured=True), cluster)
+    counted = dict(rows.values_list("state").annotate(n=Sum("n")))
+    return {state.value: max(0, counted.get(state.value, 0)) for state in State}
 
 
 def transaction(cluster: str, name: str) -> Transaction | None:
@@ -181,17 +134,6 @@ def partitions_of(row: Transaction) -> tuple[TopicPartitions, ...]:
 def state_log_partitions(cluster: str) -> int:
     """Return how many partitions of `__transaction_state` are read, 0 before the first look."""
     return Position.objects.filter(cluster__name=cluster, topic="__transaction_state").count()
-
-
-def overview(cluster: str = "") -> Overview:
-    """Return what the first page shows, for one cluster or for all."""
-    counted = (
-        _within(Transaction.objects.filter(cluster__configured=True), cluster)
-        .values("state")
-        .annotate(n=Count("id"))
-    )
-    states = {state.value: 0 for state in State} | {row["state"]: row["n"] for row in counted}
-    return Overview(findings(cluster), states, collectors(cluster), sight(cluster))
 
 
 def findings(cluster: str = "", subject: str = "") -> Sequence[FindingRecord]:
@@ -221,20 +163,8 @@ def _within(rows: QuerySet[Any], cluster: str) -> QuerySet[Any]:
     return rows.filter(cluster__name=cluster) if cluster else rows
 
 
-def _filtered(wanted: Filter, now_ms: int) -> QuerySet[Transaction]:
-    rows = _within(Transaction.objects.filter(cluster__configured=True), wanted.cluster)
-    if wanted.state:
-        rows = rows.filter(state__in=OPEN if wanted.state == "open" else [wanted.state])
-    if wanted.q:
-        rows = rows.filter(transactional_id__icontains=wanted.q)
-    if wanted.min_age_s is not None:
-        rows = rows.filter(state__in=OPEN, started_ms__lte=now_ms - int(wanted.min_age_s * 1000))
-    return rows
-
-
-def _ordered(rows: QuerySet[Transaction], wanted: Filter) -> QuerySet[Transaction]:
-    column = SORTS.get(wanted.sort, "updated_ms")
-    return rows.select_related("cluster").order_by(("-" if wanted.descending else "") + column, "id")
+def _those(cluster: str) -> Sequence[Cluster]:
+    return [row for row in clusters() if not cluster or row.name == cluster]
 
 
 def _keys(name: str) -> Iterator[bytes]:

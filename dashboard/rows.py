@@ -214,11 +214,12 @@ def _transition_row(cluster_id: int, rev: int, topic_id: str, told: Told, now_ms
 
 
 def add_tallies(cluster_id: int, shard: int, tallies: Mapping[tuple[str, int], Folded]) -> None:
-    """Add what was counted in minutes, by application and start, to the rows of the minutes and the hours."""
+    """Add what was counted in minutes, by application and start, to the minutes and the hours."""
     wanted: dict[tuple[int, int, str], list[Folded]] = {}
     for (application, minute_ms), tally in tallies.items():
-        wanted.setdefault((60, minute_ms, application), []).append(tally)
-        wanted.setdefault((3600, minute_ms - minute_ms % HOUR_MS, application), []).append(tally)
+        for name in (application, Tally.EVERY):
+            wanted.setdefault((60, minute_ms, name), []).append(tally)
+            wanted.setdefault((3600, minute_ms - minute_ms % HOUR_MS, name), []).append(tally)
     if not wanted:
         return
     for span, start, application, *packed in _stored(cluster_id, shard, wanted):

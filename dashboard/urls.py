@@ -7,7 +7,7 @@ from django.contrib.auth import views as auth
 from django.urls import path
 
 from dashboard.api import api, problems
-from dashboard.views import health, overview, system, transactions
+from dashboard.views import fencing, health, overview, system, transactions
 
 urlpatterns = [
     path("", overview.overview, name="overview"),
@@ -17,6 +17,7 @@ urlpatterns = [
         transactions.transaction_detail,
         name="transaction",
     ),
+    path("fencing", fencing.fencing, name="fencing"),
     path("system", system.system, name="system"),
     path("login/", auth.LoginView.as_view(template_name="login.html"), name="login"),
     path("logout/", auth.LogoutView.as_view(), name="logout"),

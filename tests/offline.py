@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from hashlib import sha256
+from itertools import product
 from typing import Any, Protocol
 
 from fenceline import histograms, recent
@@ -19,6 +20,8 @@ from fenceline.fold import Folded, Newest, Told, fold
 from tests.kafka import observe
 
 _MINUTE_S, _HOUR_S = 60, 3600
+#: Beside those of each application there are tallies of all of them together.
+_EVERY = ""
 _TRANSACTIONS = (
     "SELECT key, transactional_id, application, state, producer_id, producer_epoch, timeout_ms, started_ms, "
     "updated_ms, partitions, partition_count, client_version, log_partition, log_offset "
@@ -193,8 +196,8 @@ def _tallies(folded: Folded) -> dict[tuple[int, int, str], Counts]:
     parts: defaultdict[tuple[int, int, str], list[Row]] = defaultdict(list)
     for (application, minute_ms), tally in folded.tallies.items():
         counts = {kind.value: n for kind, n in tally.counts.items() if kind is not Kind.BASELINE}
-        for span_s in (_MINUTE_S, _HOUR_S):
-            where = span_s, minute_ms - minute_ms % (span_s * 1000), application
+        for span_s, name in product((_MINUTE_S, _HOUR_S), (application, _EVERY)):
+            where = span_s, minute_ms - minute_ms % (span_s * 1000), name
             parts[where].append((counts, tally.open_times, tally.marker_times))
     return _summed(parts)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ninja import NinjaAPI
 
-from dashboard.api import collectors, problems, transactions
+from dashboard.api import applications, collectors, problems, transactions, transitions
 from dashboard.api.auth import bearer, session
 
 api = NinjaAPI(
@@ -16,5 +16,7 @@ api = NinjaAPI(
     openapi_url="/openapi.json",
 )
 api.add_router("/transactions", transactions.router)
+api.add_router("/transitions", transitions.router)
+api.add_router("/applications", applications.router)
 api.add_router("/collectors", collectors.router)
 problems.install(api)

@@ -4,24 +4,34 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 
 from ninja.errors import HttpError
 
+#: What a cursor may hold: whole numbers up to what a database holds, and text.
+_MOST = 2**63
+Place = list[int | str]
 
-def write(after: int) -> str:
-    """Return a cursor that goes on behind the row whose key is `after`."""
-    return base64.urlsafe_b64encode(f"after:{after}".encode()).decode().rstrip("=")
+
+def write(*after: int | str) -> str:
+    """Return a cursor that goes on behind the row whose place is `after`."""
+    return base64.urlsafe_b64encode(json.dumps(after).encode()).decode().rstrip("=")
 
 
-def read(cursor: str) -> int:
-    """Return what `write` was given, 0 for no cursor; a 400 for anything else."""
+def read(cursor: str, like: tuple[type[int | str], ...]) -> Place | None:
+    """Return what `write` was given, of these types, None for no cursor; a 400 for anything else."""
     if not cursor:
-        return 0
+        return None
     try:
-        text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
-        after = int(text.removeprefix("after:"))
+        after = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
     except (binascii.Error, ValueError):
-        after = -1
-    if not 0 <= after < 2**63:
-        raise HttpError(400, "cursor: not one of ours; use the 'next' of the page before.")
+        after = None
+    if not isinstance(after, list) or [type(each) for each in after] != list(like):
+        raise _not_ours()
+    if not all(isinstance(each, str) or 0 <= each < _MOST for each in after):
+        raise _not_ours()
     return after
+
+
+def _not_ours() -> HttpError:
+    return HttpError(400, "cursor: not one of ours; use the 'next' of the page before.")

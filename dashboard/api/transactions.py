@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import Literal
+from typing import Any, Literal
 
 from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import Field
 
-from dashboard import queries
+from dashboard import history, ids, queries
 from dashboard.api import cursors, schemas
+from dashboard.api.transitions import Fact
 from dashboard.models import Transaction
 
 router = Router(tags=["transactions"])
@@ -36,6 +37,7 @@ class TransactionOut(Schema):
 
     cluster: str
     transactional_id: str
+    application: str
     state: str
     producer_id: int
     producer_epoch: int
@@ -48,6 +50,12 @@ class TransactionOut(Schema):
     rev: int
 
 
+class TransactionDetail(TransactionOut):
+    """A transactional id with its last transitions of any kind, newest first, at most 20."""
+
+    recent: list[Fact]
+
+
 class TransactionList(schemas.Listing):
     items: list[TransactionOut]
 
@@ -58,6 +66,7 @@ class Wanted(Schema):
     cluster: str = ""
     state: StateFilter = ""
     q: str = ""
+    app: str = ""
     min_age_s: float | None = Field(None, ge=0, le=1e9, allow_inf_nan=False)
     limit: int = Field(100, ge=1, le=1000)
     cursor: str = ""
@@ -66,42 +75,46 @@ class Wanted(Schema):
 @router.get("", response=TransactionList, summary="List transactional ids")
 def list_transactions(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, object]:
     """Every transactional id that matches, in the order in which it was first seen."""
-    matching = queries.Filter(
-        cluster=wanted.cluster, state=wanted.state, q=wanted.q, min_age_s=wanted.min_age_s
+    matching = ids.Filter(
+        cluster=wanted.cluster,
+        state=wanted.state,
+        q=wanted.q.replace("\0", ""),
+        min_age_s=wanted.min_age_s,
+        application=wanted.app.replace("\0", ""),
     )
-    after = cursors.read(wanted.cursor)
-    rows = queries.transactions_after(
-        matching, after=after, limit=wanted.limit, now_ms=time.time_ns() // 1_000_000
-    )
+    after = int((cursors.read(wanted.cursor, (int,)) or [0])[0])
+    rows = ids.after(matching, key=after, limit=wanted.limit, now_ms=time.time_ns() // 1_000_000)
     return {
-        "items": [_out(row) for row in rows],
+        "items": [TransactionOut(**_told(row)) for row in rows],
         "next": cursors.write(rows[-1].pk) if len(rows) == wanted.limit else None,
         **schemas.seen(queries.sight(wanted.cluster)),
     }
 
 
-@router.get("/{cluster}/{path:transactional_id}", response=TransactionOut, summary="One transactional id")
-def get_transaction(request: HttpRequest, cluster: str, transactional_id: str) -> TransactionOut:
-    """The newest state of one id; percent-encode what is not a letter or digit in it."""
+@router.get("/{cluster}/{path:transactional_id}", response=TransactionDetail, summary="One transactional id")
+def get_transaction(request: HttpRequest, cluster: str, transactional_id: str) -> TransactionDetail:
+    """The newest state of one id, and how it came there; percent-encode all but letters and digits."""
     row = queries.transaction(cluster, transactional_id)
     if row is None:
         raise Http404(f"No transactional id '{transactional_id}' is known on cluster '{cluster}'.")
-    return _out(row)
+    life = history.life(row.cluster.name, bytes(row.key), row.log_partition)
+    return TransactionDetail(**_told(row), recent=[Fact.told(each) for each in life.recent])
 
 
-def _out(row: Transaction) -> TransactionOut:
+def _told(row: Transaction) -> dict[str, Any]:
     named = queries.partitions_of(row)
-    return TransactionOut(
-        cluster=row.cluster.name,
-        transactional_id=row.transactional_id,
-        state=row.state,
-        producer_id=row.producer_id,
-        producer_epoch=row.producer_epoch,
-        timeout_ms=row.timeout_ms,
-        started_at=schemas.iso(row.started_ms),
-        updated_at=schemas.iso(row.updated_ms),
-        partitions=[Partition(topic=topic, partition=n) for topic, numbers in named for n in numbers],
-        coordinator=Coordinator(partition=row.log_partition),
-        client_version=row.client_version,
-        rev=row.rev,
-    )
+    return {
+        "cluster": row.cluster.name,
+        "transactional_id": row.transactional_id,
+        "application": row.application,
+        "state": row.state,
+        "producer_id": row.producer_id,
+        "producer_epoch": row.producer_epoch,
+        "timeout_ms": row.timeout_ms,
+        "started_at": schemas.iso(row.started_ms),
+        "updated_at": schemas.iso(row.updated_ms),
+        "partitions": [Partition(topic=topic, partition=n) for topic, numbers in named for n in numbers],
+        "coordinator": Coordinator(partition=row.log_partition),
+        "client_version": row.client_version,
+        "rev": row.rev,
+    }

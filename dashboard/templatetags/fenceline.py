@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -15,13 +16,14 @@ from django.contrib.staticfiles import finders
 from django.templatetags.static import static
 from django.urls import reverse
 from django.utils.html import format_html
-from django.utils.safestring import SafeString
+from django.utils.safestring import SafeString, mark_safe
 
-from dashboard.models import FindingRecord, Transaction
-from dashboard.store import key_of
+from dashboard.looks import LOOKS, Look
+from dashboard.models import FindingRecord, Transaction, TransitionRecord
+from dashboard.rows import key_of
 from dashboard.views import sight
 from fenceline.decode import text
-from fenceline.facts import OPEN_STATES, TWO_PHASE_COMMIT_TIMEOUT_MS
+from fenceline.facts import OPEN_STATES, TWO_PHASE_COMMIT_TIMEOUT_MS, Kind
 from fenceline.words import duration as in_words
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ register = template.Library()
 _LONGEST_IN_URL = 512
 _LONGEST_IN_CELL = 120
 _DAY_MS = 86_400_000
+_JSON_IN_HTML = {ord("<"): "\\u003C", ord(">"): "\\u003E", ord("&"): "\\u0026"}
 
 
 @register.filter
@@ -46,6 +49,12 @@ def duration(ms: int | None) -> str:
     if ms is None:
         return "—"
     return "never" if ms == TWO_PHASE_COMMIT_TIMEOUT_MS else in_words(ms)
+
+
+@register.filter
+def spell(ms: float) -> str:
+    """Return a measured duration in words; what a histogram tells is no whole number."""
+    return in_words(round(ms))
 
 
 @register.filter
@@ -155,8 +164,8 @@ def _digest(path: str) -> str:
 
 
 @register.simple_tag
-def transaction_url(row: Transaction) -> str:
-    """Return the address of a transaction's page."""
+def transaction_url(row: Transaction | TransitionRecord) -> str:
+    """Return the address of the page of a row's transactional id."""
     return _url(row.cluster.name, row.transactional_id)
 
 
@@ -173,6 +182,44 @@ def finding_url(finding: FindingRecord) -> str:
 def finding_label(finding: FindingRecord) -> str:
     """Return the words of the link to what a finding is about."""
     return "Open transaction" if finding.subject.startswith("transaction:") else "See collectors"
+
+
+@register.filter
+def look(kind: str) -> Look:
+    """Return how a kind of transition reads and looks."""
+    return LOOKS[Kind(kind)]
+
+
+@register.filter
+def share(percent: float | None) -> str:
+    """Return a percentage with as many digits as tell something, a dash for none."""
+    if percent is None:
+        return "—"
+    return f"{percent:.0f} %" if percent >= 10 or not percent else f"{max(percent, 0.01):.2g} %"
+
+
+@register.filter
+def figure(chart: dict[str, Any]) -> SafeString:
+    """Return a chart as JSON text for `charts.js`: no `<script>`, since htmx takes those out of fragments."""
+    text_ = json.dumps(chart, separators=(",", ":"), ensure_ascii=True)
+    return mark_safe(text_.translate(_JSON_IN_HTML))  # noqa: S308 - no <, > or & is left in it
+
+
+@register.simple_tag
+def spark(counts: Sequence[int]) -> SafeString:
+    """Return small bars, one for each count; the figures stand beside them in words."""
+    most = max(counts, default=0) or 1
+    bars = "".join(
+        f"M{n} 16V{16 - max(2, round(16 * count / most))}h.8V16z"
+        for n, count in enumerate(counts)
+        if count > 0
+    )
+    return format_html(
+        '<svg class="spark" viewBox="0 0 {} 16" preserveAspectRatio="none" aria-hidden="true">'
+        '<path d="{}"/></svg>',
+        max(1, len(counts)),
+        bars,
+    )
 
 
 @register.filter

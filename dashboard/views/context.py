@@ -18,9 +18,17 @@ from dashboard.views.sight import Freshness, freshness, stale_after_ms
 from fenceline.facts import Severity
 
 #: Pages of the sidebar: name of the route, words, key after `g`.
-PAGES = (("overview", "Overview", "o"), ("transactions", "Transactions", "t"), ("system", "System", "s"))
-#: What of a list's address a new search keeps.
-_SEARCH_KEEPS = ("state", "min_age_s", "sort", "dir", "size")
+PAGES = (
+    ("overview", "Overview", "o"),
+    ("transactions", "Transactions", "t"),
+    ("fencing", "Fencing", "f"),
+    ("system", "System", "s"),
+)
+#: What of a list's address a new search keeps, by the list's route; elsewhere a search leads to the first.
+_SEARCH_KEEPS = {
+    "transactions": ("state", "application", "min_age_s", "sort", "dir", "size"),
+    "fencing": ("since", "kind", "confidence", "application"),
+}
 _NEEDS_SOMEBODY = (Severity.CRITICAL, Severity.WARNING)
 
 
@@ -66,15 +74,20 @@ class Chrome:
         return reverse("transactions") if self._route == "transaction" else self._request.path
 
     @cached_property
+    def search_path(self) -> str:
+        """Return where a search leads: to the list on this page, or to the transactions."""
+        return reverse(self._route if self._route in _SEARCH_KEEPS else "transactions")
+
+    @cached_property
     def search_words(self) -> str:
         """Return what the list on this page was searched for."""
-        return self._request.GET.get("q", "") if self._route == "transactions" else ""
+        return self._request.GET.get("q", "") if self._route in _SEARCH_KEEPS else ""
 
     @cached_property
     def search_keeps(self) -> Sequence[tuple[str, str]]:
         """Return the parameters of the list on this page that a new search keeps."""
-        query = self._request.GET if self._route == "transactions" else {}
-        return [(key, query[key]) for key in _SEARCH_KEEPS if query.get(key)]
+        query = self._request.GET
+        return [(key, query[key]) for key in _SEARCH_KEEPS.get(self._route, ()) if query.get(key)]
 
     @property
     def stale_after_ms(self) -> int:
@@ -87,9 +100,14 @@ class Chrome:
         return (match.url_name if match else "") or ""
 
     @cached_property
+    def all_findings(self) -> Sequence[FindingRecord]:
+        """Return the open findings, worst first."""
+        return queries.findings(self.cluster)
+
+    @cached_property
     def findings(self) -> Sequence[FindingRecord]:
         """Return the open findings that need somebody, worst first."""
-        return [row for row in queries.findings(self.cluster) if row.severity in _NEEDS_SOMEBODY]
+        return [row for row in self.all_findings if row.severity in _NEEDS_SOMEBODY]
 
     @cached_property
     def worst(self) -> str:

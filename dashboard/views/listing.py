@@ -1,17 +1,18 @@
-"""What a list of transactions is asked for: the query string, parsed without ever failing. Pure."""
+"""What a list is asked for: the query string, parsed without ever failing. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dashboard.queries import SORTS, Filter
+from dashboard.ids import SORTS, Filter
 from fenceline.facts import State
 
 SIZES = (50, 100, 200)
 #: The words of the state filter, in the order of its chips.
 STATES = ("open", *(state.value for state in State))
 _LONGEST_SEARCH = 1_000
+LONGEST_APPLICATION = 200
 #: Ages beyond this (about 30 years) and pages beyond any table are slips.
 _OLDEST_S = 10**9
 _LAST_PAGE = 10**7
@@ -29,35 +30,46 @@ class Wanted:
     @property
     def narrowed(self) -> bool:
         """Return whether anything but the cluster narrows the list."""
-        return bool(self.filter.state or self.filter.q or self.filter.min_age_s is not None)
+        wanted = self.filter
+        return bool(wanted.state or wanted.q or wanted.application or wanted.min_age_s is not None)
 
 
 def parse(query: Mapping[str, str], cluster: str, clusters: Sequence[str]) -> Wanted:
     """Return what a query string asks for. What it gets wrong falls back to the default and is told."""
     ignored: list[str] = []
-    state = _one_of("state", query, STATES, "", ignored)
+    state = one_of("state", query, STATES, "", ignored)
     # Ids stay where they are while their states change; open ones are asked for by age.
-    sort = _one_of("sort", query, tuple(SORTS), "started" if state == "open" else "id", ignored)
-    if (asked := query.get("cluster", "")) and asked not in clusters:
-        ignored.append(f"cluster “{_clip(asked)}” is not configured")
+    sort = one_of("sort", query, tuple(SORTS), "started" if state == "open" else "id", ignored)
+    check_cluster(query, clusters, ignored)
     wanted = Filter(
         cluster=cluster,
         state=state,
-        q=query.get("q", "").replace("\0", "")[:_LONGEST_SEARCH].strip(),
+        q=searched(query),
         min_age_s=_age(query, ignored),
+        application=query.get("application", "").replace("\0", "")[:LONGEST_APPLICATION],
         sort=sort,
-        descending=_one_of("dir", query, ("asc", "desc"), "asc", ignored) == "desc",
+        descending=one_of("dir", query, ("asc", "desc"), "asc", ignored) == "desc",
     )
-    size = int(_one_of("size", query, tuple(map(str, SIZES)), str(SIZES[0]), ignored))
+    size = int(one_of("size", query, tuple(map(str, SIZES)), str(SIZES[0]), ignored))
     return Wanted(wanted, _page(query, ignored), size, ignored)
 
 
-def _one_of(
-    key: str, query: Mapping[str, str], known: Sequence[str], default: str, ignored: list[str]
-) -> str:
+def searched(query: Mapping[str, str]) -> str:
+    """Return what is searched for: a part of a transactional id."""
+    return query.get("q", "").replace("\0", "")[:_LONGEST_SEARCH].strip()
+
+
+def check_cluster(query: Mapping[str, str], clusters: Sequence[str], ignored: list[str]) -> None:
+    """Tell in `ignored` of a cluster that is not configured."""
+    if (asked := query.get("cluster", "")) and asked not in clusters:
+        ignored.append(f"cluster “{clip(asked)}” is not configured")
+
+
+def one_of(key: str, query: Mapping[str, str], known: Sequence[str], default: str, ignored: list[str]) -> str:
+    """Return a parameter that has to be one of some words; what is not is told in `ignored`."""
     value = query.get(key, "")
     if value and value not in known:
-        ignored.append(f"{key} “{_clip(value)}” is none of {', '.join(known)}")
+        ignored.append(f"{key} “{clip(value)}” is none of {', '.join(known)}")
     return value if value in known else default
 
 
@@ -71,7 +83,7 @@ def _age(query: Mapping[str, str], ignored: list[str]) -> float | None:
         seconds = -1.0
     if 0 <= seconds <= _OLDEST_S:
         return seconds
-    ignored.append(f"min_age_s “{_clip(value)}” is not a number of seconds")
+    ignored.append(f"min_age_s “{clip(value)}” is not a number of seconds")
     return None
 
 
@@ -79,10 +91,11 @@ def _page(query: Mapping[str, str], ignored: list[str]) -> int:
     value = query.get("page", "1") or "1"
     if value.isascii() and value.isdigit() and len(value) <= len(str(_LAST_PAGE)):
         return max(1, int(value))
-    ignored.append(f"page “{_clip(value)}” is not a page number")
+    ignored.append(f"page “{clip(value)}” is not a page number")
     return 1
 
 
-def _clip(value: str) -> str:
+def clip(value: str) -> str:
+    """Return a value that somebody wrote into an address, fit for a sentence."""
     shown = "".join(char if char.isprintable() else "�" for char in value)
     return shown if len(shown) <= 40 else f"{shown[:40]}…"

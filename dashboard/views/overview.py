@@ -7,12 +7,15 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 
-from dashboard import queries
+from dashboard import charts, history, queries
 from dashboard.views import context
 from dashboard.views.clock import now_ms
 from dashboard.views.page import answer, signed_in
 from dashboard.views.verdict import verdict
+from fenceline.facts import Kind
 
+_STRIP_MS = 3_600_000
+_STRIP_KINDS = ((Kind.COMMIT,), *(kinds for _, kinds, _ in charts.STRIP))
 #: How many of the longest open transactions the page lists.
 _LONGEST_OPEN = 8
 
@@ -20,7 +23,9 @@ _LONGEST_OPEN = 8
 @signed_in
 def overview(request: HttpRequest) -> HttpResponse:
     """Show the verdict, the findings and the freshness of what they stand on."""
-    return answer(request, "overview", lambda: _read(request), depends_on=collector_states(request))
+    # The strip moves with the clock.
+    moved = (now_ms(request) // 60_000, collector_states(request))
+    return answer(request, "overview", lambda: _read(request), depends_on=moved)
 
 
 def collector_states(request: HttpRequest) -> object:
@@ -31,17 +36,44 @@ def collector_states(request: HttpRequest) -> object:
 
 def _read(request: HttpRequest) -> Mapping[str, Any]:
     frame = context.of(request)
-    seen = queries.overview(frame.cluster)
-    oldest = queries.Filter(cluster=frame.cluster, state="open", sort="started", descending=False)
-    longest = queries.transactions(oldest, now_ms=now_ms(request), size=_LONGEST_OPEN)
+    states = queries.states(frame.cluster)
+    longest = queries.open_longest(frame.cluster, _LONGEST_OPEN)
+    open_now = sum(states[state] for state in queries.OPEN)
     clusters = [frame.cluster] if frame.cluster else [row.name for row in frame.clusters]
     said = verdict(
-        seen.findings,
+        frame.all_findings,
         frame.freshness,
         clusters=clusters,
-        ids=seen.ids,
-        open_now=seen.open,
-        oldest_ms=longest.items[0].started_ms if longest.items else None,
+        ids=sum(states.values()),
+        open_now=open_now,
+        oldest_ms=longest[0].started_ms if longest else None,
         now_ms=now_ms(request),
     )
-    return {"verdict": said, "seen": seen, "longest": longest, "several": len(clusters) > 1}
+    return {
+        "verdict": said,
+        "states": states,
+        "ids": sum(states.values()),
+        "open": open_now,
+        "longest": longest,
+        "several": len(clusters) > 1,
+        **_strip(request, frame.cluster),
+    }
+
+
+def _strip(request: HttpRequest, cluster: str) -> Mapping[str, Any]:
+    """Return what happened in each minute of the last hour, as a chart, in words and in figures."""
+    now = now_ms(request)
+    minutes = history.buckets(cluster, since_ms=now - _STRIP_MS, until_ms=now, step_s=history.MINUTE_S)
+    sums = [("commits", Kind.COMMIT, sum(minute.of([Kind.COMMIT]) for minute in minutes))]
+    sums += [
+        (words, like, sum(minute.of(kinds) for minute in minutes)) for words, kinds, like in charts.STRIP
+    ]
+    said = ", ".join(f"{n:,} {words}" for words, _, n in sums)
+    return {
+        "strip": charts.strip(minutes) if any(n for _, _, n in sums) else None,
+        "strip_words": f"Per minute, in the last hour: {said}.",
+        "strip_sums": sums,
+        "minutes": [
+            (each.start_ms, [each.of(kinds) for kinds in _STRIP_KINDS]) for each in reversed(minutes)
+        ],
+    }

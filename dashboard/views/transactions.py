@@ -9,18 +9,24 @@ from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
 
-from dashboard import queries
+from dashboard import charts, history, ids, queries
 from dashboard.models import FindingRecord, Transaction
-from dashboard.views import context, machine, way
+from dashboard.views import context, lived, machine, way
 from dashboard.views.clock import now_ms
+from dashboard.views.fencing import rows
 from dashboard.views.listing import SIZES, STATES, Wanted, parse
 from dashboard.views.page import answer, signed_in
 from fenceline.decode import text
-from fenceline.facts import Severity
+from fenceline.evidence import explain
+from fenceline.facts import Severity, Transition
 
 #: How often a page looks whether a timeout has passed meanwhile.
 _PASSING_MS = 15_000
 _LONGEST_ASKED = 200
+#: Over which time an application's usual durations are taken.
+_DAY_MS = 86_400_000
+#: How many notable transitions of an id its page shows.
+_NOTABLE_SHOWN = 20
 #: Words, sort key, class, and the direction that puts the interesting end first.
 _COLUMNS = (
     ("State", "state", "col-state", "asc"),
@@ -44,6 +50,14 @@ class Column:
     css: str
     sorted: str
     dir: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """One of the last transitions of an id, and the evidence for it."""
+
+    told: Transition
+    evidence: str
 
 
 @signed_in
@@ -71,10 +85,11 @@ def transaction_detail(request: HttpRequest, cluster: str, transactional_id: str
 def _list(request: HttpRequest, wanted: Wanted) -> Mapping[str, Any]:
     frame = context.of(request)
     several = len(frame.clusters) > 1 and not frame.cluster
-    page = queries.transactions(wanted.filter, now_ms=now_ms(request), page=wanted.page, size=wanted.size)
+    page = ids.transactions(wanted.filter, now_ms=now_ms(request), page=wanted.page, size=wanted.size)
     return {
         "wanted": wanted,
         "page": page,
+        "unsorted": "" if page.sorted else wanted.filter.sort,
         "first": (page.number - 1) * page.size + 1,
         "last": (page.number - 1) * page.size + len(page.items),
         "columns": _columns(wanted.filter, several=several),
@@ -86,7 +101,7 @@ def _list(request: HttpRequest, wanted: Wanted) -> Mapping[str, Any]:
     }
 
 
-def _columns(wanted: queries.Filter, *, several: bool) -> Sequence[Column]:
+def _columns(wanted: ids.Filter, *, several: bool) -> Sequence[Column]:
     """Return the table's columns; a click on the sorted one turns it round."""
     found = []
     for words, sort, css, first in _COLUMNS:
@@ -119,32 +134,61 @@ def _why_empty(frame: context.Chrome, wanted: Wanted) -> str:
 
 def _detail(request: HttpRequest, cluster: str, transactional_id: str) -> Mapping[str, Any]:
     row = queries.transaction(cluster, transactional_id)
-    if row is None:
-        # No name longer than a line belongs into a sentence.
-        shown = (
-            transactional_id
-            if len(transactional_id) <= _LONGEST_ASKED
-            else f"{transactional_id[:_LONGEST_ASKED]}…"
-        )
-        return {
-            "row": None,
-            "asked": text.escape(shown.encode(errors="replace")),
-            "cluster": cluster,
-            "status": 404,
-        }
+    if row is not None:
+        life = history.life(cluster, bytes(row.key), row.log_partition)
+        kept = history.Kept(bytes(row.key), row.transactional_id, row.application, life)
+        return {"row": row, "kept": kept, **_known(request, row), **_lived(request, cluster, kept, row)}
+    gone = history.forgotten(cluster, transactional_id)
+    if gone is not None:
+        return {"row": None, "kept": gone, **_lived(request, cluster, gone, None)}
+    # No name longer than a line belongs into a sentence.
+    shown = transactional_id
+    if len(shown) > _LONGEST_ASKED:
+        shown = f"{shown[:_LONGEST_ASKED]}…"
+    return {"cluster": cluster, "asked": text.escape(shown.encode()), "status": 404}
+
+
+def _known(request: HttpRequest, row: Transaction) -> Mapping[str, Any]:
+    """Return what the newest record of an id says."""
     partitions = queries.partitions_of(row)
     findings = queries.findings(row.cluster.name, f"transaction:{row.transactional_id}")
     return {
-        "row": row,
         "deadline": way.deadline(row, now_ms(request)),
         "findings": findings,
         "tone": next((found.severity for found in findings if found.severity != Severity.INFO), ""),
         "machine": machine.drawn(row.state),
-        "steps": way.steps(row, partitions, queries.state_log_partitions(row.cluster.name)),
         "partitions": [part for part in partitions if part.topic != way.OFFSETS],
         "offsets": [part for part in partitions if part.topic == way.OFFSETS],
         "raw": json.dumps(_raw(row, partitions), indent=2, ensure_ascii=False),
     }
+
+
+def _lived(
+    request: HttpRequest, cluster: str, kept: history.Kept, row: Transaction | None
+) -> Mapping[str, Any]:
+    """Return what happened to an id so far, and how long that usually takes."""
+    now, recent = now_ms(request), kept.life.recent
+    notable = history.of_id(cluster, kept.key, limit=_NOTABLE_SHOWN)
+    names = [kept.application]
+    figures = history.figures(cluster, since_ms=now - _DAY_MS, until_ms=now, applications=names)
+    mine = figures.get(kept.application, history.Figures())
+    usual = lived.usual(recent, kept.application, mine.open_times, mine.marker_times)
+    bars, marks = lived.bars(recent, row, now), lived.marks(recent)
+    told = lived.newest(recent, [history.transition_of(each) for each in notable])
+    return {
+        "steps": _steps(row, told) if row is not None else (),
+        "chart": charts.timeline(bars, marks, now_ms=now) if bars or marks else None,
+        "chart_words": lived.said(bars, marks),
+        "recent": [Recent(each, explain(each)) for each in recent],
+        "usual": usual,
+        "own": next((each for each in usual if each.whose == lived.THIS), None),
+        "notable": rows(notable),
+    }
+
+
+def _steps(row: Transaction, told: lived.Now) -> Sequence[way.Step]:
+    log_partitions = queries.state_log_partitions(row.cluster.name)
+    return way.steps(row, queries.partitions_of(row), log_partitions, told)
 
 
 def _raw(row: Transaction, partitions: Sequence[Any]) -> dict[str, Any]:

@@ -5,14 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from dashboard.looks import LOOKS
 from dashboard.models import Transaction
+from dashboard.views.lived import Now
 from fenceline.coordinator import java_hash
 from fenceline.decode import text
-from fenceline.facts import OPEN_STATES, TWO_PHASE_COMMIT_TIMEOUT_MS, State, TopicPartitions
+from fenceline.evidence import explain
+from fenceline.facts import (
+    OPEN_STATES,
+    TWO_PHASE_COMMIT_TIMEOUT_MS,
+    Confidence,
+    Kind,
+    State,
+    TopicPartitions,
+    Transition,
+)
 from fenceline.words import count, duration
 
 #: Partitions of this topic in a transaction are consumer positions: read, process, write.
 OFFSETS = "__consumer_offsets"
+#: How many later additions are listed one by one.
+_MOST_ADDED = 6
 _PREPARED = {State.PREPARE_COMMIT: "commit", State.PREPARE_ABORT: "abort"}
 _COMPLETE = {State.COMPLETE_COMMIT: "committed", State.COMPLETE_ABORT: "aborted"}
 
@@ -45,11 +58,21 @@ def deadline(row: Transaction, now_ms: int) -> Deadline | None:
     return Deadline(at_ms, at_ms < now_ms, row.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS)
 
 
-def steps(row: Transaction, partitions: Sequence[TopicPartitions], log_partitions: int) -> Sequence[Step]:
-    """Return the way as far as the newest record tells it; `log_partitions` 0 means not known."""
+def steps(
+    row: Transaction, partitions: Sequence[TopicPartitions], log_partitions: int, told: Now
+) -> Sequence[Step]:
+    """Return the way as far as the newest record and the transitions before it tell it.
+
+    `log_partitions` is how many partitions `__transaction_state` has, 0 where that is not known.
+    """
     found = Step("done", "Coordinator found by the id", _place(row, log_partitions))
-    producer = Step("done", f"Producer id {row.producer_id}, epoch {row.producer_epoch}", _session(row))
-    return [found, producer, *_begun(row, partitions), *_ended(row)]
+    producer = Step(
+        "done",
+        f"Producer id {row.producer_id}, epoch {row.producer_epoch}",
+        f"{_initialised(told)}; {_session(row)}",
+        at_ms=told.initialised_ms,
+    )
+    return [found, producer, *_begun(row, partitions, told), *_ended(row, told)]
 
 
 def _place(row: Transaction, log_partitions: int) -> str:
@@ -60,13 +83,21 @@ def _place(row: Transaction, log_partitions: int) -> str:
     return f"hash {hashed:,} mod {log_partitions} → {where}"
 
 
+def _initialised(told: Now) -> str:
+    if told.initialised is None:
+        return "InitProducerId came before what is kept of this id"
+    before = told.initialised.previous_epoch
+    was = "" if before is None else f", after epoch {before}"
+    return f"InitProducerId: {LOOKS[told.initialised.kind].words}{was}"
+
+
 def _session(row: Transaction) -> str:
     if row.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS:
         return "two-phase commit: its transactions never time out"
     return f"each of its transactions may be open for {duration(row.timeout_ms)}"
 
 
-def _begun(row: Transaction, partitions: Sequence[TopicPartitions]) -> Iterator[Step]:
+def _begun(row: Transaction, partitions: Sequence[TopicPartitions], told: Now) -> Iterator[Step]:
     if row.state == State.EMPTY:
         yield Step(
             "waiting",
@@ -76,15 +107,27 @@ def _begun(row: Transaction, partitions: Sequence[TopicPartitions]) -> Iterator[
         )
         yield Step("ahead", "Partitions added")
         return
-    yield Step("done", "Begun", at_ms=row.started_ms)
+    begun = "" if told.begun is None else f"first partition added, offset {told.begun.offset:,}"
+    yield Step("done", "Begun", begun, at_ms=row.started_ms)
     data = [part for part in partitions if part.topic != OFFSETS]
     if data:
         number = sum(len(part.partitions) for part in data)
         yield Step("done", f"{count(number, 'partition')} added", _topics(data))
+    yield from _added(told)
     if len(data) < len(partitions):
         yield Step("done", "Offsets added", "a read-process-write transaction")
     if not partitions and row.state in OPEN_STATES:
         yield Step("ahead", "Partitions added")
+
+
+def _added(told: Now) -> Iterator[Step]:
+    """What was added after the beginning, and when: the records say when, the newest one says what in all."""
+    for number, extended in enumerate(told.extended[:_MOST_ADDED], 1):
+        ordinal = "More added" if number == 1 else "And more"
+        yield Step("done", ordinal, f"offset {extended.offset:,}", at_ms=extended.at_ms)
+    if len(told.extended) > _MOST_ADDED:
+        rest = told.extended[_MOST_ADDED:]
+        yield Step("done", f"And {count(len(rest), 'time')} more", at_ms=rest[-1].at_ms)
 
 
 def _topics(data: Sequence[TopicPartitions]) -> str:
@@ -92,20 +135,13 @@ def _topics(data: Sequence[TopicPartitions]) -> str:
     return shown if len(data) <= 4 else f"{shown} and {len(data) - 4:,} more topics"
 
 
-def _ended(row: Transaction) -> Iterator[Step]:
+def _ended(row: Transaction, told: Now) -> Iterator[Step]:
     state = State(row.state)
+    if state in _COMPLETE or state in _PREPARED:
+        yield _decided(row, state, told.end)
     if state in _COMPLETE:
-        yield Step(
-            "done", f"Ended: {_COMPLETE[state]}", "the newest record holds the end, not when it was asked for"
-        )
-        yield Step("done", "Markers written, complete", at_ms=row.updated_ms)
+        yield Step("done", "Markers written, complete", _marked(told.end), at_ms=row.updated_ms)
     elif state in _PREPARED:
-        yield Step(
-            "done",
-            f"Decided: {_PREPARED[state]}",
-            "only the coordinator can finish it now",
-            at_ms=row.updated_ms,
-        )
         yield Step("waiting", "Markers being written to its partitions", since_ms=row.updated_ms)
         yield Step("ahead", "Complete")
     else:
@@ -114,3 +150,21 @@ def _ended(row: Transaction) -> Iterator[Step]:
         yield Step("ahead", "End transaction")
         yield Step("ahead", "Markers written")
         yield Step("ahead", "Complete")
+
+
+def _decided(row: Transaction, state: State, end: Transition | None) -> Step:
+    """The decision: what it was, by whom as far as the records tell, and why they do."""
+    words = f"Ended: {_COMPLETE[state]}" if state in _COMPLETE else f"Decided: {_PREPARED[state]}"
+    if end is None:
+        known = state in _PREPARED
+        why = "only the coordinator can finish it now" if known else "when is not kept, only its completion"
+        return Step("done", words, why, at_ms=row.updated_ms if known else None)
+    sure = "" if end.confidence is Confidence.CERTAIN else f" ({end.confidence})"
+    cause = "" if end.kind is Kind.COMMIT else f" · {LOOKS[end.kind].words}{sure}"
+    return Step("done", f"{words}{cause}", explain(end), at_ms=end.at_ms)
+
+
+def _marked(end: Transition | None) -> str:
+    if end is None or end.completed_ms is None:
+        return ""
+    return f"in {duration(end.completed_ms - end.at_ms)} after the decision"

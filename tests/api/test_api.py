@@ -68,9 +68,13 @@ def test_a_list_carries_items_next_as_of_and_gaps(ask: Ask) -> None:
 
 
 def test_a_transaction_is_told_in_kafkas_words(ask: Ask) -> None:
-    assert ask("transactions/prod/a") == {
+    told = ask("transactions/prod/a")
+    (first,) = told.pop("recent")
+    assert (first["kind"], first["confidence"], first["partition"]) == ("baseline", "certain", 4)
+    assert told == {
         "cluster": "prod",
         "transactional_id": "a",
+        "application": "a",
         "state": "Ongoing",
         "producer_id": 7,
         "producer_epoch": 3,
@@ -145,6 +149,16 @@ def test_collectors_say_how_far_they_have_seen(ask: Ask) -> None:
         ("transactions?min_age_s=nan", 422),
         ("transactions?min_age_s=inf", 422),
         ("transactions?cursor=!", 400),
+        ("transactions?cursor=WzEsIDJd", 400),  # One of another list.
+        ("transitions?since_rev=0", 400),  # Whose revision? Two clusters are configured.
+        ("transitions?since_rev=-1&cluster=prod", 422),
+        ("transitions?kind=commit", 422),
+        ("transitions?confidence=sure", 422),
+        ("transitions?limit=0", 422),
+        ("transitions?cursor=!", 400),
+        ("transitions?since=yesterday", 422),
+        ("applications?window_s=1", 422),
+        ("applications?cursor=WzEsIDJd", 400),
         ("transactions?cursor=YWJj", 400),
         ("transactions?cursor=YWZ0ZXI6OTk5OTk5OTk5OTk5OTk5OTk5OTk5OTk5", 400),
         ("transactions/prod/a%00b", 404),

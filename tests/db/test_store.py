@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from dashboard import leases, queries, store
+from dashboard import ids, leases, queries, store
 from dashboard.leases import Lease, LeaseLost
 from dashboard.models import Cluster, Collector, GapRecord, Position, Transaction
 from fenceline.decode import text
@@ -172,7 +172,7 @@ def test_a_cluster_that_is_no_longer_configured_disappears_and_comes_back(take: 
     save(take(), look(record("a")))
     store.sync_clusters(["other"])
     assert [row.name for row in queries.clusters()] == ["other"]
-    assert queries.transactions(queries.Filter(), now_ms=NOW_MS).total == 0
+    assert ids.transactions(ids.Filter(), now_ms=NOW_MS).total == 0
     assert leases.unheld("transaction_state") == ["other"]
     store.sync_clusters(["prod", "other"])
-    assert queries.transactions(queries.Filter(), now_ms=NOW_MS).total == 1
+    assert ids.transactions(ids.Filter(), now_ms=NOW_MS).total == 1

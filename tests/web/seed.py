@@ -6,8 +6,11 @@ import json
 import time
 from datetime import UTC, datetime, timedelta
 
-from dashboard.models import Cluster, Collector, FindingRecord, GapRecord, Position, Transaction
+from django.db.models import F
+
+from dashboard.models import Cluster, Collector, FindingRecord, GapRecord, Position, StateCount, Transaction
 from dashboard.store import key_of
+from fenceline.applications import application_of
 from fenceline.decode import text
 from fenceline.facts import State
 
@@ -85,6 +88,7 @@ def transaction(
     defaults: dict[str, object] = {
         "key": key_of(name),
         "transactional_id": text.escape(name),
+        "application": application_of(text.escape(name)).application,
         "state": state.value,
         "producer_id": 2051,
         "producer_epoch": 17,
@@ -98,7 +102,15 @@ def transaction(
         "log_offset": 24_049,
         "rev": 1,
     }
-    return Transaction.objects.create(cluster=of, **(defaults | fields))
+    row = Transaction.objects.create(cluster=of, **(defaults | fields))
+    counted(of, row.state, 1)
+    return row
+
+
+def counted(of: Cluster, state: str, by: int) -> None:
+    """Keep the number of ids in a state, as a flush does."""
+    StateCount.objects.get_or_create(cluster=of, shard=0, state=state, defaults={"n": 0})
+    StateCount.objects.filter(cluster=of, shard=0, state=state).update(n=F("n") + by)
 
 
 def finding(of: Cluster, subject: str, severity: str = "warning", **fields: object) -> FindingRecord:

@@ -16,7 +16,9 @@ def refuse(*_: Any) -> Any:
     raise OperationalError("unable to open database file")
 
 
-@pytest.mark.parametrize("path", ["/", "/transactions", "/transactions/prod/a", "/system", "/admin/"])
+@pytest.mark.parametrize(
+    "path", ["/", "/transactions", "/transactions/prod/a", "/fencing", "/system", "/admin/"]
+)
 def test_every_page_says_that_the_database_is_gone(path: str, caplog: pytest.LogCaptureFixture) -> None:
     client = Client(raise_request_exception=False)
     client.force_login(User.objects.create_superuser("admin"))

@@ -14,7 +14,7 @@ from django.test import Client
 from tests.web import seed
 
 pytestmark = pytest.mark.django_db
-CLOSED = ("/", "/transactions", "/transactions/prod/abc", "/system")
+CLOSED = ("/", "/transactions", "/transactions/prod/abc", "/fencing", "/system")
 CSP = "default-src 'none'; script-src 'self'; style-src 'self'"
 
 

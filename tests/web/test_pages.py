@@ -13,7 +13,7 @@ from fenceline.facts import State
 from tests.web import seed
 
 pytestmark = pytest.mark.django_db
-PAGES = ("/", "/transactions", "/system")
+PAGES = ("/", "/transactions", "/fencing", "/system")
 
 
 def read(page: Client, url: str, **headers: str) -> str:
@@ -187,7 +187,13 @@ def test_a_cluster_that_is_no_longer_configured_is_not_shown(page: Client) -> No
 
 @pytest.mark.parametrize(
     ("name", "most"),
-    [("/", 18), ("/transactions", 12), ("/system", 14), ("/transactions/prod/payments-ledger-7", 12)],
+    [
+        ("/", 15),
+        ("/transactions", 12),
+        ("/fencing", 20),
+        ("/system", 14),
+        ("/transactions/prod/payments-ledger-7", 18),
+    ],
 )
 def test_a_page_asks_the_database_a_bounded_number_of_times(
     page: Client, django_assert_max_num_queries: Any, name: str, most: int

@@ -1,0 +1,141 @@
+"""`/api/v1/transitions`: what happened to producers, and the evidence for it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal, Self
+
+from django.http import HttpRequest
+from ninja import Query, Router, Schema
+from ninja.errors import HttpError
+from pydantic import Field
+
+from dashboard import history, queries
+from dashboard.api import cursors, schemas
+from dashboard.models import TransitionRecord
+from fenceline.evidence import explain
+from fenceline.facts import Kind, Transition
+
+router = Router(tags=["transitions"])
+
+#: The kinds that have rows of their own; the others are in a transaction's `recent`.
+NotableKind = Literal[
+    "client_abort", "timeout", "takeover", "reinit", "self_recovery", "admin_fence", "rotation", "init",
+    "empty_abort", "abort", "expiry",
+]  # fmt: skip
+
+
+class Fact(Schema):
+    """One state change of an id; `at` is the coordinator's clock, `open_ms` from begin to decision."""
+
+    kind: str
+    confidence: str
+    evidence: str
+    at: str | None
+    completed_at: str | None
+    producer_id: int
+    producer_epoch: int
+    previous_epoch: int | None
+    timeout_ms: int
+    open_ms: int | None
+    partition: int
+    offset: int
+
+    @classmethod
+    def told(cls, fact: Transition, **more: object) -> Self:
+        """Return a transition as the API tells it."""
+        return cls(
+            kind=fact.kind.value,
+            confidence=fact.confidence.value,
+            evidence=explain(fact),
+            at=schemas.iso(fact.at_ms),
+            completed_at=schemas.iso(fact.completed_ms),
+            producer_id=fact.producer_id,
+            producer_epoch=fact.producer_epoch,
+            previous_epoch=fact.previous_epoch,
+            timeout_ms=fact.timeout_ms,
+            open_ms=fact.open_ms,
+            partition=fact.partition,
+            offset=fact.offset,
+            **more,
+        )
+
+
+class TransitionOut(Fact):
+    """A notable transition; `revised_from` is the kind it was taken for at first, null where it stands."""
+
+    rev: int
+    cluster: str
+    transactional_id: str
+    application: str
+    revised_at: str | None
+    revised_from: str | None
+
+
+class TransitionList(schemas.Listing):
+    items: list[TransitionOut]
+
+
+class Wanted(Schema):
+    """The query string of the list."""
+
+    cluster: str = ""
+    #: Only what was told or revised after this revision of the cluster, in that order.
+    since_rev: int | None = Field(None, ge=0, lt=2**63)
+    since: datetime | None = None
+    kind: NotableKind | Literal[""] = ""
+    confidence: Literal["", "certain", "probable", "ambiguous"] = ""
+    application: str = ""
+    transactional_id: str = ""
+    limit: int = Field(100, ge=1, le=1000)
+    cursor: str = ""
+
+
+@router.get("", response=TransitionList, summary="List transitions")
+def list_transitions(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, object]:
+    """Notable transitions, newest first; with `since_rev` in the order in which they were told or revised.
+
+    A page may hold fewer than `limit` and have a `next` all the same: one request looks through 10,000.
+    """
+    matching = _filter(wanted)
+    if wanted.since_rev is None:
+        at = cursors.read(wanted.cursor, (int, int))
+        before = None if at is None else (int(at[0]), int(at[1]))
+        told = history.transitions(matching, limit=wanted.limit, before=before)
+    else:
+        rev, row = cursors.read(wanted.cursor, (int, int)) or (wanted.since_rev, 0)
+        told = history.transitions_since(matching, since_rev=int(rev), after=int(row), limit=wanted.limit)
+    return {
+        "items": [_out(row) for row in told.items],
+        "next": None if told.next is None else cursors.write(*told.next),
+        **schemas.seen(queries.sight(wanted.cluster)),
+    }
+
+
+def _filter(wanted: Wanted) -> history.Filter:
+    cluster = wanted.cluster
+    if wanted.since_rev is not None and not cluster:
+        names = [row.name for row in queries.clusters()]
+        if len(names) > 1:
+            raise HttpError(400, f"since_rev: name the cluster whose revision it is: {', '.join(names)}.")
+        cluster = names[0] if names else ""
+    return history.Filter(
+        cluster=cluster,
+        kinds=(Kind(wanted.kind),) if wanted.kind else (),
+        confidence=wanted.confidence,
+        application=wanted.application.replace("\0", ""),
+        transactional_id=wanted.transactional_id,
+        since_ms=None if wanted.since is None else int(wanted.since.timestamp() * 1000),
+    )
+
+
+def _out(row: TransitionRecord) -> TransitionOut:
+    return TransitionOut.told(
+        history.transition_of(row),
+        rev=row.rev,
+        cluster=row.cluster.name,
+        transactional_id=row.transactional_id,
+        application=row.application,
+        revised_at=schemas.iso(row.revised_ms),
+        revised_from=row.revised_from or None,
+    )

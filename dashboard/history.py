@@ -1,0 +1,402 @@
+"""What happened: transitions, each id's last ones, and figures per application. The reader beside `queries`.
+
+Histories grow for ever while pages must not: every list goes on behind a key, never by an offset; every
+search looks through a bounded number of candidates and says how far it came; every figure is a sum of
+tallies.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from heapq import merge
+
+from django.db.models import Count, F, Q, QuerySet
+
+from dashboard.charts import Bucket
+from dashboard.models import IS_OPEN, Cluster, Recent, Tally, Transaction, TransitionRecord
+from dashboard.rows import key_of
+from fenceline import histograms, recent
+from fenceline.decode import text
+from fenceline.facts import Confidence, Kind, Reason, Transition
+from fenceline.histograms import Histogram
+
+#: How many candidates one request looks through when no index answers its filter whole.
+MOST_SEARCHED = 10_000
+#: Beyond this lists say "10,000+": counting further would take longer than reading the page.
+MOST_COUNTED = 10_000
+MINUTE_S, HOUR_S = 60, 3_600
+#: A sum over more minutes than these is made of hours.
+MOST_MINUTES = 360
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which transitions a list is asked for."""
+
+    cluster: str = ""
+    kinds: Sequence[Kind] = ()
+    confidence: str = ""
+    application: str = ""
+    #: A part of the transactional id.
+    q: str = ""
+    #: A whole transactional id, as escaped text.
+    transactional_id: str = ""
+    since_ms: int | None = None
+
+
+#: Where a list goes on: behind this instant and row, going back.
+Place = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Some transitions, newest first.
+
+    `next` is where the list goes on, None at its end. `searched_to_ms` is set when the search stopped there
+    for its length, though more may match before.
+    """
+
+    items: Sequence[TransitionRecord]
+    next: Place | None
+    searched_to_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ByApplication:
+    """Counts by application and step; `searched_to_ms` is set where older ones were left out."""
+
+    #: Those with the most first.
+    each: Mapping[str, Sequence[Bucket]]
+    #: How many applications there are in all.
+    number: int
+    searched_to_ms: int | None
+
+
+@dataclass(slots=True)
+class Figures:
+    """What happened to one application in some time."""
+
+    counts: dict[Kind, int] = field(default_factory=dict)
+    open_times: Histogram = field(default_factory=dict)
+    marker_times: Histogram = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """What is kept of an id beside its newest state: its last transitions, newest first."""
+
+    recent: Sequence[Transition]
+    expired_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What history knows of an id, though its coordinator may have forgotten it."""
+
+    key: bytes
+    transactional_id: str
+    application: str
+    life: Life
+
+
+def transitions(wanted: Filter, *, limit: int, before: Place | None = None) -> Told:
+    """Return the newest transitions that match, before a place where one is given."""
+    each = [_told(ids, wanted, limit, before) for ids in _clusters(wanted.cluster)]
+    # Where one cluster's search stopped early, nothing older is shown of the others either.
+    floor = max((told.searched_to_ms for told in each if told.searched_to_ms is not None), default=None)
+    merged = merge(*(told.items for told in each), key=_place, reverse=True)
+    items = [row for row in merged if floor is None or row.at_ms >= floor]
+    if len(items) > limit:
+        return Told(items[:limit], _place(items[limit - 1]))
+    return Told(items, None if floor is None else (floor, 0), floor)
+
+
+def transitions_since(wanted: Filter, *, since_rev: int, after: int, limit: int) -> Told:
+    """Return transitions told or revised after a revision of `wanted.cluster`, in the order they were told.
+
+    `after` is the last row already had of revision `since_rev` itself, 0 for none of them. The place to go
+    on from is (rev, row).
+    """
+    beyond = Q(rev__gt=since_rev) | Q(rev=since_rev, id__gt=after) if after else Q(rev__gt=since_rev)
+    cluster = Q(cluster__name=wanted.cluster, cluster__configured=True)
+    rows = TransitionRecord.objects.filter(cluster, beyond).order_by("rev", "id")
+    ceiling = rows.values_list("rev", flat=True)[MOST_SEARCHED : MOST_SEARCHED + 1]
+    searched_to = next(iter(ceiling), None)
+    if searched_to is not None:
+        rows = rows.filter(rev__lte=searched_to)
+    items = list(rows.filter(_matching(wanted)).select_related("cluster")[: limit + 1])
+    if len(items) > limit:
+        return Told(items[:limit], (items[limit - 1].rev, items[limit - 1].pk))
+    return Told(items, None if searched_to is None else (searched_to, _LAST_ROW))
+
+
+def count(wanted: Filter) -> tuple[int, bool]:
+    """Return how many transitions match, and whether that is all: counting and searching end early."""
+    found, whole = 0, True
+    for cluster_id in _clusters(wanted.cluster):
+        rows = _bounded(_of(cluster_id, wanted), wanted)
+        found += rows.matching[: MOST_COUNTED + 1].count()
+        whole = whole and rows.floor_ms is None
+    return min(found, MOST_COUNTED), whole and found <= MOST_COUNTED
+
+
+def of_id(cluster: str, key: bytes, *, limit: int) -> Sequence[TransitionRecord]:
+    """Return the notable transitions of one id, newest first."""
+    rows = TransitionRecord.objects.filter(cluster__name=cluster, cluster__configured=True, key=key)
+    return list(rows.select_related("cluster").order_by("-at_ms", "-id")[:limit])
+
+
+def life(cluster: str, key: bytes, partition: int) -> Life:
+    """Return the last transitions of an id; none for an id that was never seen."""
+    row = Recent.objects.filter(cluster__name=cluster, key=key).first()
+    return (
+        Life((), None) if row is None else Life(recent.unpack(bytes(row.packed), partition), row.expired_ms)
+    )
+
+
+def transition_of(row: TransitionRecord) -> Transition:
+    """Return a row as the fact it holds."""
+    return Transition(
+        Kind(row.kind),
+        Confidence(row.confidence),
+        Reason(row.reason),
+        row.at_ms,
+        row.producer_id,
+        row.producer_epoch,
+        row.previous_epoch,
+        row.timeout_ms,
+        row.open_ms,
+        row.completed_ms,
+        row.gap_ms,
+        row.log_partition,
+        row.log_offset,
+    )
+
+
+def buckets(
+    cluster: str, *, since_ms: int, until_ms: int, step_s: int, application: str = Tally.EVERY
+) -> Sequence[Bucket]:
+    """Return counts by kind in steps of `step_s`, of one application or of all together.
+
+    Steps are whole minutes, or whole hours from an hour on; they begin where `since_ms` rounds down to.
+    """
+    starts = _starts(since_ms, until_ms, step_s)
+    span_s = HOUR_S if step_s % HOUR_S == 0 else MINUTE_S
+    rows = _tallies(cluster, span_s, starts[0], until_ms).filter(application=application)
+    counted: dict[int, dict[Kind, int]] = {}
+    for start_ms, counts in rows.values_list("start_ms", "counts").iterator():
+        _add(counted.setdefault(start_ms - start_ms % starts.step, {}), _kinds(counts))
+    return _row(starts, counted)
+
+
+def by_application(wanted: Filter, *, until_ms: int, step_s: int, most: int) -> ByApplication:
+    """Return the notable transitions since `wanted.since_ms` of the applications that have most of them."""
+    candidates, floors = [], []
+    for cluster_id in _clusters(wanted.cluster):
+        rows, floor_ms = _newest(_of(cluster_id, replace(wanted, kinds=(), transactional_id="")))
+        candidates.append(rows.order_by())
+        floors += [] if floor_ms is None else [floor_ms]
+    sums: Counter[str] = Counter()
+    for rows in candidates:
+        sums.update(dict(rows.values_list("application").annotate(n=Count("id"))))
+    names = sorted(sums, key=lambda name: (-sums[name], name))[:most]
+    starts = _starts(wanted.since_ms or 0, until_ms, step_s)
+    counted: dict[str, dict[int, dict[Kind, int]]] = {name: {} for name in names}
+    for rows in candidates:
+        steps = rows.filter(application__in=names).annotate(step=F("at_ms") / starts.step)
+        for name, step, kind, n in steps.values_list("application", "step", "kind").annotate(n=Count("id")):
+            _add(counted[name].setdefault(step * starts.step, {}), {Kind(kind): n})
+    each = {name: _row(starts, steps) for name, steps in counted.items()}
+    return ByApplication(each, len(sums), max(floors, default=None))
+
+
+def counts(
+    cluster: str, *, since_ms: int, until_ms: int, applications: Sequence[str]
+) -> Mapping[str, Mapping[Kind, int]]:
+    """Return how often each kind happened to some applications, in whole minutes, or hours of a long time."""
+    rows = _tallies_since(cluster, since_ms, until_ms).filter(application__in=applications)
+    found: dict[str, dict[Kind, int]] = {}
+    for application, counted in rows.values_list("application", "counts").iterator():
+        _add(found.setdefault(application, {}), _kinds(counted))
+    return found
+
+
+def figures(
+    cluster: str, *, since_ms: int, until_ms: int, applications: Sequence[str]
+) -> Mapping[str, Figures]:
+    """Return counts and durations of some applications, in whole minutes, or hours of a long time."""
+    rows = _tallies_since(cluster, since_ms, until_ms).filter(application__in=applications)
+    fields = rows.values_list("application", "counts", "open_times", "marker_times")
+    found: dict[str, Figures] = {}
+    opened: dict[str, list[Histogram]] = {}
+    marked: dict[str, list[Histogram]] = {}
+    for application, counted, open_times, marker_times in fields.iterator():
+        _add(found.setdefault(application, Figures()).counts, _kinds(counted))
+        opened.setdefault(application, []).append(histograms.unpack(open_times))
+        marked.setdefault(application, []).append(histograms.unpack(marker_times))
+    for application, figure in found.items():
+        figure.open_times = histograms.merge(opened[application])
+        figure.marker_times = histograms.merge(marked[application])
+    return found
+
+
+def applications(cluster: str, *, after: str, limit: int) -> Sequence[str]:
+    """Return the names of the next applications of a cluster's ids, in order.
+
+    Each is found by one step into the index: reading all ids for their few names would take seconds.
+    """
+    rows = Transaction.objects.filter(cluster__name=cluster, cluster__configured=True)
+    names: list[str] = []
+    while len(names) < limit:
+        following = rows.filter(application__gt=after).order_by("application")
+        name = following.values_list("application", flat=True).first()
+        if name is None:
+            break
+        names.append(name)
+        after = name
+    return names
+
+
+def sizes(cluster: str, applications: Sequence[str]) -> tuple[Mapping[str, int], Mapping[str, int]]:
+    """Return how many ids applications have, and how many of them are open."""
+    rows = Transaction.objects.filter(cluster__in=_clusters(cluster), application__in=applications)
+    grouped = rows.order_by().values_list("application").annotate(n=Count("id"))
+    return dict(grouped), dict(grouped.filter(IS_OPEN))
+
+
+def forgotten(cluster: str, name: str) -> Kept | None:
+    """Return what is kept of an id that its coordinator has forgotten, None for one that was never seen.
+
+    `name` is its text, or `~` and its key in hexadecimal digits.
+    """
+    for key in _keys(name):
+        told = TransitionRecord.objects.filter(cluster__name=cluster, cluster__configured=True, key=key)
+        last = told.order_by("-at_ms", "-id").first()
+        if last is not None:
+            kept = life(cluster, key, last.log_partition)
+            return Kept(key, last.transactional_id, last.application, kept)
+    return None
+
+
+_LAST_ROW = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounded:
+    """The rows that match among the candidates; `floor_ms` is where the search stops, None at the end."""
+
+    matching: QuerySet[TransitionRecord]
+    floor_ms: int | None
+
+
+def _clusters(name: str) -> Sequence[int]:
+    # Cluster by cluster: each has an index in the order of its instants, all of them together have none.
+    rows = Cluster.objects.filter(configured=True)
+    return list((rows.filter(name=name) if name else rows).values_list("id", flat=True))
+
+
+def _told(cluster_id: int, wanted: Filter, limit: int, before: Place | None) -> Told:
+    rows = _of(cluster_id, wanted)
+    if before is not None:
+        at_ms, pk = before
+        rows = rows.filter(Q(at_ms__lt=at_ms) | Q(at_ms=at_ms, id__lt=pk), at_ms__lte=at_ms)
+    bounded = _bounded(rows, wanted)
+    items = list(bounded.matching.select_related("cluster").order_by("-at_ms", "-id")[: limit + 1])
+    if len(items) > limit:
+        return Told(items, _place(items[limit - 1]))
+    return Told(items, None, bounded.floor_ms)
+
+
+def _of(cluster_id: int, wanted: Filter) -> QuerySet[TransitionRecord]:
+    """Return what one index finds, in the order of instants: the candidates."""
+    rows = TransitionRecord.objects.filter(cluster_id=cluster_id)
+    if wanted.since_ms is not None:
+        rows = rows.filter(at_ms__gte=wanted.since_ms)
+    if wanted.transactional_id:
+        return rows.filter(key__in=list(_keys(wanted.transactional_id)))
+    if wanted.application:
+        return rows.filter(application=wanted.application)
+    return rows.filter(kind=wanted.kinds[0].value) if len(wanted.kinds) == 1 else rows
+
+
+def _bounded(candidates: QuerySet[TransitionRecord], wanted: Filter) -> _Bounded:
+    """Return the candidates that match whole, among the newest MOST_SEARCHED of them."""
+    one_kind = len(wanted.kinds) == 1 and not wanted.application
+    answered = not (wanted.confidence or wanted.q) and (one_kind or not wanted.kinds)
+    if answered or wanted.transactional_id:
+        return _Bounded(candidates.filter(_matching(wanted)), None)
+    newest, floor_ms = _newest(candidates)
+    return _Bounded(newest.filter(_matching(wanted)), floor_ms)
+
+
+def _newest(
+    candidates: QuerySet[TransitionRecord],
+) -> tuple[QuerySet[TransitionRecord], int | None]:
+    """Return the newest MOST_SEARCHED of them, and where they end; None where these are all."""
+    instants = candidates.order_by("-at_ms", "-id").values_list("at_ms", flat=True)
+    floor_ms = next(iter(instants[MOST_SEARCHED : MOST_SEARCHED + 1]), None)
+    return (candidates if floor_ms is None else candidates.filter(at_ms__gte=floor_ms)), floor_ms
+
+
+def _matching(wanted: Filter) -> Q:
+    found = Q()
+    if wanted.kinds:
+        found &= Q(kind__in=[kind.value for kind in wanted.kinds])
+    if wanted.confidence:
+        found &= Q(confidence=wanted.confidence)
+    if wanted.application:
+        found &= Q(application=wanted.application)
+    if wanted.transactional_id:
+        found &= Q(key__in=list(_keys(wanted.transactional_id)))
+    if wanted.q:
+        found &= Q(transactional_id__icontains=wanted.q)
+    if wanted.since_ms is not None:
+        found &= Q(at_ms__gte=wanted.since_ms)
+    return found
+
+
+def _place(row: TransitionRecord) -> Place:
+    return row.at_ms, row.pk
+
+
+def _keys(name: str) -> Iterator[bytes]:
+    with suppress(ValueError):
+        yield key_of(text.unescape(name))
+    if len(name) == 65 and name.startswith("~"):
+        with suppress(ValueError):
+            yield bytes.fromhex(name[1:])
+
+
+def _tallies(cluster: str, span_s: int, since_ms: int, until_ms: int) -> QuerySet[Tally]:
+    rows = Tally.objects.filter(cluster__in=_clusters(cluster), span_s=span_s)
+    return rows.filter(start_ms__gte=since_ms, start_ms__lte=until_ms)
+
+
+def _tallies_since(cluster: str, since_ms: int, until_ms: int) -> QuerySet[Tally]:
+    span_s = MINUTE_S if until_ms - since_ms <= MOST_MINUTES * 60_000 else HOUR_S
+    return _tallies(cluster, span_s, since_ms - since_ms % (span_s * 1_000), until_ms)
+
+
+def _starts(since_ms: int, until_ms: int, step_s: int) -> range:
+    step_ms = step_s * 1_000
+    return range(since_ms - since_ms % step_ms, until_ms + 1, step_ms)
+
+
+@lru_cache(maxsize=4_096)
+def _kinds(counts: str) -> Mapping[Kind, int]:
+    """Return {"commit": 12} as counts by kind; many tallies read alike."""
+    return {Kind(kind): n for kind, n in json.loads(counts or "{}").items()}
+
+
+def _add(into: dict[Kind, int], counts: Mapping[Kind, int]) -> None:
+    for kind, n in counts.items():
+        into[kind] = into.get(kind, 0) + n
+
+
+def _row(starts: range, counted: Mapping[int, Mapping[Kind, int]]) -> Sequence[Bucket]:
+    return [Bucket(start_ms, starts.step, counted.get(start_ms, {})) for start_ms in starts]

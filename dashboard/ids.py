@@ -1,0 +1,235 @@
+"""Lists of transactional ids: which index, or none, answers which filter and which order.
+
+A list must be there in a moment whether a cluster has a hundred ids or millions. By id it is read along an
+index, any number of them. What no index answers is answered by reading the whole table from one end to the
+other, which is quick while there are no more than MOST_SCANNED ids; beyond that such an order is refused.
+Indexes on what changes with every record would slow the intake down, so there are none but of open and of
+idle ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from heapq import merge
+
+from django.db.models import F, Func, QuerySet
+from django.db.models.expressions import Combinable
+
+from dashboard import queries
+from dashboard.models import IDLE, IS_IDLE, IS_OPEN, NAME, Transaction
+from dashboard.queries import OPEN
+
+#: Columns a list of transactions can be sorted by, and the order that puts the interesting end first.
+SORTS = {
+    "id": "transactional_id",
+    "state": "state",
+    "producer": "producer_id",
+    "epoch": "producer_epoch",
+    "timeout": "timeout_ms",
+    "partitions": "partition_count",
+    "started": "started_ms",
+    "updated": "updated_ms",
+}
+#: Up to here lists count and turn pages; who looks for more narrows the list.
+MOST_COUNTED = 10_000
+#: Up to so many ids any order is worth reading them all for.
+MOST_SCANNED = 200_000
+#: A state that one id in a hundred has is found soon enough by walking along the ids.
+_DENSE = 100
+
+
+class _Sorted(Func):
+    """What it is given, as an order for which no index is walked along."""
+
+    template = "%(expressions)s || ''"
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """What a list of transactions is asked for; the URL's query string, parsed."""
+
+    cluster: str = ""
+    #: A state of Kafka's, or "open" for the three that hold back an LSO.
+    state: str = ""
+    #: A part of the first 200 characters of an id.
+    q: str = ""
+    min_age_s: float | None = None
+    application: str = ""
+    sort: str = "id"
+    descending: bool = False
+
+    @property
+    def only_open(self) -> bool:
+        """Return whether nothing but open transactions can match."""
+        return self.state in ("open", *OPEN) or self.min_age_s is not None
+
+    @property
+    def only_state(self) -> bool:
+        """Return whether the number of ids in each state, which is kept, says how many match."""
+        return not (self.q or self.application or self.min_age_s is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a list: `items` are model rows; `number` counts from 1."""
+
+    items: Sequence[Transaction]
+    total: int
+    #: False where more than `total` match: counting stops at MOST_COUNTED.
+    whole: bool
+    number: int
+    size: int
+    #: False where too many match to sort them as was asked; they come by id then.
+    sorted: bool = True
+
+    @property
+    def pages(self) -> int:
+        """Return how many pages can be turned to, at least one."""
+        return _pages(self.total, self.size)
+
+
+def transactions(wanted: Filter, *, now_ms: int, page: int = 1, size: int = 50) -> Page:
+    """Return one page of the transactions that `wanted` describes, and how many there are in all."""
+    states = queries.states(wanted.cluster)
+    if wanted.sort == "id":
+        return _by_name(wanted, states, now_ms, page, size)
+    if not wanted.only_open and sum(states.values()) > MOST_SCANNED:
+        return replace(_by_name(wanted, states, now_ms, page, size), sorted=False)
+    rows = _filtered(_all(wanted), wanted, now_ms)
+    total, whole = _known(wanted, states), True
+    if not wanted.only_state:
+        total, whole = _capped(rows[: MOST_COUNTED + 1].count())
+    number = _within_pages(page, total, size)
+    order = ("-" if wanted.descending else "") + SORTS[wanted.sort]
+    keys = rows.order_by(order, "id").values_list("id", flat=True)[_slice(number, size)]
+    return Page(_rows(list(keys)), total, whole, number, size)
+
+
+def after(wanted: Filter, *, key: int, limit: int, now_ms: int) -> Sequence[Transaction]:
+    """Return the next `limit` transactions that `wanted` describes, in the order they were first seen."""
+    rows = _filtered(_all(wanted), wanted, now_ms).filter(pk__gt=key)
+    return _rows(list(rows.order_by("pk").values_list("id", flat=True)[:limit]))
+
+
+def _all(wanted: Filter) -> QuerySet[Transaction]:
+    """Return the ids that have to be read: open ones along their index, else the table as it lies.
+
+    Through an index on the cluster each row would be a jump: 100 ms for 100,000 instead of 15 ms.
+    """
+    clusters = _clusters(wanted)
+    if wanted.only_open:
+        return Transaction.objects.filter(cluster__in=clusters)
+    return Transaction.objects.alias(of=F("cluster_id") + 0).filter(of__in=clusters, pk__gt=0)
+
+
+def _clusters(wanted: Filter) -> Sequence[int]:
+    return [row.pk for row in queries.clusters() if not wanted.cluster or row.name == wanted.cluster]
+
+
+def _filtered(rows: QuerySet[Transaction], wanted: Filter, now_ms: int) -> QuerySet[Transaction]:
+    rows = _stated(rows, wanted, now_ms)
+    if wanted.application:
+        rows = rows.filter(application=wanted.application)
+    return rows.alias(name=NAME).filter(name__icontains=wanted.q) if wanted.q else rows
+
+
+def _stated(rows: QuerySet[Transaction], wanted: Filter, now_ms: int) -> QuerySet[Transaction]:
+    """Return the rows in the state that is wanted, and old enough."""
+    if wanted.only_open:
+        rows = rows.filter(IS_OPEN)
+    if wanted.state and wanted.state != "open":
+        rows = rows.filter(state=wanted.state)
+    if wanted.min_age_s is not None:
+        rows = rows.filter(started_ms__lte=now_ms - int(wanted.min_age_s * 1000))
+    return rows
+
+
+def _by_name(wanted: Filter, states: dict[str, int], now_ms: int, page: int, size: int) -> Page:
+    """Return a page of the list by id: the keys of its rows first, from an index alone, then the rows."""
+    clusters = _clusters(wanted)
+    found: Sequence[Iterable[tuple[str, int]]]
+    if wanted.only_state:
+        total, whole = _known(wanted, states), True
+        number = _within_pages(page, total, size)
+        found = [_of_state(wanted, of, states, now_ms)[: number * size] for of in clusters]
+    else:
+        searched = [_searched(wanted, of, now_ms) for of in clusters]
+        found = searched
+        total, whole = _capped(sum(map(len, searched)))
+        number = _within_pages(page, total, size)
+    keys = [pk for _, pk in merge(*found, reverse=wanted.descending)]
+    return Page(_rows(keys[_slice(number, size)]), total, whole, number, size)
+
+
+def _of_state(
+    wanted: Filter, cluster_id: int, states: dict[str, int], now_ms: int
+) -> QuerySet[Transaction, tuple[str, int]]:
+    """Return name and key of the ids in a state, or in any, by name.
+
+    Where many are in it, along the index of names; where few are, from their own index, sorted then.
+    """
+    rows = Transaction.objects.filter(cluster=cluster_id)
+    if _known(wanted, states) * _DENSE >= sum(states.values()):
+        return _ordered(_stated(rows, wanted, now_ms), NAME, wanted)
+    if wanted.state in IDLE:
+        rows = rows.filter(IS_IDLE)
+    elif not wanted.only_open:
+        rows = _all(wanted).filter(cluster=cluster_id)
+    return _ordered(_stated(rows, wanted, now_ms), _Sorted(NAME), wanted)
+
+
+def _searched(wanted: Filter, cluster_id: int, now_ms: int) -> Sequence[tuple[str, int]]:
+    """Return name and key of the ids that match, by name, no more than are counted.
+
+    An index answers name and application alone, and then the states of what it found are looked up; where
+    it finds more than are counted, name and state are compared row by row.
+    """
+    rows = Transaction.objects.filter(cluster=cluster_id)
+    if wanted.only_open:
+        found = _ordered(_filtered(rows, wanted, now_ms), _Sorted(NAME), wanted)
+        return list(found[: MOST_COUNTED + 1])
+    named = _ordered(_filtered(rows, replace(wanted, state=""), now_ms), NAME, wanted)
+    names = list(named[: MOST_COUNTED + 1])
+    if not wanted.state:
+        return names
+    if len(names) > MOST_COUNTED:
+        return list(_ordered(_filtered(rows, wanted, now_ms), NAME, wanted)[: MOST_COUNTED + 1])
+    fitting = Transaction.objects.filter(pk__in=[pk for _, pk in names], state=wanted.state)
+    kept = set(fitting.values_list("id", flat=True))
+    return [(name, pk) for name, pk in names if pk in kept]
+
+
+def _ordered(
+    rows: QuerySet[Transaction], by: Combinable, wanted: Filter
+) -> QuerySet[Transaction, tuple[str, int]]:
+    order = ("-by", "-id") if wanted.descending else ("by", "id")
+    return rows.annotate(by=by).order_by(*order).values_list("by", "id")
+
+
+def _rows(keys: Sequence[int]) -> Sequence[Transaction]:
+    """Return the rows of some keys, in their order; what was deleted meanwhile is left out."""
+    found = {row.pk: row for row in Transaction.objects.select_related("cluster").filter(pk__in=keys)}
+    return [found[key] for key in keys if key in found]
+
+
+def _known(wanted: Filter, states: dict[str, int]) -> int:
+    if wanted.state == "open":
+        return sum(states[state] for state in OPEN)
+    return states[wanted.state] if wanted.state else sum(states.values())
+
+
+def _capped(found: int) -> tuple[int, bool]:
+    return min(found, MOST_COUNTED), found <= MOST_COUNTED
+
+
+def _pages(total: int, size: int) -> int:
+    return max(1, -(-min(total, MOST_COUNTED) // size))
+
+
+def _within_pages(page: int, total: int, size: int) -> int:
+    return min(max(1, page), _pages(total, size))
+
+
+def _slice(number: int, size: int) -> slice:
+    return slice((number - 1) * size, number * size)

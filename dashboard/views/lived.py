@@ -1,0 +1,167 @@
+"""An id's last transitions, read as transactions: when each began, how it ended, how long that usually takes.
+
+Pure. Transitions come newest first, at most the 20 that are kept of an id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from dashboard.charts import Bar, Mark
+from dashboard.looks import LOOKS
+from dashboard.models import Transaction
+from fenceline import histograms
+from fenceline.facts import OPEN_STATES, Kind, Transition
+from fenceline.histograms import Histogram
+from fenceline.words import count, duration
+
+THIS = "this id"
+#: What an id's own producer, or another one, does before it can begin.
+_INITIALISATIONS = frozenset(
+    {Kind.INIT, Kind.REINIT, Kind.ADMIN_FENCE, Kind.TAKEOVER, Kind.SELF_RECOVERY, Kind.ROTATION}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """The newest transaction of an id as its transitions tell it; None is what they do not."""
+
+    initialised: Transition | None
+    initialised_ms: int | None
+    begun: Transition | None
+    #: Partitions and offsets that were added after the first, oldest first.
+    extended: Sequence[Transition]
+    end: Transition | None
+
+
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """How long something usually takes: the middle, and what one in 20 and one in 100 exceed."""
+
+    whose: str
+    what: str
+    number: int
+    p50: float
+    p95: float
+    p99: float
+
+
+def newest(recent: Sequence[Transition], notable: Sequence[Transition] = ()) -> Now:
+    """Return the newest transaction: back to its beginning, and to the initialisation before that.
+
+    `notable` may know of one that is older than what `recent` still holds.
+    """
+    end: Transition | None = None
+    begun: Transition | None = None
+    extended: list[Transition] = []
+    for told in recent:
+        if _initialises(told) or begun is not None:
+            break
+        if told.kind is Kind.BEGIN:
+            begun = told
+        elif told.kind is Kind.EXTEND:
+            extended.insert(0, told)
+        elif is_end(told):
+            if end is not None:
+                break  # An end without its beginning: that is no longer kept.
+            end = told
+    initialised = next(filter(_initialises, [*recent, *notable]), None)
+    return Now(
+        initialised,
+        None if initialised is None else initialised_ms(initialised),
+        begun,
+        extended,
+        end,
+    )
+
+
+def is_end(told: Transition) -> bool:
+    """Return whether a transition ended a transaction that was open."""
+    return told.open_ms is not None and told.kind is not Kind.EMPTY_ABORT
+
+
+def _initialises(told: Transition) -> bool:
+    # Who ended an open transaction by initialising was told so only after the abort.
+    return told.kind in _INITIALISATIONS and (not is_end(told) or told.gap_ms is not None)
+
+
+def initialised_ms(told: Transition) -> int:
+    """Return when the producer was initialised; for who ended an open transaction, that came after."""
+    if told.completed_ms is not None and told.gap_ms is not None:
+        return told.completed_ms + told.gap_ms
+    return told.at_ms
+
+
+def bars(recent: Sequence[Transition], row: Transaction | None, now_ms: int) -> Sequence[Bar]:
+    """Return the transactions that ended, and the one that is open now, oldest first."""
+    found = [_bar(told) for told in reversed(recent) if is_end(told)]
+    if row is not None and row.state in OPEN_STATES and row.started_ms is not None:
+        found = [bar for bar in found if bar.begun_ms != row.started_ms]
+        words = f"{row.state}, open for {duration(now_ms - row.started_ms)}"
+        found.append(Bar(row.started_ms, max(row.started_ms, now_ms), None, words))
+    return found
+
+
+def marks(recent: Sequence[Transition]) -> Sequence[Mark]:
+    """Return what else happened, oldest first."""
+    everyday = (Kind.BEGIN, Kind.EXTEND)
+    others = [told for told in reversed(recent) if not is_end(told) and told.kind not in everyday]
+    return [Mark(told.at_ms, told.kind, _mark_words(told)) for told in others]
+
+
+def usual(
+    recent: Sequence[Transition], application: str, open_times: Histogram, marker_times: Histogram
+) -> Sequence[Usual]:
+    """Return how long commits take: this id's last ones, and its application's."""
+    commits = [told for told in recent if told.kind is Kind.COMMIT]
+    opened = sorted(told.open_ms for told in commits if told.open_ms is not None and told.open_ms >= 0)
+    marked = sorted(told.completed_ms - told.at_ms for told in commits if told.completed_ms is not None)
+    found = [
+        _exact(THIS, "begin to decision", opened),
+        _exact(THIS, "decision to last marker", marked),
+        _counted(application, "begin to decision", open_times),
+        _counted(application, "decision to last marker", marker_times),
+    ]
+    return [each for each in found if each is not None]
+
+
+def _bar(told: Transition) -> Bar:
+    open_ms = max(0, told.open_ms or 0)
+    words = f"{LOOKS[told.kind].words}: open for {duration(open_ms)}"
+    until_ms = told.at_ms
+    if told.completed_ms is not None:
+        words += f", markers written in {duration(told.completed_ms - told.at_ms)}"
+        until_ms = told.completed_ms
+    return Bar(told.at_ms - open_ms, max(until_ms, told.at_ms), told.kind, words)
+
+
+def _mark_words(told: Transition) -> str:
+    return f"{LOOKS[told.kind].words}: producer id {told.producer_id}, epoch {told.producer_epoch}"
+
+
+def _exact(whose: str, what: str, ordered: Sequence[int]) -> Usual | None:
+    if not ordered:
+        return None
+    at = [ordered[min(len(ordered) - 1, int(len(ordered) * q))] for q in (0.5, 0.95, 0.99)]
+    return Usual(whose, what, len(ordered), *map(float, at))
+
+
+def _counted(whose: str, what: str, times: Histogram) -> Usual | None:
+    at = [histograms.quantile(times, q) for q in (0.5, 0.95, 0.99)]
+    known = [ms for ms in at if ms is not None]
+    return Usual(whose, what, sum(times.values()), *known) if len(known) == 3 else None
+
+
+def said(found: Sequence[Bar], others: Sequence[Mark]) -> str:
+    """Return what a timeline shows in one sentence, for those who cannot see it."""
+    parts = [count(len(found), "transaction")] if found else []
+    parts += [f"{n} {words}" for words, n in _tallied(found)]
+    parts += [f"{LOOKS[mark.kind].words}" for mark in others]
+    return f"Timeline: {', '.join(parts) or 'nothing'}."
+
+
+def _tallied(found: Sequence[Bar]) -> Iterator[tuple[str, int]]:
+    ends = [bar.end for bar in found]
+    for end in dict.fromkeys(ends):
+        yield ("open" if end is None else LOOKS[end].words), ends.count(end)

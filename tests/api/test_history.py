@@ -1,0 +1,144 @@
+"""Proves the API of what happened: transitions with evidence, revisions in order, applications."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from dashboard import history, store
+from dashboard.models import Cluster, Transaction, TransitionRecord
+from tests.web import happened, seed
+
+pytestmark = pytest.mark.django_db
+Ask = Callable[..., Any]
+
+
+@pytest.fixture
+def ask() -> Ask:
+    """Ask the API about a day of `prod`; returns the decoded body."""
+    prod = seed.cluster()
+    happened.busy(prod)
+    client = Client()
+    client.force_login(User.objects.create_user("viewer"))
+
+    def ask(path: str) -> Any:
+        answer = client.get(f"/api/v1/{path}")
+        assert answer.status_code == 200, answer.content
+        return answer.json()
+
+    return ask
+
+
+def walked(ask: Ask, path: str) -> Iterator[dict[str, Any]]:
+    """Yield the items of every page."""
+    cursor = ""
+    while cursor is not None:
+        body = ask(f"{path}&cursor={cursor}")
+        yield from body["items"]
+        cursor = body["next"]
+
+
+def places(items: Iterator[dict[str, Any]]) -> list[tuple[int, int]]:
+    return [(item["partition"], item["offset"]) for item in items]
+
+
+def expected(**wanted: object) -> list[tuple[int, int]]:
+    rows = TransitionRecord.objects.filter(**wanted).order_by("-at_ms", "-id")
+    return list(rows.values_list("log_partition", "log_offset"))
+
+
+def test_a_list_carries_items_next_as_of_and_gaps(ask: Ask) -> None:
+    body = ask("transitions?limit=2")
+    assert set(body) == {"items", "next", "as_of", "gaps"}
+    assert set(body["items"][0]) == {
+        "rev", "cluster", "transactional_id", "application", "kind", "confidence", "evidence", "at",
+        "completed_at", "producer_id", "producer_epoch", "previous_epoch", "timeout_ms", "open_ms",
+        "partition", "offset", "revised_at", "revised_from",
+    }  # fmt: skip
+
+
+def test_cursors_walk_through_every_transition_once_newest_first(ask: Ask) -> None:
+    assert places(walked(ask, "transitions?limit=7")) == expected()
+
+
+@pytest.mark.parametrize(
+    ("query", "wanted"),
+    [
+        ("kind=takeover", {"kind": "takeover"}),
+        ("confidence=ambiguous", {"confidence": "ambiguous"}),
+        ("application=payments", {"application": "payments"}),
+        ("application=payments&kind=reinit", {"application": "payments", "kind": "reinit"}),
+        ("transactional_id=payments-1", {"transactional_id": "payments-1"}),
+        ("transactional_id=bad%5Cescape", {"transactional_id": "none"}),
+        ("cluster=nowhere", {"cluster__name": "nowhere"}),
+    ],
+)
+def test_filters(ask: Ask, query: str, wanted: dict[str, object]) -> None:
+    assert places(walked(ask, f"transitions?limit=5&{query}")) == expected(**wanted)
+
+
+def test_a_search_cut_short_still_comes_to_everything(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "MOST_SEARCHED", 10)
+    assert places(walked(ask, "transitions?limit=5&confidence=ambiguous")) == expected(confidence="ambiguous")
+    told = sorted(places(walked(ask, "transitions?since_rev=0&limit=5&kind=reinit")))
+    assert told == sorted(expected(kind="reinit"))
+
+
+def test_since_rev_tells_what_was_told_or_revised_after_it(ask: Ask) -> None:
+    prod = Cluster.objects.get()
+    before = prod.rev
+    assert ask(f"transitions?since_rev={before}")["items"] == []
+    happened.takeover(prod, b"fresh")
+    told = list(walked(ask, f"transitions?since_rev={before}&limit=1"))
+    assert {item["transactional_id"] for item in told} == {"fresh"}
+    assert {item["rev"] for item in told} == {before + 1}
+    # One that is revised is told again, at its new revision.
+    TransitionRecord.objects.filter(transactional_id="fresh").update(rev=store.next_rev(prod.pk))
+    again = list(walked(ask, f"transitions?since_rev={before + 1}&limit=1"))
+    assert places(iter(again)) == places(iter(told))
+
+
+def test_a_page_of_one_flush_goes_on_within_it(ask: Ask) -> None:
+    walked_all = places(walked(ask, "transitions?since_rev=0&limit=3"))
+    assert sorted(walked_all) == sorted(expected())
+    assert len(walked_all) == len(set(walked_all))
+
+
+def test_a_revised_verdict_says_what_it_was(ask: Ask) -> None:
+    revised = [item for item in walked(ask, "transitions?limit=100") if item["revised_from"]]
+    assert revised
+    assert all(item["revised_at"] for item in revised)
+
+
+def test_a_transaction_carries_its_last_transitions(ask: Ask) -> None:
+    row = Transaction.objects.exclude(state="Empty").first()
+    assert row is not None
+    recent = ask(f"transactions/prod/{row.transactional_id}")["recent"]
+    assert 1 < len(recent) <= 20
+    assert recent == sorted(recent, key=lambda fact: -fact["offset"])
+    assert all(fact["evidence"] for fact in recent)
+
+
+def test_applications_have_sizes_counts_and_durations(ask: Ask) -> None:
+    items = {item["application"]: item for item in walked(ask, "applications?limit=2&window_s=604800")}
+    ids = Counter(Transaction.objects.values_list("application", flat=True))
+    assert {name: item["ids"] for name, item in items.items()} == dict(ids)
+    notable = Counter(TransitionRecord.objects.values_list("application", "kind"))
+    for name, item in items.items():
+        for kind in ("takeover", "timeout", "client_abort"):
+            assert item["counts"].get(kind, 0) == notable[name, kind]
+        times = item["open_times"]
+        assert times["count"] == item["counts"]["commit"]
+        assert times["p50_ms"] <= times["p95_ms"] <= times["p99_ms"]
+        assert item["marker_times"]["p50_ms"] <= 16
+
+
+def test_transactions_are_found_by_application(ask: Ask) -> None:
+    found = [item["transactional_id"] for item in walked(ask, "transactions?app=payments&limit=2")]
+    wanted = Transaction.objects.filter(application="payments").order_by("id")
+    assert found == list(wanted.values_list("transactional_id", flat=True))
