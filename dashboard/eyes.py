@@ -10,6 +10,7 @@ from dashboard.models import Collector
 #: How the names of tails of `__transaction_state` begin: `transaction_state`, `transaction_state-1`, …
 TAIL = "transaction_state"
 RECONCILE = "reconcile"
+JUDGE = "judge"
 
 Row = TypeVar("Row", bound=Collector)
 

@@ -16,13 +16,13 @@ from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from dashboard import leases, live, store
-from dashboard.eyes import eyes
+from dashboard.eyes import JUDGE, eyes
 from dashboard.models import Collector, FindingRecord, GapRecord
 from dashboard.queries import open_transactions, partitions_of
 from fenceline.facts import CollectorStatus, Finding, Gap, OpenTransaction, Snapshot, State
 from fenceline.rules import judge
 
-NAME = "judge"
+NAME = JUDGE
 #: Collectors that look at nothing outside.
 _NO_LOOKERS = (NAME, "retention")
 #: Columns of a finding that follow its rule's words from tick to tick.

@@ -12,12 +12,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from heapq import merge
-from itertools import islice
+from itertools import groupby, islice
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from django.db.models import Q, QuerySet, Sum
 from django.db.models.functions import Now
 
+from dashboard.eyes import eyes
 from dashboard.models import (
     IS_OPEN,
     Cluster,
@@ -68,11 +70,10 @@ def rev(cluster: str = "") -> int:
 
 
 def sight(cluster: str = "") -> Sight:
-    """Return how far the tails of `cluster`, or of every cluster, have seen, and their open gaps."""
-    tails = _within(
-        Collector.objects.filter(cluster__configured=True, name__startswith="transaction_state"), cluster
-    )
-    seen = list(tails.values_list("seen_through_ms", flat=True))
+    """Return how far `cluster`, or every cluster, was seen, and the gaps that are open."""
+    rows = _within(Collector.objects.filter(cluster__configured=True).order_by("cluster_id"), cluster)
+    seeing = [eye for _, group in groupby(rows, attrgetter("cluster_id")) for eye in eyes(group)]
+    seen = [eye.seen_through_ms for eye in seeing]
     as_of = None if not seen or None in seen else min(ms for ms in seen if ms is not None)
     return Sight(as_of, list(_within(gaps_open(), cluster)))
 

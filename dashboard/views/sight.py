@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from django.conf import settings
 
 from dashboard import queries
-from dashboard.models import Cluster, Collector, GapRecord
+from dashboard.eyes import JUDGE, RECONCILE, eyes
+from dashboard.models import Cluster, GapRecord
 from fenceline.words import clock
 
 if TYPE_CHECKING:
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
 #: Seconds without news after which a page says so; `limits.collector_behind_s` may ask for more.
 STALE_AFTER_S = 10.0
-TAIL = "transaction_state"
-JUDGE = "judge"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +39,8 @@ class Freshness:
     blind: Sequence[Blind]
     #: Clusters whose first complete look is still to come.
     unseen: Sequence[str]
+    #: Clusters of which only the coordinators' lists are known: their topic may not be read.
+    listed: Sequence[str] = ()
 
     @property
     def stale(self) -> bool:
@@ -62,14 +63,20 @@ def freshness(cluster: str, clusters: Sequence[Cluster], now_ms: int) -> Freshne
     names = [cluster] if cluster else [row.name for row in clusters]
     rows = queries.collectors(cluster)
     seen = queries.sight(cluster)
-    tails = {name: [row for row in rows if row.cluster.name == name and _is_tail(row)] for name in names}
+    seeing = {name: eyes(row for row in rows if row.cluster.name == name) for name in names}
     unseen = [
-        name for name in names if not tails[name] or any(row.seen_through_ms is None for row in tails[name])
+        name for name in names if not seeing[name] or any(eye.seen_through_ms is None for eye in seeing[name])
     ]
-    gaps = [_from_gap(gap) for gap in seen.gaps]
+    which = {(name, eye.name) for name in names for eye in seeing[name]}
+    gaps = [_from_gap(gap) for gap in seen.gaps if (gap.cluster.name, gap.source) in which]
     dark = {reason.cluster for reason in gaps}
-    late = [blind for row in rows if row.cluster.name not in dark and (blind := _late(row, now_ms))]
-    return Freshness(None if unseen else seen.as_of_ms, rows, sorted(gaps + late, key=_oldest), unseen)
+    # What the judge says is old too when nobody runs it.
+    which |= {(name, JUDGE) for name in names}
+    told = [row for row in rows if (row.cluster.name, row.name) in which and row.cluster.name not in dark]
+    late = [blind for row in told if (blind := _late(row, now_ms))]
+    listed = [name for name in names if any(eye.name == RECONCILE for eye in seeing[name])]
+    reasons = sorted(gaps + late, key=_oldest)
+    return Freshness(None if unseen else seen.as_of_ms, rows, reasons, unseen, listed)
 
 
 class Status(NamedTuple):
@@ -90,10 +97,6 @@ def status(row: LiveCollector, now_ms: int) -> Status:
     if now_ms - row.seen_through_ms > stale_after_ms():
         return Status("warning", "catching up" if row.behind else "late")
     return Status("ok", "up to date")
-
-
-def _is_tail(row: Collector) -> bool:
-    return row.name.startswith(TAIL)
 
 
 def _oldest(reason: Blind) -> int:
