@@ -101,8 +101,7 @@ def _hold(stack: Stack, broker: Broker, rate: float, seconds: float) -> tuple[fl
 def behind(stack: Stack, broker: Broker) -> int:
     """Return how many records lie between the saved positions and the ends of the log."""
     ends = _ends(broker.bootstrap)
-    path = stack.described()["database"].removeprefix("sqlite://")
-    return ends - _positions(path)
+    return ends - _positions(stack.data / "fenceline.db")
 
 
 _consumers: dict[str, Consumer] = {}
@@ -110,12 +109,14 @@ _consumers: dict[str, Consumer] = {}
 
 def _ends(bootstrap: str) -> int:
     if bootstrap not in _consumers:
-        _consumers[bootstrap] = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench"})
+        _consumers[bootstrap] = Consumer(
+            {"bootstrap.servers": bootstrap, "group.id": "bench", "log_level": 0}
+        )
     asked = [TopicPartition(seeding.TOPIC, number, -1) for number in range(seeding.PARTITIONS)]
     return sum(each.offset for each in _consumers[bootstrap].offsets_for_times(asked, timeout=10))
 
 
-def _positions(path: str) -> int:
+def _positions(path: Path) -> int:
     connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=20)
     try:
         (found,) = connection.execute("SELECT sum(next_offset) FROM dashboard_position").fetchone()
