@@ -181,7 +181,8 @@ def _empty(last: TransactionRecord, newest: Transition | None, record: Transacti
         return Step(_make(Kind.REINIT, _AMBIGUOUS, Reason.NO_SUCH_STEP, record, last, at))
     gap_ms = record.updated_ms - last.updated_ms
     revised, own = None, False
-    if newest is not None and last.state is State.COMPLETE_ABORT and newest.reason in _BROKERS | _EITHERS:
+    follows = last.state is State.COMPLETE_ABORT and _raised(last, record) in (None, 0, 1)
+    if newest is not None and follows and newest.reason in _BROKERS | _EITHERS:
         revised, own = _after_abort(newest, last, record, gap_ms)
     if record.producer_id != last.producer_id:
         return Step(_rotation(last, record, at), revised)
