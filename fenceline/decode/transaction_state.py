@@ -64,6 +64,8 @@ class _Unreadable(Exception):
 _sections: tuple[dict[bytes, _Partitions], dict[bytes, _Partitions]] = ({}, {})
 _UNSEEN = object()
 _MOST_SECTIONS = 8_192
+#: Longer sections, of some hundred partitions, are decoded each time: as they grow, all would be remembered.
+_LONGEST_SECTION = 1_024
 _TAG_2 = b"\x01\x02\x02\x00\x02"
 _FULL_HEAD = Struct(">hqhib")
 _SHORTEST = 17 + 1 + 16
@@ -180,7 +182,7 @@ def _know(version: int, value: bytes, end: int, partitions: _Partitions) -> None
     known = _sections[version]
     if len(known) >= _MOST_SECTIONS:
         known.clear()
-    if end + 16 <= len(value):
+    if end + 16 <= len(value) and end <= _LONGEST_SECTION:
         known[value[17:end]] = partitions
 
 
