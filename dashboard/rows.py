@@ -18,7 +18,7 @@ from django.db import connection
 from dashboard.models import Recent, StateCount, Tally, Transaction, TransitionRecord
 from fenceline import histograms, recent
 from fenceline.facts import Kind, State, TopicPartitions, TransactionRecord
-from fenceline.fold import Newest, Prior, Told
+from fenceline.fold import NOT_KNOWN, Newest, Prior, Told
 from fenceline.fold import Tally as Folded
 
 #: The values of one statement, in its order.
@@ -75,9 +75,10 @@ _UPSERT_TALLY = _upsert(Tally._meta.db_table, _TALLY, _TALLY_KEY, _taken(_TALLY[
 _state_count = StateCount._meta.db_table
 _ADD_STATE = _upsert(_state_count, (*_STATE_KEY, "n"), _STATE_KEY, [f"n = {_state_count}.n + excluded.n"])
 _DELETE = f"DELETE FROM {Transaction._meta.db_table} WHERE cluster_id = %s AND key = %s"  # noqa: S608
+_LOSE = f"UPDATE {Transaction._meta.db_table} SET log_offset = %s WHERE cluster_id = %s AND key = %s"  # noqa: S608
 _PRIOR = "t.key, t.state, t.producer_id, t.producer_epoch, t.timeout_ms, t.updated_ms, t.started_ms, "
 _PRIORS = (
-    f"SELECT {_PRIOR} t.client_version, t.log_offset, r.packed "  # noqa: S608 - our own constants
+    f"SELECT {_PRIOR} t.client_version, t.log_partition, t.log_offset, r.packed "  # noqa: S608 - our own constants
     f"FROM {Transaction._meta.db_table} t LEFT JOIN {Recent._meta.db_table} r "
     "ON r.cluster_id = t.cluster_id AND r.key = t.key WHERE t.cluster_id = %s AND t.key IN"
 )
@@ -90,15 +91,17 @@ def key_of(raw_id: bytes) -> bytes:
     return hashlib.sha256(raw_id).digest()
 
 
-def priors(cluster_id: int, log_keys: Iterable[bytes]) -> dict[bytes, Prior]:
+def priors(cluster_id: int, partition: int, log_keys: Iterable[bytes]) -> dict[bytes, Prior]:
     """Return what is known of ids, by their keys in `__transaction_state`; unknown ones are left out.
 
-    The records have no partitions: no transition follows from those of the record before.
+    Of ids whose newest record lies in another partition than this only the state is known: the topic was
+    given more of them, and no order leads from one to the other. The records have no partitions: no
+    transition follows from those of the record before.
     """
     wanted = {key_of(key[4:]): key for key in log_keys}
     found: dict[bytes, Prior] = {}
     for row in _asked(_PRIORS, cluster_id, list(wanted)):
-        found[wanted[bytes(row[0])]] = _prior(row)
+        found[wanted[bytes(row[0])]] = _prior(row, partition)
     # Of an id that the coordinator forgot there are still its last transitions.
     missing = [key for key, log_key in wanted.items() if log_key not in found]
     for key, packed in _asked(_GONE, cluster_id, missing):
@@ -107,9 +110,10 @@ def priors(cluster_id: int, log_keys: Iterable[bytes]) -> dict[bytes, Prior]:
 
 
 def _forgotten(packed: bytes) -> Prior:
-    # The last of them is its expiry: holes before that have no say in what comes after.
+    # Holes before its expiry have no say in what comes after.
     newest = recent.newest(packed, 0)
-    return Prior(offset=newest.offset if newest else -1, packed=packed)
+    expired = newest is not None and newest.kind is Kind.EXPIRY
+    return Prior(offset=newest.offset if newest and expired else NOT_KNOWN, packed=packed)
 
 
 def _asked(statement: str, cluster_id: int, keys: Sequence[bytes]) -> Iterator[Sequence[Any]]:
@@ -121,12 +125,13 @@ def _asked(statement: str, cluster_id: int, keys: Sequence[bytes]) -> Iterator[S
             yield from cursor.fetchall()
 
 
-def _prior(row: Sequence[Any]) -> Prior:
-    _, word, producer_id, epoch, timeout_ms, updated_ms, started_ms, version, offset, packed = row
+def _prior(row: Sequence[Any], partition: int) -> Prior:
+    _, word, producer_id, epoch, timeout_ms, updated_ms, started_ms, version, where, offset, packed = row
     state = _STATES[word]
-    if offset == -1:
-        # It came from the coordinator's list: what it was in the log before that is not known.
+    if offset == NOT_KNOWN:
         return Prior(state, packed=bytes(packed or b""))
+    if where != partition:
+        return Prior(state)
     record = TransactionRecord(
         "", state, producer_id, epoch, timeout_ms, None, updated_ms, started_ms, version
     )  # fmt: skip
@@ -151,6 +156,14 @@ def write_newest(cluster_id: int, rev: int, newest: Mapping[bytes, Newest]) -> N
         cursor.executemany(_UPSERT_RECENT, recents)
 
 
+def lose(cluster_id: int, log_keys: Iterable[bytes]) -> None:
+    """Note that the last records of ids could not be decoded: their next ones follow from nothing."""
+    rows = sorted((NOT_KNOWN, cluster_id, key_of(key[4:])) for key in log_keys)
+    if rows:
+        with connection.cursor() as cursor:
+            cursor.executemany(_LOSE, rows)
+
+
 def _transaction_row(cluster_id: int, key: bytes, rev: int, newest: Newest, record: TransactionRecord) -> Row:
     return (
         cluster_id,
@@ -172,10 +185,19 @@ def _transaction_row(cluster_id: int, key: bytes, rev: int, newest: Newest, reco
     )
 
 
-@lru_cache(maxsize=4096)
 def packed_partitions(partitions: tuple[TopicPartitions, ...]) -> str:
     """Return partitions as the JSON text of their column."""
+    # Producers write to the same few partitions again and again; lists of thousands are not remembered.
+    few = sum([len(numbers) for _, numbers in partitions]) <= _FEW_PARTITIONS
+    return _packed_again(partitions) if few else _packed_partitions(partitions)
+
+
+def _packed_partitions(partitions: tuple[TopicPartitions, ...]) -> str:
     return json.dumps(partitions, separators=(",", ":")) if partitions else ""
+
+
+_FEW_PARTITIONS = 200
+_packed_again = lru_cache(maxsize=4096)(_packed_partitions)
 
 
 def write_transitions(cluster_id: int, rev: int, topic_id: str, told: Iterable[Told], now_ms: int) -> None:

@@ -21,7 +21,7 @@ from dashboard.leases import Lease, LeaseLost, collector, renew
 from dashboard.models import Cluster, Collector, GapRecord, Position, Recent, StateCount, Transaction
 from dashboard.rows import key_of as key_of
 from fenceline.facts import Look, PositionMove
-from fenceline.fold import Folded, fold
+from fenceline.fold import Folded, Prior, fold
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +95,7 @@ def _save(
             transaction.set_rollback(True)
             return None
         rows.write_newest(lease.cluster_id, rev, folded.newest)
+        rows.lose(lease.cluster_id, folded.lost)
         rows.write_transitions(lease.cluster_id, rev, topic_id, folded.told.values(), now_ms)
         rows.add_tallies(lease.cluster_id, lease.shard, folded.tallies)
         rows.add_states(lease.cluster_id, lease.shard, folded.states)
@@ -122,7 +123,12 @@ def _fold(cluster_id: int, look: Look, *, listed: bool) -> Folded:
     known = dict(_holes(cluster_id, [move.partition for move in look.moves]))
     for move in look.moves:
         records = look.records.get(move.partition, {})
-        priors = rows.priors(cluster_id, records) if listed or move.previous is not None else {}
+        read_before = listed or move.previous is not None
+        priors = rows.priors(cluster_id, move.partition, records) if read_before else {}
+        for key in records.keys() & folded.newest.keys():
+            # It lies in two partitions (`rows.priors`).
+            record = folded.newest[key].record
+            priors[key] = Prior(record and record.state)
         before = known.get(move.partition)
         fold(folded, move.partition, records, priors, (*(() if before is None else (before,)), *move.holes))
     return folded

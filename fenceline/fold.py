@@ -33,19 +33,20 @@ from fenceline.histograms import Histogram, bucket_of
 from fenceline.transitions import Life, derive, lived
 
 MINUTE_MS = 60_000
+#: The offset of an id's last record where that one is not known: a coordinator told it, or it is unreadable.
+NOT_KNOWN = -1
 
 
 class Prior(NamedTuple):
     """What was known of an id before these records.
 
-    `record` is None where its last record is not known; `state` is what is shown of it all the same (a
-    coordinator may have told it), None where nothing is. `packed` are its last transitions
-    (`fenceline.recent`).
+    `record` is None where its last record is not known, and `offset` NOT_KNOWN; `state` is what is shown of
+    it all the same, None where nothing is. `packed` are its last transitions (`fenceline.recent`).
     """
 
     state: State | None = None
     record: TransactionRecord | None = None
-    offset: int = -1
+    offset: int = NOT_KNOWN
     packed: bytes = b""
 
 
@@ -99,6 +100,8 @@ class Folded:
     #: By how much the number of ids in each state changed.
     states: Counter[State] = field(default_factory=Counter)
     undecoded: Counter[str] = field(default_factory=Counter)
+    #: Keys of ids of which nothing new is known but that their last record could not be decoded.
+    lost: set[bytes] = field(default_factory=set)
     #: The first record of each reason that could not be decoded: where it lies, and what is wrong with it.
     strange: dict[str, tuple[int, int, str]] = field(default_factory=dict)
 
@@ -142,8 +145,8 @@ class _IdFold:
     """The fold of one id's records."""
 
     __slots__ = (
-        "application", "folded", "found", "fresh", "key", "life", "name", "offset", "older", "partition",
-        "prior",
+        "application", "folded", "found", "fresh", "key", "life", "lost", "name", "offset", "older",
+        "partition", "prior",
     )  # fmt: skip
 
     def __init__(self, folded: Folded, partition: int, key: bytes, name: str, prior: Prior) -> None:
@@ -156,6 +159,8 @@ class _IdFold:
         seen_elsewhere = prior.record is None and prior.state is not None
         self.life = _FORGOTTEN if seen_elsewhere else Life(prior.record, recent.newest(self.older, partition))
         self.found: TransactionRecord | Tombstone | None = None
+        #: Whether the last record could not be decoded, so that nothing follows from the one before it.
+        self.lost = False
 
     def run(self, raws: Sequence[RawRecord], holes: Sequence[int]) -> None:
         """Fold all of them, and note what is known of the id then."""
@@ -168,6 +173,8 @@ class _IdFold:
                 at += 1
         if self.found is not None:
             self._note(self.found)
+        elif self.lost:
+            self.folded.lost.add(self.key)
 
     def _step(self, raw: RawRecord, holes: Sequence[int]) -> None:
         """Fold one record, whatever it is."""
@@ -175,6 +182,8 @@ class _IdFold:
         record = Tombstone(self.name, at_ms) if value is None else decode_value(self.name, value)
         if isinstance(record, Undecoded):
             _count_undecoded(self.folded, record, self.partition, offset)
+            if self.life.record is not None:
+                self.life, self.lost = _FORGOTTEN, True
             return
         if holes and any(self.offset < hole <= offset for hole in holes):
             self.life = _FORGOTTEN
@@ -185,7 +194,7 @@ class _IdFold:
         if step.made is not None:
             self._made(step.made)
         self.life = lived(self.life, record, step)
-        self.found, self.offset = record, offset
+        self.found, self.offset, self.lost = record, offset, False
 
     def _everyday(self, raws: Sequence[RawRecord], at: int) -> int:  # noqa: C901 - one loop, see below
         """Fold records from `at` on while they are what nearly all are; return where that ends.
@@ -287,7 +296,7 @@ class _IdFold:
             expired_ms = found.at_ms or 0
         else:
             record, now = found, found.state
-        place = self.partition, self.offset
+        place = self.partition, NOT_KNOWN if self.lost else self.offset
         newest = Newest(self.name, self.application, record, expired_ms, *place, packed)
         self.folded.newest[self.key] = newest
         if now is not self.prior.state:

@@ -7,6 +7,7 @@ offline fold of all of it gives (tests/offline.py).
 from __future__ import annotations
 
 import random
+import tracemalloc
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
@@ -14,11 +15,22 @@ from itertools import pairwise
 import pytest
 from django.db import connection
 
-from dashboard import store
+from dashboard import queries, rows, store
 from dashboard.leases import Lease
-from dashboard.models import Collector, StateCount, Transaction
+from dashboard.models import Collector, Recent, StateCount, Tally, Transaction, TransitionRecord
+from fenceline import histograms, recent
 from fenceline.encode import encode_key, encode_value
-from fenceline.facts import Look, PositionMove, RawRecord, State, TopicPartitions, TransactionRecord
+from fenceline.facts import (
+    Confidence,
+    Kind,
+    Look,
+    PositionMove,
+    RawRecord,
+    Reason,
+    State,
+    TopicPartitions,
+    TransactionRecord,
+)
 from tests import offline
 from tests.db.conftest import NOW_MS
 from tests.fenceline.walks import Walk
@@ -154,8 +166,12 @@ def _other_producer(fact: TransactionRecord, dice: random.Random) -> Transaction
 
 
 DAMAGES = [
-    _doubled, _unknown_version, _lost, _gone, *map(_changed, (_off_clock, _start_after_end, _epoch_jump, _other_producer)),
-]  # fmt: skip
+    _doubled,
+    _unknown_version,
+    _lost,
+    _gone,
+    *map(_changed, (_off_clock, _start_after_end, _epoch_jump, _other_producer)),
+]
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -163,3 +179,124 @@ def test_any_damage_is_kept_as_one_fold_of_all_of_it_wherever_it_is_cut(take: Ta
     dice = random.Random(seed)
     stream = list(damaged(lived(dice), dice))
     check(take(), stream, [dice.randrange(len(stream)) for _ in range(12)])
+
+
+def record(state: State, epoch: int = 3, at_ms: int = 0, **changes: object) -> TransactionRecord:
+    """Return a record of an id whose transaction began at NOW_MS."""
+    started = None if state is State.EMPTY else NOW_MS
+    partitions = None if state is State.EMPTY else (TopicPartitions("orders", (0,)),)
+    made = TransactionRecord("app-1", state, 7, epoch, 60_000, partitions, NOW_MS + at_ms, started)
+    return made._replace(**changes)
+
+
+def stream_of(*facts: TransactionRecord | None) -> list[observe.RawRecord]:
+    """Return them one after the other; None is a value of a version that nobody knows."""
+    stream = []
+    for offset, fact in enumerate(facts):
+        made = raw(offset, fact or record(State.ONGOING))
+        stream.append(made if fact else made._replace(value=b"\x00\x07" + (made.value or b"")[2:]))
+    return stream
+
+
+def told() -> list[tuple[Kind, Confidence, Reason]]:
+    """Return the last transitions of the only id, oldest first."""
+    found = recent.unpack(bytes(Recent.objects.get().packed), PARTITION)
+    return [(each.kind, each.confidence, each.reason) for each in reversed(found)]
+
+
+BEGUN = record(State.ONGOING)
+PREPARED, ABORTED = record(State.PREPARE_ABORT, 4, 900), record(State.COMPLETE_ABORT, 4, 905)
+FIRST = (Kind.BASELINE, Confidence.CERTAIN, Reason.FIRST_SEEN)
+
+
+@pytest.mark.parametrize("cuts", [[], [3], [4], [3, 4]])
+def test_nothing_is_derived_across_a_record_that_cannot_be_read(take: Take, cuts: list[int]) -> None:
+    """It may have been anything: here the Empty of an Admin's fence, behind which a producer came."""
+    check(take(), stream_of(BEGUN, PREPARED, ABORTED, None, record(State.EMPTY, 6, 2_000)), cuts)
+    assert told() == [FIRST, (Kind.TAKEOVER, Confidence.PROBABLE, Reason.BROKER_IN_TIME), FIRST]
+    assert Collector.objects.get().undecoded == {"value_version": 1}
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_an_id_in_two_partitions_is_one_row_and_nothing_is_derived_from_one_to_the_other(
+    take: Take, apart: bool
+) -> None:
+    """They were given to the topic while it was in use: ids then go on in another partition."""
+    reader = Reader(take())
+    reader.read([raw(0, record(State.ONGOING)._replace(transactional_id="app-2"), 5)])
+    one, other = raw(0, BEGUN), raw(1, record(State.PREPARE_ABORT, 4, 900), 5)
+    for look in [[one], [other]] if apart else [[one, other]]:
+        reader.read(look)
+    row = Transaction.objects.get(transactional_id="app-1")
+    assert (row.state, row.log_partition, row.log_offset) == ("PrepareAbort", 5, 1)
+    counted = dict(StateCount.objects.values_list("state", "n"))
+    assert {state: n for state, n in counted.items() if n} == {"Ongoing": 1, "PrepareAbort": 1}
+    assert not TransitionRecord.objects.exists()
+
+
+@pytest.mark.parametrize("hours", [1, -1])
+def test_a_brokers_clock_that_is_an_hour_off_is_said_or_seen_as_time_that_passed(
+    take: Take, hours: int
+) -> None:
+    """The id moves to a coordinator whose clock is wrong, in the middle of a transaction."""
+    off = [each._replace(updated_ms=each.updated_ms + hours * HOUR_MS) for each in (PREPARED, ABORTED)]
+    check(take(), stream_of(BEGUN, *off), [1, 2])
+    late = (Kind.TIMEOUT, Confidence.PROBABLE, Reason.BROKER_LATE)
+    backward = (Kind.ABORT, Confidence.AMBIGUOUS, Reason.CLOCK_WENT_BACK)
+    assert told() == [FIRST, late if hours > 0 else backward]
+
+
+def test_a_commit_before_its_start_is_a_commit_and_no_duration(take: Take) -> None:
+    ends = record(State.PREPARE_COMMIT, 3, -900), record(State.COMPLETE_COMMIT, 3, -5_000)
+    check(take(), stream_of(record(State.COMPLETE_COMMIT), BEGUN, *ends), [3])
+    assert told()[-1] == (Kind.COMMIT, Confidence.CERTAIN, Reason.SAME_EPOCH)
+    minute = Tally.objects.get(span_s=60, application="app")
+    assert histograms.unpack(minute.open_times) == {}
+    assert histograms.unpack(minute.marker_times) == {0: 1}
+
+
+def test_a_record_that_is_there_twice_is_no_second_end(take: Take) -> None:
+    check(take(), stream_of(BEGUN, PREPARED, PREPARED, ABORTED, ABORTED), [2, 3])
+    assert [each for each in told() if each[1] is Confidence.CERTAIN] == [FIRST]
+
+
+def test_an_end_whose_epoch_jumps_is_ambiguous(take: Take) -> None:
+    check(take(), stream_of(BEGUN, *(each._replace(producer_epoch=99) for each in (PREPARED, ABORTED))), [2])
+    assert told()[1:] == [(Kind.ABORT, Confidence.AMBIGUOUS, Reason.NO_SUCH_STEP)]
+
+
+def test_an_initialisation_whose_epoch_jumps_proves_nothing_of_the_abort_before_it(take: Take) -> None:
+    check(take(), stream_of(BEGUN, PREPARED, ABORTED, record(State.EMPTY, 6, 2_000)), [3])
+    assert told()[1:] == [
+        (Kind.TAKEOVER, Confidence.PROBABLE, Reason.BROKER_IN_TIME),
+        (Kind.REINIT, Confidence.AMBIGUOUS, Reason.NO_SUCH_STEP),
+    ]
+
+
+def test_ten_thousand_partitions_are_kept_whole(take: Take) -> None:
+    many = (TopicPartitions("orders", tuple(range(10_000))),)
+    check(take(), stream_of(BEGUN, BEGUN._replace(partitions=many)), [1])
+    row = Transaction.objects.get()
+    assert row.partition_count == 10_000
+    assert queries.partitions_of(row) == many
+
+
+def test_a_transaction_that_grows_to_thousands_of_partitions_leaves_little_in_memory() -> None:
+    """Each record names the whole list: remembering every one of them would take gigabytes."""
+    stream = stream_of(
+        *(
+            BEGUN._replace(partitions=(TopicPartitions("orders", tuple(range(10_000, 10_000 + size))),))
+            for size in range(1, 3_000, 10)
+        )
+    )
+    tracemalloc.start()
+    try:
+        for each in stream:
+            fact = offline.decoded(each)
+            assert isinstance(fact, TransactionRecord)
+            rows.packed_partitions(fact.partitions or ())
+        del fact
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 2_000_000
