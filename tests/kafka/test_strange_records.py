@@ -1,0 +1,214 @@
+"""Proves what is kept of a topic that real brokers compact, empty of ids, and cut into other partitions.
+
+Across offsets that compaction removed nothing is derived, and a gap counts them; of all else the database
+keeps what an offline replay gives (tests/offline.py).
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from django.db import connection
+from django.test import override_settings
+
+from collectors import tasks
+from dashboard import leases, slices, store
+from dashboard.config import ClusterConfig, Config
+from dashboard.models import Collector, GapRecord, Recent, Transaction, TransitionRecord
+from fenceline import recent
+from fenceline.coordinator import partition_for
+from fenceline.facts import Confidence, Kind, Transition
+from sandbox.kafka import Broker
+from tests import offline
+from tests.brokers import create_topics
+from tests.kafka.observe import TOPIC, RawRecord, raw_records
+from tests.load import Load, commit
+from tests.waiting import wait_for
+
+pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
+
+DEADLINE_S = 60
+#: A segment ends with the first record that is 50 ms younger, and is cleaned at once.
+COMPACTING = {"segment.ms": "50", "min.cleanable.dirty.ratio": "0.001", "max.compaction.lag.ms": "1"}
+NOT_COMPACTING = {"max.compaction.lag.ms": "9223372036854775807", "min.compaction.lag.ms": "3600000"}
+
+
+class Reader:
+    """The collector of one broker on an empty database, driven by hand."""
+
+    def __init__(self, bootstrap: str) -> None:
+        # The tail of a cluster stays warm in its process, so each reader needs a name of its own.
+        self._config = ClusterConfig(f"strange-{random.getrandbits(40):x}", {"bootstrap.servers": bootstrap})
+        store.sync_clusters([self._config.name])
+        self._took: leases.Lease | None = None
+
+    def read(self) -> None:
+        """See everything up to now, as a collector that was not there before."""
+        self._took = leases.acquire(
+            self._config.name,
+            tasks.tail_name(0),
+            holder="test",
+            now_ms=slices.now_ms(),
+            previous=self._took.token if self._took else None,
+        )
+        assert self._took is not None
+        tasks._cool(self._took)
+        asked_ms, self._slice_s = slices.now_ms(), 0.3
+        with override_settings(FENCELINE=Config(clusters={self._config.name: self._config})):
+            wait_for(lambda: self._seen(asked_ms), "everything is seen", DEADLINE_S)
+
+    def _seen(self, asked_ms: int) -> bool:
+        assert self._took is not None
+        # On a busy machine the consumer alone takes longer than a short slice to be there.
+        self._slice_s *= 2
+        tasks.read(self._took, time.monotonic() + self._slice_s)
+        return (Collector.objects.get().seen_through_ms or 0) > asked_ms
+
+
+def configure(bootstrap: str, settings: Mapping[str, str]) -> None:
+    """Set configurations of `__transaction_state`."""
+    entries = [
+        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        for name, value in settings.items()
+    ]
+    resource = ConfigResource(ResourceType.TOPIC, TOPIC, incremental_configs=entries)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.incremental_alter_configs([resource])[resource].result(30)
+
+
+def keeps(records: Sequence[RawRecord]) -> None:
+    """Hold the database against a replay of these records."""
+    wrong = offline.differences(offline.replayed(records), offline.stored(connection.cursor()))
+    assert not wrong, "\n".join(wrong)
+
+
+def missing(records: Sequence[RawRecord]) -> int:
+    """Return how many offsets before their ends are gone."""
+    return sum(offline.ends(records).values()) - len(records)
+
+
+def counted() -> int:
+    """Return how many offsets the gap of compaction counts."""
+    return sum(GapRecord.objects.filter(scope="compaction").values_list("count", flat=True))
+
+
+@pytest.fixture
+def compacted(tmp_path: Path) -> Iterator[Broker]:
+    """A broker that cleans often, and nothing until it is told to."""
+    properties = {"log.cleaner.backoff.ms": "100", "transaction.state.log.num.partitions": "3"}
+    with Broker(tmp_path, properties=properties) as broker:
+        create_topics(broker.bootstrap, "load")
+        yield broker
+
+
+def compact(bootstrap: str) -> None:
+    """Let the topic be compacted for a while, under load, since only a new record ends a segment."""
+    before = missing(list(raw_records(bootstrap)))
+    configure(bootstrap, COMPACTING)
+    with Load(bootstrap, 8) as load:
+        wait_for(lambda: missing(list(raw_records(bootstrap))) > before + 300, "offsets are gone", DEADLINE_S)
+        load.finish()
+    configure(bootstrap, NOT_COMPACTING)
+
+
+def some_load(bootstrap: str, transactions: int) -> None:
+    with Load(bootstrap, 8) as load:
+        wait_for(lambda: load.ended >= transactions, "some load", DEADLINE_S)
+
+
+def told_as_it_was() -> None:
+    """Hold all transitions that are kept against what the load does: it commits, aborts, and starts anew.
+
+    Whatever was derived across a hole would be a step that Kafka does not have, and so ambiguous.
+    """
+    told = [each for row in Recent.objects.all() for each in recent.unpack(bytes(row.packed), 0)]
+    assert {each.confidence for each in told} == {Confidence.CERTAIN}
+    kinds = set(TransitionRecord.objects.values_list("kind", "confidence"))
+    assert kinds == {("client_abort", "certain"), ("reinit", "certain")}
+
+
+def test_a_cold_start_over_holes_derives_nothing_across_them(compacted: Broker) -> None:
+    some_load(compacted.bootstrap, 200)
+    compact(compacted.bootstrap)
+    some_load(compacted.bootstrap, 50)
+    Reader(compacted.bootstrap).read()
+    records = list(raw_records(compacted.bootstrap))
+    keeps(records)
+    told_as_it_was()
+    assert counted() == missing(records) > 0
+
+
+def test_a_collector_that_was_off_while_much_was_compacted_goes_on(compacted: Broker) -> None:
+    reader = Reader(compacted.bootstrap)
+    some_load(compacted.bootstrap, 200)
+    reader.read()
+    seen = list(raw_records(compacted.bootstrap))
+    keeps(seen)
+    assert counted() == missing(seen) == 0
+    some_load(compacted.bootstrap, 100)
+    compact(compacted.bootstrap)
+    some_load(compacted.bootstrap, 50)
+    reader.read()
+    left = list(raw_records(compacted.bootstrap))
+    stood = offline.ends(seen)
+    records = seen + [each for each in left if each.offset >= stood.get(each.partition, 0)]
+    keeps(records)
+    told_as_it_was()
+    assert counted() == missing(records) > 0
+
+
+@pytest.mark.parametrize("partitions", [1, 7])
+def test_the_topic_may_have_any_number_of_partitions(tmp_path: Path, partitions: int) -> None:
+    properties = {"transaction.state.log.num.partitions": str(partitions)}
+    with Broker(tmp_path, properties=properties) as broker:
+        create_topics(broker.bootstrap, "load")
+        reader = Reader(broker.bootstrap)
+        some_load(broker.bootstrap, 100)
+        reader.read()
+        records = list(raw_records(broker.bootstrap))
+        keeps(records)
+        for name, partition in Transaction.objects.values_list("transactional_id", "log_partition"):
+            assert partition == partition_for(name.encode(), partitions)
+        assert Transaction.objects.count() == 8
+
+
+EXPIRING = {
+    "transactional.id.expiration.ms": "1500",
+    "transaction.remove.expired.transaction.cleanup.interval.ms": "200",
+}
+
+
+def test_an_id_that_the_coordinator_forgot_is_born_again(tmp_path: Path) -> None:
+    with Broker(tmp_path, properties=EXPIRING) as broker:
+        create_topics(broker.bootstrap, "t")
+        reader = Reader(broker.bootstrap)
+        commit(broker.bootstrap, "phoenix")
+        wait_for(lambda: gone(broker.bootstrap), "the coordinator forgets it", DEADLINE_S)
+        reader.read()
+        keeps(list(raw_records(broker.bootstrap)))
+        assert not Transaction.objects.exists()
+        commit(broker.bootstrap, "phoenix")
+        reader.read()
+        records = list(raw_records(broker.bootstrap))
+        keeps(records)
+        told = recent_of("phoenix")
+        lives = [Kind.INIT, Kind.BEGIN, Kind.COMMIT, Kind.EXPIRY, Kind.INIT, Kind.BEGIN, Kind.COMMIT]
+        # The coordinator may have forgotten it once more by now.
+        assert [each.kind for each in told[:7]] == lives
+        assert {each.confidence for each in told} == {Confidence.CERTAIN}
+
+
+def gone(bootstrap: str) -> bool:
+    """Whether the newest record of the topic is a tombstone."""
+    return any(record.value is None for record in raw_records(bootstrap))
+
+
+def recent_of(name: str) -> list[Transition]:
+    """Return the last transitions of an id, oldest first."""
+    row = Recent.objects.get(key=store.key_of(name.encode()))
+    return list(reversed(recent.unpack(bytes(row.packed), 0)))
