@@ -10,23 +10,31 @@ import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from django.contrib.auth.models import User
 from django.db import connection
-from django.test import override_settings
+from django.test import Client, override_settings
+from django.utils.html import escape
 
 from collectors import tasks
 from dashboard import leases, slices, store
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Collector, GapRecord, Recent, Transaction, TransitionRecord
+from dashboard.templatetags.fenceline import transaction_url
 from fenceline import recent
 from fenceline.coordinator import partition_for
-from fenceline.facts import Confidence, Kind, Transition
+from fenceline.decode import text
+from fenceline.encode import encode_key, encode_value
+from fenceline.facts import Confidence, Kind, State, TransactionRecord, Transition
 from sandbox.kafka import Broker
 from tests import offline
 from tests.brokers import create_topics
 from tests.kafka.observe import TOPIC, RawRecord, raw_records
+from tests.kafka.producers import LibrdkafkaProducer
 from tests.load import Load, commit
 from tests.waiting import wait_for
 
@@ -45,6 +53,7 @@ class Reader:
         # The tail of a cluster stays warm in its process, so each reader needs a name of its own.
         self._config = ClusterConfig(f"strange-{random.getrandbits(40):x}", {"bootstrap.servers": bootstrap})
         store.sync_clusters([self._config.name])
+        self.cluster = self._config.name
         self._took: leases.Lease | None = None
 
     def read(self) -> None:
@@ -212,3 +221,68 @@ def recent_of(name: str) -> list[Transition]:
     """Return the last transitions of an id, oldest first."""
     row = Recent.objects.get(key=store.key_of(name.encode()))
     return list(reversed(recent.unpack(bytes(row.packed), 0)))
+
+
+#: By what real clients name themselves with; NUL, bytes that are no UTF-8 and 32 kB only records can hold.
+LONG = "long-" + "x" * 995
+CLIENTS = (LONG, "control-\x01\x02\x1b[31m\n\r\t\x7f", "../..?%2e#&/<b>", "right-\u202e-left-\U0001d11e")
+RECORDS = (b"nul-\x00-nul", b"no-utf-8-\xff\xfe", b"y" * 32_000)
+
+
+def test_ids_of_any_length_and_any_bytes_go_from_the_broker_to_the_page(
+    tmp_path: Path, client: Client
+) -> None:
+    with Broker(tmp_path) as broker:
+        create_topics(broker.bootstrap, "t")
+        for name in CLIENTS:
+            commit_and_abort(broker.bootstrap, name)
+        write_an_abort(broker.bootstrap, *RECORDS)
+        reader = Reader(broker.bootstrap)
+        reader.read()
+        keeps(list(raw_records(broker.bootstrap)))
+    assert Transaction.objects.count() == len(CLIENTS) + len(RECORDS)
+    client.force_login(User.objects.create_user("viewer"))
+    for raw in (*(name.encode() for name in CLIENTS), *RECORDS):
+        shown_everywhere(client, reader.cluster, raw)
+
+
+def commit_and_abort(bootstrap: str, name: str) -> None:
+    producer = LibrdkafkaProducer(bootstrap, name)
+    producer.init()
+    for end in producer.commit, producer.abort:
+        producer.begin()
+        producer.send("t", 0)
+        producer.flush()
+        end()
+
+
+def write_an_abort(bootstrap: str, *ids: bytes) -> None:
+    """Write what a coordinator would where only brokers may: they let this client id do it."""
+    producer = Producer({"bootstrap.servers": bootstrap, "client.id": "__admin_client"})
+    now_ms = slices.now_ms()
+    for raw in ids:
+        name = text.escape(raw)
+        for state in State.ONGOING, State.PREPARE_ABORT, State.COMPLETE_ABORT:
+            record = TransactionRecord(name, state, 9_000, 1, 60_000, (), now_ms, now_ms)
+            producer.produce(TOPIC, encode_value(record), encode_key(name), partition=0)
+    assert producer.flush(30) == 0
+
+
+def shown_everywhere(client: Client, cluster: str, raw: bytes) -> None:
+    """Hold an id's row, its last transitions, the API and its page against its bytes."""
+    name = text.escape(raw)
+    row = Transaction.objects.get(key=store.key_of(raw))
+    assert text.unescape(row.transactional_id) == raw
+    address = transaction_url(row)
+    for path in f"/api/v1{address}", f"/api/v1/transitions?transactional_id={quote(name)}":
+        answer = client.get(path)
+        assert answer.status_code == 200, answer.content
+        shown = answer.json()
+        for each in shown.get("items", [shown]):
+            assert text.unescape(each["transactional_id"]) == raw
+        kinds = [each["kind"] for each in shown.get("items") or shown["recent"]]
+        assert kinds.count("client_abort") == 1
+    for path in address, f"/transactions?q={quote(name[:100])}":
+        answer = client.get(path)
+        assert answer.status_code == 200
+        assert escape(name[:40]) in answer.content.decode()
