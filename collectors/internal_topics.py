@@ -92,6 +92,7 @@ class Tail:
         except KafkaException as error:
             raise CannotSee(f"the configuration is refused: {error.args[0].str()}") from error
         self.topic_id = ""
+        self._partition_count = 0
         self._saved: dict[int, int | None] = {}
         #: Where reading began in partitions without a position, if that was not at offset 0.
         self._began: dict[int, int] = {}
@@ -129,9 +130,14 @@ class Tail:
         self._moved = time.monotonic()
 
     def confirm(self, topic_id: str) -> None:
-        """Raise `TopicReplaced` when the topic that is read is no longer `topic_id`."""
+        """Take up partitions that the topic was given meanwhile.
+
+        Raises `TopicReplaced` when the topic that is read is no longer `topic_id`.
+        """
         self.topic_id = self._ask_topic_id()
         self._refuse_another_topic(topic_id)
+        if len(range(self._shard, self._partition_count, self._shards)) > len(self._next):
+            self.seek(topic_id, {p: saved for p, saved in self._saved.items() if saved is not None})
 
     def look(self, timeout_s: float) -> Look:
         """Read for up to `timeout_s`, longer while catching up, and return what there was.
@@ -158,6 +164,7 @@ class Tail:
             seen_through_ms=self._seen_through_ms(),
             behind=behind,
             requests=self._requests.taken(),
+            cold=all(saved is None for saved in self._saved.values()),
         )
 
     def _behind(self) -> int:
@@ -244,9 +251,11 @@ class Tail:
         admin = AdminClient(settings)
         answers = admin.describe_topics(TopicCollection([TOPIC]), request_timeout=_TIMEOUT_S)
         try:
-            return str(answers[TOPIC].result().topic_id)
+            described = answers[TOPIC].result()
         except KafkaException as error:
             raise self._refused(error.args[0]) from error
+        self._partition_count = len(described.partitions)
+        return str(described.topic_id)
 
     def _ask_ends(self) -> None:
         asked_ms = time.time_ns() // 1_000_000

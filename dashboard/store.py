@@ -117,14 +117,13 @@ def _corrected(cluster_id: int) -> int:
 def _fold(cluster_id: int, look: Look, *, listed: bool) -> Folded:
     """Derive what the records did, with what the database knows of their ids.
 
-    Of a partition that was never read it knows nothing, but for ids that a coordinator has `listed`.
+    Of a topic that was never read it knows nothing, but for ids that a coordinator has `listed`.
     """
     folded = Folded()
     known = dict(_holes(cluster_id, [move.partition for move in look.moves]))
     for move in look.moves:
         records = look.records.get(move.partition, {})
-        read_before = listed or move.previous is not None
-        priors = rows.priors(cluster_id, move.partition, records) if read_before else {}
+        priors = rows.priors(cluster_id, move.partition, records) if listed or not look.cold else {}
         for key in records.keys() & folded.newest.keys():
             # It lies in two partitions (`rows.priors`).
             record = folded.newest[key].record

@@ -225,6 +225,8 @@ class Look:
     #: What it has cost the cluster: requests sent, and milliseconds of waiting for their answers.
     requests: int = 0
     broker_ms: int = 0
+    #: Nothing of the topic was saved before it.
+    cold: bool = False
 
     def parted(self, most_keys: int) -> Iterator[Look]:
         """Cut it into looks at some partitions each, so that none has many more than `most_keys` keys.
@@ -252,7 +254,7 @@ class Look:
     def _part(self, moves: Sequence[PositionMove]) -> Look:
         records = {move.partition: self.records.get(move.partition, {}) for move in moves}
         count = sum(len(raws) for keys in records.values() for raws in keys.values())
-        return Look(records, tuple(moves), count)
+        return Look(records, tuple(moves), count, cold=self.cold)
 
 
 @dataclass(frozen=True, slots=True)

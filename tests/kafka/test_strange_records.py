@@ -14,7 +14,14 @@ from urllib.parse import quote
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    ResourceType,
+)
 from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client, override_settings
@@ -23,7 +30,7 @@ from django.utils.html import escape
 from collectors import tasks
 from dashboard import leases, slices, store
 from dashboard.config import ClusterConfig, Config
-from dashboard.models import Collector, GapRecord, Recent, Transaction, TransitionRecord
+from dashboard.models import Collector, GapRecord, Recent, StateCount, Transaction, TransitionRecord
 from dashboard.templatetags.fenceline import transaction_url
 from fenceline import recent
 from fenceline.coordinator import partition_for
@@ -56,8 +63,8 @@ class Reader:
         self.cluster = self._config.name
         self._took: leases.Lease | None = None
 
-    def read(self) -> None:
-        """See everything up to now, as a collector that was not there before."""
+    def read(self, *, warm: bool = False) -> None:
+        """See everything up to now, as a collector that was not there before, or as one that reads on."""
         self._took = leases.acquire(
             self._config.name,
             tasks.tail_name(0),
@@ -66,7 +73,8 @@ class Reader:
             previous=self._took.token if self._took else None,
         )
         assert self._took is not None
-        tasks._cool(self._took)
+        if not warm:
+            tasks._cool(self._took)
         asked_ms, self._slice_s = slices.now_ms(), 0.3
         with override_settings(FENCELINE=Config(clusters={self._config.name: self._config})):
             wait_for(lambda: self._seen(asked_ms), "everything is seen", DEADLINE_S)
@@ -184,6 +192,28 @@ def test_the_topic_may_have_any_number_of_partitions(tmp_path: Path, partitions:
         for name, partition in Transaction.objects.values_list("transactional_id", "log_partition"):
             assert partition == partition_for(name.encode(), partitions)
         assert Transaction.objects.count() == 8
+
+
+def test_partitions_that_the_topic_is_given_are_read_too(tmp_path: Path) -> None:
+    """Ids go on in other partitions once their coordinators have started again."""
+    with Broker(tmp_path, properties={"transaction.state.log.num.partitions": "1"}) as broker:
+        create_topics(broker.bootstrap, "load", "t")
+        reader = Reader(broker.bootstrap)
+        some_load(broker.bootstrap, 20)
+        reader.read()
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin.create_partitions([NewPartitions(TOPIC, 5)])[TOPIC].result(30)
+        broker.stop()
+        broker.start()
+        broker.wait_ready()
+        some_load(broker.bootstrap, 20)
+        commit(broker.bootstrap, "new")
+        reader.read(warm=True)
+        newest = {record.key[4:].decode(): record for record in raw_records(broker.bootstrap) if record.key}
+    found = Transaction.objects.values_list("transactional_id", "log_partition")
+    assert {name: partition_for(name.encode(), 5) for name in newest} == dict(found)
+    assert sum(StateCount.objects.values_list("n", flat=True)) == len(newest)
+    assert not TransitionRecord.objects.exclude(confidence="certain").exists()
 
 
 EXPIRING = {
