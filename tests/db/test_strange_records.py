@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
+from django.db.models import F
 
 from dashboard import queries, rows, store
 from dashboard.leases import Lease
@@ -300,3 +301,31 @@ def test_a_transaction_that_grows_to_thousands_of_partitions_leaves_little_in_me
     finally:
         tracemalloc.stop()
     assert kept < 2_000_000
+
+
+def test_the_replay_notices_what_is_lost_doubled_or_miscounted(take: Take) -> None:
+    """The oracle itself: each harm below, done to what is kept, is said."""
+    stream = lived(random.Random(1))
+    check(take(), stream, [50])
+    expected = offline.replayed(stream)
+    told_twice = TransitionRecord.objects.earliest("id")
+    harms: list[Callable[[], object]] = [
+        lambda: TransitionRecord.objects.create(**_but_id(told_twice) | {"topic_id": "topic-2"}),
+        lambda: TransitionRecord.objects.latest("id").delete(),
+        lambda: Transaction.objects.update(producer_epoch=F("producer_epoch") + 1),
+        lambda: Recent.objects.update(packed=b""),
+        lambda: Tally.objects.filter(span_s=3600).update(open_times="{}"),
+        lambda: StateCount.objects.update(n=F("n") + 1),
+    ]
+    for harm in harms:
+        with transaction.atomic():
+            harm()
+            assert offline.differences(expected, offline.stored(connection.cursor()))
+            transaction.set_rollback(True)
+    assert not offline.differences(expected, offline.stored(connection.cursor()))
+
+
+def _but_id(row: TransitionRecord) -> dict[str, object]:
+    return {
+        each.attname: getattr(row, each.attname) for each in row._meta.concrete_fields if each.name != "id"
+    }
