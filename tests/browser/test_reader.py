@@ -16,6 +16,9 @@ PAGES = {
     "no match": "/transactions?q=nothing-like-it&state=open&sort=wrong",
     "transaction": "/transactions/prod/inventory-sync-stuck-3",
     "complete": "/transactions/prod/orders-gateway-0",
+    "lived": "/transactions/prod/payments-1",
+    "fencing": "/fencing?since=24h",
+    "fencing, no match": "/fencing?kind=rotation&confidence=ambiguous&q=nothing-like-it&since=1h&before=x",
     "system": "/system",
     "sign-in": "/login/",
 }
@@ -232,6 +235,6 @@ def test_admin_works_under_the_policy(server: Server, opened: Opener) -> None:
     server("reset", "busy", 20)
     page = opened("/admin/")
     page.get_by_role("link", name="Transactions", exact=True).first.click()
-    expect(page.locator("#result_list tbody tr")).to_have_count(35)
+    expect(page.locator("#result_list tbody tr")).to_have_count(48)
     page.locator("#result_list tbody th a").first.click()
     expect(page.locator("#content")).to_contain_text("Transactional id")

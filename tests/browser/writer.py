@@ -18,7 +18,7 @@ from django.db.models import F  # noqa: E402
 from dashboard import live  # noqa: E402
 from dashboard.models import Cluster, Collector, GapRecord, Transaction  # noqa: E402
 from fenceline.facts import State  # noqa: E402
-from tests.web import seed  # noqa: E402
+from tests.web import happened, seed  # noqa: E402
 
 #: Far enough ahead that no page grows stale during a test; the server's clock is the tests'.
 _AHEAD_MS = 600_000
@@ -40,6 +40,7 @@ def reset(kind: str, ids: int = 300) -> None:
         seed.transaction(prod, "only", State.COMPLETE_COMMIT, partitions={})
     if kind == "busy":
         seed.busy(prod, ids)
+        happened.day(prod)
         seed.seen(seed.cluster("staging"))
         for raw in (*seed.NASTY, seed.LONG):
             seed.transaction(prod, raw)
@@ -61,6 +62,9 @@ def change(name: str, state: str, *, silent: bool = False) -> None:
     Cluster.objects.filter(name="prod").update(rev=F("rev") + 1)
     rev = Cluster.objects.get(name="prod").rev
     moved = Transaction.objects.filter(transactional_id=name)
+    for row in moved:
+        seed.counted(row.cluster, row.state, -1)
+        seed.counted(row.cluster, state, 1)
     moved.update(state=state, rev=rev, updated_ms=seed.now_ms())
     if not silent:
         live.ring("prod", "transactions", rev, [name])
@@ -72,6 +76,11 @@ def add(name: str) -> None:
     prod = Cluster.objects.get(name="prod")
     seed.transaction(prod, name, rev=prod.rev)
     live.ring("prod", "transactions", prod.rev, [name])
+
+
+def fence(name: str) -> None:
+    """Let another producer take an id over; what was saved rings by itself."""
+    happened.takeover(Cluster.objects.get(name="prod"), name.encode())
 
 
 def find(name: str) -> None:
@@ -103,7 +112,7 @@ def ring(kind: str) -> None:
 
 def main() -> None:
     """Run commands until stdin ends."""
-    commands = {f.__name__: f for f in (user, reset, seen, change, add, find, lose, recover, ring)}
+    commands = {f.__name__: f for f in (user, reset, seen, change, add, fence, find, lose, recover, ring)}
     for line in sys.stdin:
         name, arguments, options = json.loads(line)
         commands[name](*arguments, **options)  # type: ignore[operator]

@@ -96,8 +96,13 @@ def takeover(of: Cluster, raw: bytes) -> None:
 
 
 def busy(of: Cluster) -> None:
-    """Fill a watched cluster with a day of history, the last hour the densest."""
+    """Watch a cluster, and fill it with a day of history."""
     seed.seen(of)
+    day(of)
+
+
+def day(of: Cluster) -> None:
+    """Fill a watched cluster with a day of history, the last hour the densest."""
     lives(of, 12, hours=24, trouble=0.15)
     lives(of, 8, hours=0.9, dice=900, trouble=0.15)
 

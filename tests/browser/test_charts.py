@@ -1,0 +1,137 @@
+"""Proves the charts in Chromium: drawn under the strict policy, themed, live, and kept while pages change."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser import plotly_css
+from tests.browser.conftest import Opener, Server
+
+CHARTS = {
+    "over-time-chart": "/fencing?since=24h",
+    "strip-chart": "/",
+    "timeline-chart": "/transactions/prod/payments-1",
+}
+_COLOURS = """
+(name) => [...document.querySelectorAll(`#${name} .point path`)].map((each) => getComputedStyle(each).fill)
+"""
+
+
+def drawn(page: Page, name: str) -> None:
+    """Wait until a chart has bars."""
+    expect(page.locator(f"#{name} .point path").first).to_be_attached()
+
+
+@pytest.fixture
+def busy(server: Server) -> Server:
+    server("reset", "busy", 40)
+    return server
+
+
+def test_the_sheet_is_the_one_that_the_bundle_makes(browser: Browser) -> None:
+    assert (plotly_css.VENDOR / plotly_css.entry("css")["file"]).read_text() == plotly_css.dump(browser)
+
+
+@pytest.mark.parametrize("name", CHARTS)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_chart_is_drawn_without_a_violation(busy: Server, opened: Opener, name: str, scheme: str) -> None:
+    page = opened(CHARTS[name], color_scheme=scheme)
+    drawn(page, name)
+    assert page.locator("head style").count() == 0
+
+
+def test_hover_tells_the_figures(busy: Server, opened: Opener) -> None:
+    page = opened(CHARTS["over-time-chart"])
+    drawn(page, "over-time-chart")
+    page.locator("#over-time-chart .point path").last.hover(force=True)
+    expect(page.locator("#over-time-chart .hoverlayer .hovertext").first).to_contain_text(
+        re.compile(r"\d+ \w+")
+    )
+
+
+def test_the_modebar_is_styled_and_works(busy: Server, opened: Opener) -> None:
+    page = opened(CHARTS["over-time-chart"])
+    drawn(page, "over-time-chart")
+    page.locator("#over-time-chart .nsewdrag").hover()
+    bar = page.locator("#over-time-chart .modebar")
+    expect(bar).to_have_css("opacity", "1")
+    expect(bar).to_have_css("position", "absolute")
+    before = page.locator("#over-time-chart .xtick text").all_text_contents()
+    bar.locator('[data-title="Zoom in"]').click()
+    expect(page.locator("#over-time-chart .xtick text").first).not_to_have_text(before[0])
+    with page.expect_download() as download:
+        bar.locator('[data-title^="Download"]').click()
+    assert download.value.suggested_filename.endswith(".png")
+
+
+def test_a_change_of_theme_changes_the_colours(busy: Server, opened: Opener) -> None:
+    page = opened(CHARTS["over-time-chart"], color_scheme="light")
+    drawn(page, "over-time-chart")
+    light = page.evaluate(_COLOURS, "over-time-chart")
+    page.get_by_label("Dark").check()
+    page.wait_for_function(f"(light) => ({_COLOURS})('over-time-chart')[0] !== light[0]", arg=light)
+    page.get_by_label("Light").check()
+    page.wait_for_function(f"(light) => ({_COLOURS})('over-time-chart')[0] === light[0]", arg=light)
+
+
+def test_a_change_of_zone_moves_the_ticks(busy: Server, opened: Opener) -> None:
+    page = opened(CHARTS["strip-chart"], timezone_id="Asia/Kolkata")
+    drawn(page, "strip-chart")
+    utc = page.locator("#strip-chart .xtick text").first.text_content() or ""
+    page.get_by_label("Local time").check()
+    expect(page.locator("#strip-chart .xtick text").first).not_to_have_text(utc)
+
+
+def test_a_chart_stays_and_follows_what_happens(busy: Server, live: Opener) -> None:
+    page = live("/fencing?since=1h&application=fresh")
+    expect(page.locator("#one-by-one")).to_be_visible()
+    assert page.locator("#over-time-chart").count() == 0
+    busy("fence", "fresh-1")
+    expect(page.locator("tbody tr[id^='told-']").first).to_contain_text("takeover", timeout=15_000)
+    drawn(page, "over-time-chart")
+    page.evaluate("document.getElementById('over-time-chart').stays = true")
+    bars = page.evaluate("document.getElementById('over-time-chart').data[0].y")
+    busy("fence", "fresh-2")
+    page.wait_for_function(
+        "(sum) => document.getElementById('over-time-chart').data[0].y.reduce((a, b) => a + b) > sum",
+        arg=sum(bars),
+    )
+    assert page.evaluate("document.getElementById('over-time-chart').stays")
+
+
+def test_a_zoom_survives_a_refetch(busy: Server, live: Opener) -> None:
+    page = live("/fencing?since=1h")
+    drawn(page, "over-time-chart")
+    page.locator("#over-time-chart .nsewdrag").hover()
+    page.locator('#over-time-chart [data-title="Zoom in"]').click()
+    read = "JSON.stringify(document.getElementById('over-time-chart').layout.xaxis.range)"
+    page.wait_for_function(
+        "JSON.parse(document.getElementById('over-time-chart-figure').textContent).layout.xaxis.range[0] !=="
+        " Date.parse(document.getElementById('over-time-chart').layout.xaxis.range[0] + 'Z')"
+    )
+    zoomed = page.evaluate(read)
+    busy("fence", "fresh-3")
+    expect(page.locator("tbody tr[id^='told-']", has_text="fresh-3").first).to_be_visible(timeout=15_000)
+    assert page.evaluate(read) == zoomed
+
+
+@pytest.mark.parametrize("name", CHARTS)
+def test_a_chart_fits_a_phone_and_has_a_table_beside_it(busy: Server, opened: Opener, name: str) -> None:
+    page = opened(CHARTS[name], viewport={"width": 360, "height": 740})
+    drawn(page, name)
+    box = page.locator(f"#{name} svg.main-svg").first.bounding_box()
+    assert box
+    assert box["width"] <= 360
+    fold = page.locator("details", has_text="As a table").first
+    fold.locator("summary").click()
+    assert fold.locator("tbody tr").count() > 0
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_every_chart_says_in_words_what_it_shows(busy: Server, opened: Opener) -> None:
+    for name, path in CHARTS.items():
+        page = opened(path)
+        expect(page.locator(f"#{name}-frame")).to_have_attribute("aria-label", re.compile(r": \d"))
