@@ -67,8 +67,10 @@ _MOST_SECTIONS = 8_192
 #: Longer sections, of some hundred partitions, are decoded each time: as they grow, all would be remembered.
 _LONGEST_SECTION = 1_024
 _TAG_2 = b"\x01\x02\x02\x00\x02"
-_FULL_HEAD = Struct(">hqhib")
-_SHORTEST = 17 + 1 + 16
+#: Producer id, epoch, timeout, status, the partition section, last update, start: by the section's length.
+_layouts = tuple(Struct(f">xxqhib{length}sqq").unpack_from for length in range(_LONGEST_SECTION + 1))
+#: Bytes of a value without its partition section and its tags.
+_AROUND = 17 + 16
 
 
 #: Status byte, producer id, epoch, timeout, last update, start (-1: none), client version, partitions.
@@ -81,24 +83,24 @@ def peek(value: bytes) -> Peek | None:
     It needs one for a rare tag section, partitions not seen before, and strange numbers. A third of the
     time of `decode_value`, with which it always agrees.
     """
-    size = len(value)
-    if size < _SHORTEST:
-        return None
-    version, producer_id, epoch, timeout_ms, status = _FULL_HEAD.unpack_from(value)
-    if version == 1:
-        client_version = 2 if value[-5:] == _TAG_2 else 0
-        times_at = size - 21 if client_version else size - 17
-        if not client_version and value[-1]:
+    length, client_version, version = len(value) - _AROUND, 0, value[:2]
+    if version == _VALUE_V1:
+        known = _sections[1]
+        if length > 0 and not value[-1]:
+            length -= 1
+        elif value[-5:] == _TAG_2:
+            length, client_version = length - 5, 2
+        else:
             return None
-    elif version == 0:
-        client_version, times_at = 0, size - 16
+    elif version == _VALUE_V0:
+        known = _sections[0]
     else:
         return None
-    partitions = _sections[version].get(value[17:times_at], _UNSEEN)
-    if partitions is _UNSEEN or not 0 <= status < 6:
+    if not 0 < length <= _LONGEST_SECTION:
         return None
-    updated_ms, started_ms = _TIMES.unpack_from(value, times_at)
-    if not -1 <= started_ms <= updated_ms < _LATEST_MS:
+    producer_id, epoch, timeout_ms, status, section, updated_ms, started_ms = _layouts[length](value)
+    partitions = known.get(section, _UNSEEN)
+    if partitions is _UNSEEN or not 0 <= status < 6 or not -1 <= started_ms <= updated_ms < _LATEST_MS:
         return None
     return status, producer_id, epoch, timeout_ms, updated_ms, started_ms, client_version, partitions  # type: ignore[return-value]
 
