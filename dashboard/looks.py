@@ -44,8 +44,8 @@ LOOKS: Mapping[Kind, Look] = MappingProxyType(
             "an operator, or an Admin client, fenced its producer",
         ),
         Kind.ABORT: Look(
-            "abort, cause unknown",
-            "aborts of unknown cause",
+            "unclear abort",
+            "unclear aborts",
             "warning",
             ".",
             "a client's own abort or the coordinator's: the log does not tell",

@@ -68,7 +68,7 @@ def _strip(request: HttpRequest, cluster: str) -> Mapping[str, Any]:
     sums += [
         (words, like, sum(minute.of(kinds) for minute in minutes)) for words, kinds, like in charts.STRIP
     ]
-    said = ", ".join(f"{n:,} {words}" for words, _, n in sums)
+    said = ", ".join(f"{n:,} {words[:-1] if n == 1 else words}" for words, _, n in sums)
     return {
         "strip": charts.strip(minutes) if any(n for _, _, n in sums) else None,
         "strip_words": f"Per minute, in the last hour: {said}.",

@@ -1,0 +1,173 @@
+"""Proves how a transaction's page reads its history: steps with evidence, its timeline, what is usual."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+from django.test import Client
+
+from dashboard import history
+from dashboard.models import Recent, Transaction
+from dashboard.views import lived
+from fenceline.facts import Confidence, Kind, Reason, Tombstone, Transition
+from tests.web import happened, seed
+
+pytestmark = pytest.mark.django_db
+AT_MS = 1_795_000_000_000
+
+
+def told(kind: Kind, second: float, **fields: object) -> Transition:
+    """Return a transition at that second; ends were open for 1 s and their markers took 5 ms."""
+    at_ms = AT_MS + int(second * 1000)
+    ended = {"open_ms": 1_000, "completed_ms": at_ms + 5} if kind in _ENDS else {}
+    blank = Transition(
+        kind, Confidence.CERTAIN, Reason.SAME_EPOCH, at_ms, 7, 3, 2, 60_000, None, None, None, 4, int(second)
+    )
+    return blank._replace(**(ended | fields))
+
+
+_ENDS = (Kind.COMMIT, Kind.TAKEOVER, Kind.TIMEOUT, Kind.CLIENT_ABORT)
+
+
+def newest_first(*facts: Transition) -> list[Transition]:
+    return list(reversed(facts))
+
+
+def test_the_newest_transaction_is_told_from_its_beginning() -> None:
+    now = lived.newest(
+        newest_first(
+            told(Kind.INIT, 0), told(Kind.BEGIN, 1), told(Kind.COMMIT, 2), told(Kind.BEGIN, 3),
+            told(Kind.EXTEND, 4), told(Kind.EXTEND, 5), told(Kind.CLIENT_ABORT, 6),
+        )
+    )  # fmt: skip
+    assert now.begun == told(Kind.BEGIN, 3)
+    assert now.extended == [told(Kind.EXTEND, 4), told(Kind.EXTEND, 5)]
+    assert now.end == told(Kind.CLIENT_ABORT, 6)
+    assert (now.initialised, now.initialised_ms) == (told(Kind.INIT, 0), AT_MS)
+
+
+def test_an_open_one_has_no_end() -> None:
+    now = lived.newest(newest_first(told(Kind.COMMIT, 2), told(Kind.BEGIN, 3)))
+    assert (now.begun, now.end, now.initialised) == (told(Kind.BEGIN, 3), None, None)
+
+
+def test_an_end_whose_beginning_is_not_kept_is_an_end() -> None:
+    now = lived.newest(newest_first(told(Kind.COMMIT, 1), told(Kind.COMMIT, 2)))
+    assert (now.begun, now.end) == (None, told(Kind.COMMIT, 2))
+
+
+def test_who_took_over_was_initialised_after_the_abort() -> None:
+    taken = told(Kind.TAKEOVER, 9, gap_ms=100)
+    now = lived.newest(newest_first(told(Kind.BEGIN, 8), taken))
+    assert (now.initialised, now.initialised_ms) == (taken, AT_MS + 9_105)
+    assert (now.begun, now.end) == (None, None)  # What it will begin is still to come.
+
+
+def test_an_older_initialisation_is_found_among_the_notable_ones() -> None:
+    before = told(Kind.REINIT, -500)
+    now = lived.newest(newest_first(told(Kind.BEGIN, 1), told(Kind.COMMIT, 2)), [before])
+    assert now.initialised == before
+
+
+def test_bars_run_from_begin_to_completion_and_to_now_while_open() -> None:
+    row = seed.transaction(seed.cluster(), age_ms=3_000)
+    assert row.started_ms is not None
+    recent = newest_first(told(Kind.COMMIT, 2), told(Kind.TIMEOUT, 70, open_ms=61_000))
+    bars = lived.bars(recent, row, row.started_ms + 3_000)
+    assert [(bar.begun_ms - AT_MS, bar.until_ms - AT_MS, bar.end) for bar in bars[:2]] == [
+        (1_000, 2_005, Kind.COMMIT),
+        (9_000, 70_005, Kind.TIMEOUT),
+    ]
+    assert (bars[2].begun_ms, bars[2].until_ms, bars[2].end) == (row.started_ms, row.started_ms + 3_000, None)
+
+
+def test_a_clock_that_went_back_makes_no_bar_of_negative_length() -> None:
+    (bar,) = lived.bars([told(Kind.COMMIT, 2, open_ms=-3_600_000)], None, AT_MS)
+    assert bar.begun_ms <= bar.until_ms
+
+
+def test_what_is_no_transaction_is_a_mark() -> None:
+    everything = [told(kind, n) for n, kind in enumerate(Kind)]
+    marks = {mark.kind for mark in lived.marks(everything)}
+    bars = {bar.end for bar in lived.bars(everything, None, AT_MS)}
+    assert marks | bars == set(Kind) - {Kind.BEGIN, Kind.EXTEND}
+    assert not marks & bars
+
+
+def test_usual_durations_are_this_id_s_and_its_application_s() -> None:
+    recent = [told(Kind.COMMIT, n, open_ms=ms) for n, ms in enumerate((10, 20, 30, 40, 1_000))]
+    mine, markers, theirs = lived.usual(recent, "orders", {5: 10}, {})
+    assert (mine.whose, mine.number, mine.p50, mine.p99) == (lived.THIS, 5, 30, 1_000)
+    assert (markers.p50, markers.p99) == (5, 5)
+    assert (theirs.whose, theirs.number, theirs.p50) == ("orders", 10, 5)
+
+
+def read(page: Client, name: str) -> str:
+    answer = page.get(f"/transactions/prod/{name}")
+    assert answer.status_code == 200
+    return " ".join(answer.content.decode().split())
+
+
+def test_the_page_tells_each_step_its_instant_and_its_evidence(page: Client) -> None:
+    prod = seed.cluster()
+    happened.busy(prod)
+    row = Transaction.objects.filter(state="CompleteCommit").first()
+    assert row is not None
+    text = read(page, row.transactional_id)
+    assert "InitProducerId" in text
+    assert re.search(r"first partition added, offset [\d,]+", text)
+    assert re.search(r"in \d+ ms after the decision", text)
+    assert re.search(r"Ended: committed", text)
+    assert "How long its commits take" in text
+    assert 'data-chart="timeline-chart-figure"' in text
+
+
+def test_what_happened_to_an_id_is_on_its_page_and_nobody_else_s(page: Client) -> None:
+    prod = seed.cluster()
+    seed.seen(prod)
+    happened.takeover(prod, b"mine")
+    happened.takeover(prod, b"other")
+    text = read(page, "mine")
+    assert (
+        len(re.findall(r'<tr id="told-', text))
+        == history.TransitionRecord.objects.filter(transactional_id="mine").count()
+    )
+    assert "other" not in re.sub(r"another|other producer", "", text)
+
+
+def test_an_id_that_expired_keeps_its_page_while_its_history_is_kept(page: Client) -> None:
+    prod = seed.cluster()
+    seed.seen(prod)
+    walk = happened.Life("gone-1", random.Random(5))
+    walk.old = False
+    walk.now_ms = seed.now_ms() - 3_000_000
+    walk.init()
+    walk.commit()
+    at_ms = walk.now_ms + 1_000
+    happened.save(prod, [*walk.written, Tombstone("gone-1", at_ms)])
+    assert not Transaction.objects.exists()
+    text = read(page, "gone-1")
+    assert "Its coordinator has forgotten it" in text
+    assert "commit" in text
+    assert "expiry" in text
+    Recent.objects.all().delete()
+    history.TransitionRecord.objects.all().delete()
+    assert page.get("/transactions/prod/gone-1").status_code == 404
+
+
+def test_overview_s_strip_says_in_figures_what_it_shows(page: Client) -> None:
+    prod = seed.cluster()
+    seed.seen(prod)
+    happened.takeover(prod, b"payments-1")
+    text = " ".join(page.get("/").content.decode().split())
+    assert "Per minute, in the last hour: 0 commits, 0 aborts, 0 timeouts, 1 fence." in text
+    assert 'data-chart="strip-chart-figure"' in text
+
+
+def test_overview_without_a_past_has_no_chart(page: Client) -> None:
+    seed.seen(seed.cluster())
+    text = " ".join(page.get("/").content.decode().split())
+    assert "No transaction began or ended in the last hour." in text
+    assert "data-chart" not in text
