@@ -90,7 +90,7 @@ class RoughLoad:
     def _run(self) -> None:
         seed = self._seed
         while not self._stop.is_set():
-            live(self._world, list(ROUGH_IDS), 3 * len(ROUGH_IDS), seed, threads=4)
+            live(self._world, list(ROUGH_IDS), 3 * len(ROUGH_IDS), seed, threads=2)
             seed += 1
 
 
