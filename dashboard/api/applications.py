@@ -9,12 +9,15 @@ from django.http import HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import Field
 
-from dashboard import history, queries
+from dashboard import history, ids, queries
 from dashboard.api import cursors, schemas
 from fenceline import histograms
 from fenceline.histograms import Histogram
 
 router = Router(tags=["applications"])
+
+#: How many tallies one request adds up: some tenths of a second.
+MOST_TALLIES = 6_000
 
 
 class Durations(Schema):
@@ -49,7 +52,7 @@ class ApplicationList(schemas.Listing):
 class Wanted(Schema):
     """The query string of the list."""
 
-    cluster: str = ""
+    cluster: schemas.Name = ""
     window_s: int = Field(3600, ge=60, le=2_592_000)
     limit: int = Field(100, ge=1, le=500)
     cursor: str = ""
@@ -57,27 +60,37 @@ class Wanted(Schema):
 
 @router.get("", response=ApplicationList, summary="List applications")
 def list_applications(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, object]:
-    """Every application that has an id, by cluster and name."""
-    found = _names(wanted)
-    page, more = found[: wanted.limit], len(found) > wanted.limit
+    """Every application that has an id, by cluster and name.
+
+    A page may hold fewer than `limit` and have a `next` all the same: the longer the window, the fewer.
+    """
+    limit = min(wanted.limit, max(1, MOST_TALLIES // _tallies_in(wanted.window_s)))
+    found = _names(wanted, limit + 1)
+    page, more = found[:limit], len(found) > limit
     return {
         "items": list(_out(page, wanted.window_s)),
-        "next": cursors.write(*page[-1]) if more else None,
+        "next": cursors.write("applications", *page[-1]) if more else None,
         **schemas.seen(queries.sight(wanted.cluster)),
     }
 
 
-def _names(wanted: Wanted) -> Sequence[tuple[str, str]]:
-    """Return cluster and name of the next applications, one more than is asked for if there are more."""
-    at = cursors.read(wanted.cursor, (str, str)) or ["", ""]
+def _names(wanted: Wanted, most: int) -> Sequence[tuple[str, str]]:
+    """Return cluster and name of the next applications."""
+    at = cursors.read(wanted.cursor, "applications", (str, str)) or ("", "")
     found: list[tuple[str, str]] = []
-    for cluster in queries.clusters():
+    for cluster in sorted(queries.clusters(), key=lambda row: row.name):
         if cluster.name < str(at[0]) or (wanted.cluster and cluster.name != wanted.cluster):
             continue
         after = str(at[1]) if cluster.name == at[0] else ""
-        names = history.applications(cluster.name, after=after, limit=wanted.limit + 1 - len(found))
+        names = history.applications(cluster.name, after=after, limit=most - len(found))
         found += [(cluster.name, name) for name in names]
     return found
+
+
+def _tallies_in(window_s: int) -> int:
+    """Return how many tallies an application may have in a window, of each shard."""
+    minutes = -(-window_s // history.MINUTE_S)
+    return minutes if minutes <= history.MOST_MINUTES else -(-window_s // history.HOUR_S)
 
 
 def _out(page: Sequence[tuple[str, str]], window_s: int) -> Iterator[ApplicationOut]:
@@ -87,13 +100,13 @@ def _out(page: Sequence[tuple[str, str]], window_s: int) -> Iterator[Application
         figures = history.figures(
             cluster, since_ms=now_ms - window_s * 1_000, until_ms=now_ms, applications=names
         )
-        ids, opened = history.sizes(cluster, names)
+        known, opened = ids.sizes(cluster, names)
         for name in names:
             figure = figures.get(name, history.Figures())
             yield ApplicationOut(
                 cluster=cluster,
                 application=name,
-                ids=ids.get(name, 0),
+                ids=known.get(name, 0),
                 open=opened.get(name, 0),
                 window_s=window_s,
                 counts={kind.value: n for kind, n in sorted(figure.counts.items()) if n},

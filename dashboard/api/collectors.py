@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.http import HttpRequest
 from ninja import Router, Schema
 
@@ -12,7 +14,11 @@ router = Router(tags=["collectors"])
 
 
 class CollectorOut(Schema):
-    """A collector; `alive` tells whether its lease is, `behind` counts records (null: unknown)."""
+    """A collector; `alive` tells whether its lease is, `behind` counts records (null: unknown).
+
+    `requests` and `broker_ms` are what it has cost its cluster since it was first started; `detail` is what
+    else it says of itself, each collector's own.
+    """
 
     cluster: str
     name: str
@@ -23,6 +29,9 @@ class CollectorOut(Schema):
     records: int
     rate_per_s: float
     undecoded: dict[str, int]
+    requests: int
+    broker_ms: int
+    detail: dict[str, Any]
     error: str
     since: str | None
 
@@ -32,7 +41,7 @@ class CollectorList(schemas.Listing):
 
 
 @router.get("", response=CollectorList, summary="List collectors")
-def list_collectors(request: HttpRequest, cluster: str = "") -> dict[str, object]:
+def list_collectors(request: HttpRequest, cluster: schemas.Name = "") -> dict[str, object]:
     """Every collector of the configured clusters; they are few, so there is one page."""
     items = [_out(row) for row in queries.collectors(cluster)]
     return {"items": items, "next": None, **schemas.seen(queries.sight(cluster))}
@@ -49,6 +58,9 @@ def _out(row: queries.LiveCollector) -> CollectorOut:
         records=row.records,
         rate_per_s=round(row.rate, 1),
         undecoded=row.undecoded,
+        requests=row.requests,
+        broker_ms=row.broker_ms,
+        detail=row.detail,
         error=row.error,
         since=schemas.iso(row.since_ms),
     )

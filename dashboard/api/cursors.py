@@ -8,30 +8,37 @@ import json
 
 from ninja.errors import HttpError
 
-#: What a cursor may hold: whole numbers up to what a database holds, and text.
+#: What a cursor may hold: whole numbers up to what a database holds, and text that one takes.
 _MOST = 2**63
-Place = list[int | str]
+Place = tuple[int | str, ...]
 
 
-def write(*after: int | str) -> str:
-    """Return a cursor that goes on behind the row whose place is `after`."""
-    return base64.urlsafe_b64encode(json.dumps(after).encode()).decode().rstrip("=")
+def write(of: str, *after: int | str) -> str:
+    """Return a cursor of the list `of` that goes on behind the row whose place is `after`."""
+    return base64.urlsafe_b64encode(json.dumps([of, *after]).encode()).decode().rstrip("=")
 
 
-def read(cursor: str, like: tuple[type[int | str], ...]) -> Place | None:
-    """Return what `write` was given, of these types, None for no cursor; a 400 for anything else."""
+def read(cursor: str, of: str, like: tuple[type[int | str], ...]) -> Place | None:
+    """Return what `write` was given for this list, of these types, None for no cursor.
+
+    Anything else is a 400: another list's cursor would silently go on at the wrong place.
+    """
     if not cursor:
         return None
     try:
-        after = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-    except (binascii.Error, ValueError):
-        after = None
-    if not isinstance(after, list) or [type(each) for each in after] != list(like):
+        found = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+    except (binascii.Error, ValueError, RecursionError):
+        found = None
+    if not isinstance(found, list) or [type(each) for each in found] != [str, *like]:
         raise _not_ours()
-    if not all(isinstance(each, str) or 0 <= each < _MOST for each in after):
+    if found[0] != of or not all(map(_possible, found)):
         raise _not_ours()
-    return after
+    return tuple(found[1:])
+
+
+def _possible(each: int | str) -> bool:
+    return each.isprintable() if isinstance(each, str) else 0 <= each < _MOST
 
 
 def _not_ours() -> HttpError:
-    return HttpError(400, "cursor: not one of ours; use the 'next' of the page before.")
+    return HttpError(400, "cursor: not one of this list; use the 'next' of the page before.")

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
 
 from ninja import Schema
+from pydantic import AfterValidator
 
 from dashboard.models import GapRecord
 from dashboard.queries import Sight
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _without_nul(value: str) -> str:
+    # PostgreSQL takes none, and no name has one: what cannot be shown is written \xNN.
+    if "\0" in value:
+        raise ValueError(r"names hold no NUL; a byte that cannot be shown is written \xNN")
+    return value
+
+
+#: Text that is compared with names as the database holds them.
+Name = Annotated[str, AfterValidator(_without_nul)]
 
 
 class Gap(Schema):
@@ -35,6 +50,12 @@ def iso(ms: int | None) -> str | None:
     if ms is None:
         return None
     return datetime.fromtimestamp(ms / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def instant_ms(instant: datetime) -> int:
+    """Return milliseconds since the epoch; an instant without a zone is UTC."""
+    aware = instant if instant.tzinfo else instant.replace(tzinfo=UTC)
+    return (aware - _EPOCH) // timedelta(milliseconds=1)
 
 
 def gap(row: GapRecord) -> Gap:

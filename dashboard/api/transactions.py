@@ -63,10 +63,10 @@ class TransactionList(schemas.Listing):
 class Wanted(Schema):
     """The query string of the list."""
 
-    cluster: str = ""
+    cluster: schemas.Name = ""
     state: StateFilter = ""
-    q: str = ""
-    app: str = ""
+    q: schemas.Name = ""
+    app: schemas.Name = ""
     min_age_s: float | None = Field(None, ge=0, le=1e9, allow_inf_nan=False)
     limit: int = Field(100, ge=1, le=1000)
     cursor: str = ""
@@ -74,25 +74,33 @@ class Wanted(Schema):
 
 @router.get("", response=TransactionList, summary="List transactional ids")
 def list_transactions(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, object]:
-    """Every transactional id that matches, in the order in which it was first seen."""
+    """Every transactional id that matches, as it was first seen; those of one `app` by cluster and id."""
     matching = ids.Filter(
         cluster=wanted.cluster,
         state=wanted.state,
-        q=wanted.q.replace("\0", ""),
+        q=wanted.q,
         min_age_s=wanted.min_age_s,
-        application=wanted.app.replace("\0", ""),
+        application=wanted.app,
     )
-    after = int((cursors.read(wanted.cursor, (int,)) or [0])[0])
-    rows = ids.after(matching, key=after, limit=wanted.limit, now_ms=time.time_ns() // 1_000_000)
+    step = ids.after(matching, place=_place(wanted), limit=wanted.limit, now_ms=time.time_ns() // 1_000_000)
     return {
-        "items": [TransactionOut(**_told(row)) for row in rows],
-        "next": cursors.write(rows[-1].pk) if len(rows) == wanted.limit else None,
+        "items": [TransactionOut(**_told(row)) for row in step.items],
+        "next": None if step.next is None else cursors.write(_order(wanted), *step.next),
         **schemas.seen(queries.sight(wanted.cluster)),
     }
 
 
+def _order(wanted: Wanted) -> str:
+    return "transactions-by-id" if wanted.app else "transactions-as-seen"
+
+
+def _place(wanted: Wanted) -> ids.Place:
+    cluster, name, row = cursors.read(wanted.cursor, _order(wanted), (str, str, int)) or ids.START
+    return str(cluster), str(name), int(row)
+
+
 @router.get("/{cluster}/{path:transactional_id}", response=TransactionDetail, summary="One transactional id")
-def get_transaction(request: HttpRequest, cluster: str, transactional_id: str) -> TransactionDetail:
+def get_transaction(request: HttpRequest, cluster: schemas.Name, transactional_id: str) -> TransactionDetail:
     """The newest state of one id, and how it came there; percent-encode all but letters and digits."""
     row = queries.transaction(cluster, transactional_id)
     if row is None:

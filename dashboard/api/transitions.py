@@ -14,22 +14,25 @@ from dashboard import history, queries
 from dashboard.api import cursors, schemas
 from dashboard.models import TransitionRecord
 from fenceline.evidence import explain
-from fenceline.facts import Kind, Transition
+from fenceline.facts import Confidence, Kind, Transition
 
 router = Router(tags=["transitions"])
 
 #: The kinds that have rows of their own; the others are in a transaction's `recent`.
 NotableKind = Literal[
-    "client_abort", "timeout", "takeover", "reinit", "self_recovery", "admin_fence", "rotation", "init",
+    "client_abort", "timeout", "takeover", "reinit", "self_recovery", "admin_fence", "rotation",
     "empty_abort", "abort", "expiry",
 ]  # fmt: skip
+
+#: The two orders, in their cursors: a place in one is none in the other.
+_NEWEST, _TOLD = "transitions-newest", "transitions-told"
 
 
 class Fact(Schema):
     """One state change of an id; `at` is the coordinator's clock, `open_ms` from begin to decision."""
 
-    kind: str
-    confidence: str
+    kind: Kind
+    confidence: Confidence
     evidence: str
     at: str | None
     completed_at: str | None
@@ -45,8 +48,8 @@ class Fact(Schema):
     def told(cls, fact: Transition, **more: object) -> Self:
         """Return a transition as the API tells it."""
         return cls(
-            kind=fact.kind.value,
-            confidence=fact.confidence.value,
+            kind=fact.kind,
+            confidence=fact.confidence,
             evidence=explain(fact),
             at=schemas.iso(fact.at_ms),
             completed_at=schemas.iso(fact.completed_ms),
@@ -69,7 +72,7 @@ class TransitionOut(Fact):
     transactional_id: str
     application: str
     revised_at: str | None
-    revised_from: str | None
+    revised_from: Kind | None
 
 
 class TransitionList(schemas.Listing):
@@ -79,13 +82,13 @@ class TransitionList(schemas.Listing):
 class Wanted(Schema):
     """The query string of the list."""
 
-    cluster: str = ""
+    cluster: schemas.Name = ""
     #: Only what was told or revised after this revision of the cluster, in that order.
     since_rev: int | None = Field(None, ge=0, lt=2**63)
     since: datetime | None = None
     kind: NotableKind | Literal[""] = ""
     confidence: Literal["", "certain", "probable", "ambiguous"] = ""
-    application: str = ""
+    application: schemas.Name = ""
     transactional_id: str = ""
     limit: int = Field(100, ge=1, le=1000)
     cursor: str = ""
@@ -98,16 +101,17 @@ def list_transitions(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, o
     A page may hold fewer than `limit` and have a `next` all the same: one request looks through 10,000.
     """
     matching = _filter(wanted)
+    order = _NEWEST if wanted.since_rev is None else _TOLD
+    place = cursors.read(wanted.cursor, order, (int, int))
     if wanted.since_rev is None:
-        at = cursors.read(wanted.cursor, (int, int))
-        before = None if at is None else (int(at[0]), int(at[1]))
+        before = None if place is None else (int(place[0]), int(place[1]))
         told = history.transitions(matching, limit=wanted.limit, before=before)
     else:
-        rev, row = cursors.read(wanted.cursor, (int, int)) or (wanted.since_rev, 0)
+        rev, row = place or (wanted.since_rev, 0)
         told = history.transitions_since(matching, since_rev=int(rev), after=int(row), limit=wanted.limit)
     return {
         "items": [_out(row) for row in told.items],
-        "next": None if told.next is None else cursors.write(*told.next),
+        "next": None if told.next is None else cursors.write(order, *told.next),
         **schemas.seen(queries.sight(wanted.cluster)),
     }
 
@@ -123,9 +127,9 @@ def _filter(wanted: Wanted) -> history.Filter:
         cluster=cluster,
         kinds=(Kind(wanted.kind),) if wanted.kind else (),
         confidence=wanted.confidence,
-        application=wanted.application.replace("\0", ""),
+        application=wanted.application,
         transactional_id=wanted.transactional_id,
-        since_ms=None if wanted.since is None else int(wanted.since.timestamp() * 1000),
+        since_ms=None if wanted.since is None else schemas.instant_ms(wanted.since),
     )
 
 
@@ -137,5 +141,5 @@ def _out(row: TransitionRecord) -> TransitionOut:
         transactional_id=row.transactional_id,
         application=row.application,
         revised_at=schemas.iso(row.revised_ms),
-        revised_from=row.revised_from or None,
+        revised_from=Kind(row.revised_from) if row.revised_from else None,
     )

@@ -11,7 +11,9 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from dashboard import history, store
+from dashboard.api import applications
 from dashboard.models import Cluster, Transaction, TransitionRecord
+from fenceline.facts import OPEN_STATES
 from tests.web import happened, seed
 
 pytestmark = pytest.mark.django_db
@@ -140,5 +142,30 @@ def test_applications_have_sizes_counts_and_durations(ask: Ask) -> None:
 
 def test_transactions_are_found_by_application(ask: Ask) -> None:
     found = [item["transactional_id"] for item in walked(ask, "transactions?app=payments&limit=2")]
-    wanted = Transaction.objects.filter(application="payments").order_by("id")
-    assert found == list(wanted.values_list("transactional_id", flat=True))
+    wanted = Transaction.objects.filter(application="payments")
+    assert found == sorted(wanted.values_list("transactional_id", flat=True))
+
+
+def test_a_long_window_makes_shorter_pages_and_loses_no_application(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [item["application"] for item in walked(ask, "applications?limit=500")]
+    monkeypatch.setattr(applications, "MOST_TALLIES", 100)
+    assert len(ask("applications?window_s=3600")["items"]) == 1
+    for window_s in (3600, 86_400, 2_592_000):
+        assert [item["application"] for item in walked(ask, f"applications?window_s={window_s}")] == names
+
+
+def test_open_ids_of_an_application_are_counted(ask: Ask) -> None:
+    held = Transaction.objects.filter(state__in=[state.value for state in OPEN_STATES])
+    held = Counter(held.values_list("application", flat=True))
+    told = {item["application"]: item["open"] for item in walked(ask, "applications?limit=3")}
+    assert {name: n for name, n in told.items() if n} == dict(held)
+
+
+def test_collectors_tell_what_they_cost_and_what_they_found(ask: Ask) -> None:
+    prod = Cluster.objects.get()
+    seed.collector(prod, "reconcile", requests=42, broker_ms=1_234, detail={"compared": 7, "agreed": 7})
+    told = {item["name"]: item for item in ask("collectors")["items"]}["reconcile"]
+    assert (told["requests"], told["broker_ms"]) == (42, 1_234)
+    assert told["detail"] == {"compared": 7, "agreed": 7}

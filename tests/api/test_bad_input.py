@@ -1,0 +1,215 @@
+"""Proves that the API answers what nobody should send, and ids that nobody should choose."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+from collections.abc import Callable
+from typing import Any, get_args
+from urllib.parse import quote
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from dashboard.api.transitions import NotableKind
+from dashboard.models import Cluster, Transaction, TransitionRecord
+from fenceline.decode import text
+from fenceline.facts import EVERYDAY, Kind, State, Tombstone
+from tests.web import happened, seed
+
+pytestmark = pytest.mark.django_db
+Ask = Callable[..., Any]
+
+LISTS = ("transactions", "transitions", "applications")
+
+
+@pytest.fixture
+def prod() -> Cluster:
+    of = seed.cluster()
+    seed.seen(of)
+    return of
+
+
+@pytest.fixture
+def ask(prod: Cluster) -> Ask:
+    """Ask the API as a viewer; returns the decoded body, of a problem where the status says so."""
+    client = Client()
+    client.force_login(User.objects.create_user("viewer"))
+
+    def ask(path: str, status: int = 200) -> Any:
+        answer = client.get(f"/api/v1/{path}")
+        assert answer.status_code == status, answer.content
+        kind = "application/json" if status == 200 else "application/problem+json"
+        assert answer["Content-Type"].startswith(kind)
+        return answer.json()
+
+    return ask
+
+
+def cursor(*after: object) -> str:
+    return base64.urlsafe_b64encode(json.dumps(after).encode()).decode().rstrip("=")
+
+
+@pytest.mark.parametrize("name", LISTS)
+@pytest.mark.parametrize("limit", ["0", "-1", "1001", "9" * 400, "1e3", "many", ""])
+def test_a_limit_out_of_range_is_refused(ask: Ask, name: str, limit: str) -> None:
+    assert "limit" in ask(f"{name}?limit={limit}", 422)["detail"]
+
+
+@pytest.mark.parametrize("name", LISTS)
+@pytest.mark.parametrize(
+    "written",
+    [
+        "%00",
+        "é",
+        cursor(),
+        cursor(1, 2),
+        cursor(1.5, True),
+        cursor("applications", "prod", "\ud800"),
+        cursor("applications", "prod", "\0"),
+        cursor("transitions-newest", -1, 0),
+        cursor("transitions-newest", 2**63, 0),
+        cursor("transitions-told", 1, 2),
+        cursor("transactions-by-id", "prod", "a", 1),
+        base64.urlsafe_b64encode(b"[" * 5_000).decode(),
+        base64.urlsafe_b64encode(b"[" + b"9" * 5_000 + b"]").decode(),
+    ],
+)
+def test_a_cursor_of_nobody_or_of_another_list_is_refused(ask: Ask, name: str, written: str) -> None:
+    assert "cursor" in ask(f"{name}?cursor={written}", 400)["detail"]
+
+
+def test_a_cursor_of_the_other_order_is_refused(ask: Ask, prod: Cluster) -> None:
+    for n in range(3):
+        happened.takeover(prod, b"taken-%d" % n)
+    newest = ask("transitions?limit=1")["next"]
+    told = ask("transitions?limit=1&since_rev=0")["next"]
+    ask(f"transitions?limit=1&since_rev=0&cursor={newest}", 400)
+    ask(f"transitions?limit=1&cursor={told}", 400)
+
+
+def test_every_notable_kind_can_be_asked_for_and_the_others_are_named_as_unknown(ask: Ask) -> None:
+    assert {Kind(kind) for kind in get_args(NotableKind)} == set(Kind) - EVERYDAY
+    for kind in get_args(NotableKind):
+        ask(f"transitions?kind={kind}")
+    for kind in ("commit", "TAKEOVER", "takeover,timeout", "%00"):
+        assert "takeover" in ask(f"transitions?kind={kind}", 422)["detail"]
+
+
+def test_since_rev_needs_a_cluster_where_there_are_several(ask: Ask) -> None:
+    assert ask("transitions?since_rev=0")["items"] == []
+    seed.cluster("other")
+    problem = ask("transitions?since_rev=0", 400)
+    assert "other" in problem["detail"]
+    assert "prod" in problem["detail"]
+    ask("transitions?since_rev=0&cluster=other")
+    assert ask("transitions?since_rev=0&cluster=nowhere")["items"] == []
+    ask(f"transitions?since_rev={2**63 - 1}&cluster=prod")
+    ask(f"transitions?since_rev={2**63}&cluster=prod", 422)
+
+
+@pytest.mark.parametrize("since", ["0001-01-01T00:00:00", "9999-12-31T23:59:59.999999-14:00", "0", "-1"])
+def test_any_instant_can_be_asked_for(ask: Ask, since: str) -> None:
+    ask(f"transitions?since={quote(since)}")
+
+
+@pytest.mark.parametrize("since", ["inf", "nan", "1e300", "9" * 40, "yesterday", "2026-13-01"])
+def test_what_is_no_instant_is_refused(ask: Ask, since: str) -> None:
+    ask(f"transitions?since={since}", 422)
+
+
+@pytest.mark.parametrize("window", ["59", "2592001", "-60", "nan", "9" * 400])
+def test_a_window_out_of_range_is_refused(ask: Ask, window: str) -> None:
+    ask(f"applications?window_s={window}", 422)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "transactions?cluster=a%00b",
+        "transactions?q=%00",
+        "transactions?app=%00",
+        "transactions/a%00b/c",
+        "transitions?cluster=%00",
+        "transitions?application=a%00",
+        "applications?cluster=%00",
+        "collectors?cluster=%00",
+    ],
+)
+def test_nul_is_in_no_name(ask: Ask, path: str) -> None:
+    assert "NUL" in ask(path, 422)["detail"]
+
+
+@pytest.mark.parametrize("raw", [*seed.NASTY, b"c" * 1_000, bytes(range(32)) * 30, b"\x7f\x80", b""])
+def test_any_id_is_found_by_its_text_and_comes_back_byte_for_byte(
+    ask: Ask, prod: Cluster, raw: bytes
+) -> None:
+    happened.takeover(prod, raw)
+    written = quote(text.escape(raw), safe="")
+    for path in (f"transitions?transactional_id={written}", "transitions?since_rev=0", "transactions?"):
+        items = ask(path)["items"]
+        assert {text.unescape(item["transactional_id"]) for item in items} == {raw}
+    of = quote(items[0]["application"], safe="")
+    assert ask(f"transitions?application={of}")["items"]
+    assert len(ask(f"transactions?app={of}")["items"]) == 1
+    if raw:
+        found = ask(f"transactions/prod/{written}")
+        assert text.unescape(found["transactional_id"]) == raw
+        assert "takeover" in {each["kind"] for each in found["recent"]}
+
+
+def test_what_is_left_of_an_expired_id_are_its_transitions(ask: Ask, prod: Cluster) -> None:
+    gone = happened.Life("gone-1", random.Random(1))
+    gone.old = False
+    gone.now_ms = seed.now_ms() - 60_000
+    gone.init()
+    gone.takeover()
+    happened.save(prod, [*gone.written, Tombstone("gone-1", seed.now_ms() - 1_000)])
+    assert not Transaction.objects.exists()
+    ask("transactions/prod/gone-1", 404)
+    items = ask("transitions?transactional_id=gone-1")["items"]
+    assert items[0]["kind"] == "expiry"
+    assert {item["application"] for item in items} == {"gone"}
+    assert all(item["evidence"] for item in items)
+
+
+def test_paging_over_equal_instants_loses_and_doubles_nothing(ask: Ask, prod: Cluster) -> None:
+    for cluster in (prod, seed.cluster("other")):
+        if cluster != prod:
+            seed.seen(cluster)
+        for n in range(4):
+            happened.takeover(cluster, b"taken-%d" % n)
+    TransitionRecord.objects.update(at_ms=1_795_000_000_000)
+    every = {(row.cluster.name, row.log_partition, row.log_offset) for row in TransitionRecord.objects.all()}
+    for query in ("", "&kind=takeover", "&confidence=certain", "&application=taken"):
+        found = _walked(ask, f"transitions?limit=1{query}")
+        assert len(found) == len(set(found)) > 0
+        assert query or set(found) == every
+
+
+def _walked(ask: Ask, path: str) -> list[tuple[str, int, int]]:
+    found, after = [], ""
+    while after is not None:
+        body = ask(f"{path}&cursor={after}")
+        found += [(item["cluster"], item["partition"], item["offset"]) for item in body["items"]]
+        after = body["next"]
+    return found
+
+
+def test_ids_of_an_application_are_walked_through_whatever_their_length(ask: Ask, prod: Cluster) -> None:
+    same = "x" * 250
+    for of in (prod, seed.cluster("other")):
+        for n in range(5):
+            state = State.EMPTY if n == 4 else State.ONGOING
+            seed.transaction(of, f"{same}-{n}", state, application="long")
+        seed.transaction(of, "short-1", application="short")
+    for query, wanted in (("", 10), ("&cluster=other", 5), ("&state=Empty", 2), ("&state=open", 8)):
+        found, after = [], ""
+        while after is not None:
+            body = ask(f"transactions?app=long&limit=2{query}&cursor={after}")
+            found += [(item["cluster"], item["transactional_id"]) for item in body["items"]]
+            after = body["next"]
+        assert len(found) == len(set(found)) == wanted
+        assert found == sorted(found)
