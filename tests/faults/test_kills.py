@@ -13,7 +13,7 @@ import random
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -62,13 +62,17 @@ def stack(tmp_path_factory: pytest.TempPathFactory, world: World) -> Iterator[St
 
 @contextmanager
 def loaded(stack: Stack, world: World) -> Iterator[Load]:
-    """Load of both sorts; afterwards all that is kept of it is what the clients and the log say."""
+    """Load of both sorts, once the stack has seen every id of it; ended when left."""
     print(f"\nFENCELINE_SEED={SEED}")
     with Load(world.bootstrap, IDS) as load, RoughLoad(world, SEED) as rough:
         wait_for(lambda: len(states(stack)) == IDS, "every id is seen", DEADLINE_S)
         yield load
         load.finish()
         rough.finish()
+
+
+def check(stack: Stack, world: World, load: Load) -> None:
+    """Hold all that is kept against what the clients were told, and against the log."""
     wait_for(lambda: states(stack) == load.told, "what the clients were told", DEADLINE_S)
     compare(stack, world.bootstrap)
 
@@ -118,9 +122,11 @@ def database(stack: Stack) -> sqlite3.Connection:
 
 
 def kill_some(stack: Stack, load: Load, parts: tuple[str, ...], times: int) -> None:
-    """Kill parts at random, each after a random amount of load, and wait for sight in between."""
+    """Kill parts in random order, each after a random amount of load, and wait for sight in between."""
     dice = random.Random(SEED)
-    for part in (dice.choice(parts) for _ in range(times)):
+    order = list(parts) * (times // len(parts))
+    dice.shuffle(order)
+    for part in order:
         enough = load.ended + dice.randrange(200)
         wait_for(lambda enough=enough: load.ended >= enough, "the load goes on", DEADLINE_S)
         stack.kill(part)
@@ -132,22 +138,26 @@ def kill_some(stack: Stack, load: Load, parts: tuple[str, ...], times: int) -> N
 def test_any_part_may_be_killed_under_load(stack: Stack, world: World) -> None:
     with loaded(stack, world) as load:
         kill_some(stack, load, ("worker-tail-0", *PARTS), 5)
+    check(stack, world, load)
 
 
 def test_a_dashboard_that_was_off_has_no_hole_in_its_history(stack: Stack, world: World) -> None:
-    with loaded(stack, world) as load:
-        stack.stop()
-        missed = load.ended + 500
-        wait_for(lambda: load.ended >= missed, "the load goes on without it", DEADLINE_S)
-        stack.start()
+    """It comes back under load, and with another number of workers."""
+    with ExitStack() as until_the_end:
+        with loaded(stack, world) as load:
+            stack.stop()
+            missed = load.ended + 500
+            wait_for(lambda: load.ended >= missed, "the load goes on without it", DEADLINE_S)
+            variables = {"BOOTSTRAP": world.bootstrap, "DEMO": "0", "SHARDS": "2"}
+            again = until_the_end.enter_context(Stack(stack.data.parent, **variables))
+        check(again, world, load)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("shards", [1, 2])
 def test_thirty_kills(tmp_path: Path, world: World, shards: int) -> None:
     tails = tuple(f"worker-tail-{shard}" for shard in range(shards))
-    with (
-        Stack(tmp_path, BOOTSTRAP=world.bootstrap, DEMO="0", SHARDS=str(shards)) as stack,
-        loaded(stack, world) as load,
-    ):
-        kill_some(stack, load, (*tails, *PARTS), 30)
+    with Stack(tmp_path, BOOTSTRAP=world.bootstrap, DEMO="0", SHARDS=str(shards)) as stack:
+        with loaded(stack, world) as load:
+            kill_some(stack, load, (*tails, *PARTS), 30)
+        check(stack, world, load)
