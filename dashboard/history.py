@@ -18,7 +18,7 @@ from heapq import merge
 from django.db.models import Count, F, Q, QuerySet
 
 from dashboard.charts import Bucket
-from dashboard.models import IS_OPEN, Cluster, Recent, Tally, Transaction, TransitionRecord
+from dashboard.models import Cluster, Recent, Tally, Transaction, TransitionRecord
 from dashboard.rows import key_of
 from fenceline import histograms, recent
 from fenceline.decode import text
@@ -124,7 +124,8 @@ def transitions_since(wanted: Filter, *, since_rev: int, after: int, limit: int)
     """
     beyond = Q(rev__gt=since_rev) | Q(rev=since_rev, id__gt=after) if after else Q(rev__gt=since_rev)
     cluster = Q(cluster__name=wanted.cluster, cluster__configured=True)
-    rows = TransitionRecord.objects.filter(cluster, beyond).order_by("rev", "id")
+    # The revision by itself is what the index is entered at.
+    rows = TransitionRecord.objects.filter(cluster, beyond, rev__gte=since_rev).order_by("rev", "id")
     ceiling = rows.values_list("rev", flat=True)[MOST_SEARCHED : MOST_SEARCHED + 1]
     searched_to = next(iter(ceiling), None)
     if searched_to is not None:
@@ -260,13 +261,6 @@ def applications(cluster: str, *, after: str, limit: int) -> Sequence[str]:
         names.append(name)
         after = name
     return names
-
-
-def sizes(cluster: str, applications: Sequence[str]) -> tuple[Mapping[str, int], Mapping[str, int]]:
-    """Return how many ids applications have, and how many of them are open."""
-    rows = Transaction.objects.filter(cluster__in=_clusters(cluster), application__in=applications)
-    grouped = rows.order_by().values_list("application").annotate(n=Count("id"))
-    return dict(grouped), dict(grouped.filter(IS_OPEN))
 
 
 def forgotten(cluster: str, name: str) -> Kept | None:
