@@ -12,7 +12,9 @@ window.fenceline = window.fenceline || {};
     scrollZoom: false,
     modeBarButtons: [["zoomIn2d", "zoomOut2d", "resetScale2d", "toImage"]],
   };
+  const source = document.currentScript.dataset.plotly;
   const drawn = new Map(); // element -> what it shows
+  let asked = false;
 
   const probe = document.createElement("i");
   probe.hidden = true;
@@ -70,13 +72,25 @@ window.fenceline = window.fenceline || {};
     Plotly.react(element, data.map(dressed), laidOut(layout), { ...CONFIG, displayModeBar: coarse ? false : "hover" });
   };
 
+  /** Fetch Plotly once a page has a chart: 1.5 MB that must not keep the rest of the page waiting. */
+  const ask = () => {
+    if (asked) return;
+    asked = true;
+    const script = document.createElement("script");
+    script.src = source;
+    script.addEventListener("load", drawAll);
+    document.head.append(script);
+  };
+
   const drawAll = () => {
+    const charts = document.querySelectorAll("[data-chart]");
+    if (!window.Plotly) return charts.length ? ask() : undefined;
     for (const element of drawn.keys()) {
       if (element.isConnected) continue;
       Plotly.purge(element);
       drawn.delete(element);
     }
-    document.querySelectorAll("[data-chart]").forEach(draw);
+    charts.forEach(draw);
   };
 
   document.addEventListener("fenceline:swapped", drawAll);

@@ -195,5 +195,6 @@ window.fenceline = window.fenceline || {};
     showLamp();
   }, 500);
   showLamp();
-  connect();
+  // htmx listens for bells from then on; one that came before would be waited for for ever.
+  document.addEventListener("DOMContentLoaded", connect);
 }
