@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from heapq import merge
 
-from django.db.models import Count, F, Q, QuerySet
+from django.db.models import CharField, Count, F, Func, Q, QuerySet
 
 from dashboard.charts import Bucket
 from dashboard.models import Cluster, Recent, Tally, Transaction, TransitionRecord
@@ -130,7 +130,8 @@ def transitions_since(wanted: Filter, *, since_rev: int, after: int, limit: int)
     searched_to = next(iter(ceiling), None)
     if searched_to is not None:
         rows = rows.filter(rev__lte=searched_to)
-    items = list(rows.filter(_matching(wanted)).select_related("cluster")[: limit + 1])
+    rows = _since(rows, wanted.since_ms).filter(_matching(wanted))
+    items = list(rows.select_related("cluster")[: limit + 1])
     if len(items) > limit:
         return Told(items[:limit], (items[limit - 1].rev, items[limit - 1].pk))
     return Told(items, None if searched_to is None else (searched_to, _LAST_ROW))
@@ -199,12 +200,13 @@ def by_application(wanted: Filter, *, until_ms: int, step_s: int, most: int) -> 
     """Return the notable transitions since `wanted.since_ms` of the applications that have most of them."""
     candidates, floors = [], []
     for cluster_id in _clusters(wanted.cluster):
-        rows, floor_ms = _newest(_of(cluster_id, replace(wanted, kinds=(), transactional_id="")))
+        any_kind = replace(wanted, kinds=(), transactional_id="")
+        rows, floor_ms = _newest(_of(cluster_id, any_kind), wanted.since_ms)
         candidates.append(rows.order_by())
         floors += [] if floor_ms is None else [floor_ms]
     sums: Counter[str] = Counter()
     for rows in candidates:
-        sums.update(dict(rows.values_list("application").annotate(n=Count("id"))))
+        sums.update(dict(rows.annotate(name=_NAME).values_list("name").annotate(n=Count("id"))))
     names = sorted(sums, key=lambda name: (-sums[name], name))[:most]
     starts = _starts(wanted.since_ms or 0, until_ms, step_s)
     counted: dict[str, dict[int, dict[Kind, int]]] = {name: {} for name in names}
@@ -278,6 +280,8 @@ def forgotten(cluster: str, name: str) -> Kept | None:
 
 
 _LAST_ROW = 2**62
+#: An application for grouping: along its index SQLite would walk through every row there ever was.
+_NAME = Func(F("application"), template="%(expressions)s || ''", output_field=CharField())
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,10 +311,8 @@ def _told(cluster_id: int, wanted: Filter, limit: int, before: Place | None) -> 
 
 
 def _of(cluster_id: int, wanted: Filter) -> QuerySet[TransitionRecord]:
-    """Return what one index finds, in the order of instants: the candidates."""
+    """Return what one index finds, in the order of instants, of any time: the candidates."""
     rows = TransitionRecord.objects.filter(cluster_id=cluster_id)
-    if wanted.since_ms is not None:
-        rows = rows.filter(at_ms__gte=wanted.since_ms)
     if wanted.transactional_id:
         return rows.filter(key__in=list(_keys(wanted.transactional_id)))
     if wanted.application:
@@ -323,18 +325,23 @@ def _bounded(candidates: QuerySet[TransitionRecord], wanted: Filter) -> _Bounded
     one_kind = len(wanted.kinds) == 1 and not wanted.application
     answered = not (wanted.confidence or wanted.q) and (one_kind or not wanted.kinds)
     if answered or wanted.transactional_id:
-        return _Bounded(candidates.filter(_matching(wanted)), None)
-    newest, floor_ms = _newest(candidates)
+        return _Bounded(_since(candidates, wanted.since_ms).filter(_matching(wanted)), None)
+    newest, floor_ms = _newest(candidates, wanted.since_ms)
     return _Bounded(newest.filter(_matching(wanted)), floor_ms)
 
 
 def _newest(
-    candidates: QuerySet[TransitionRecord],
+    candidates: QuerySet[TransitionRecord], since_ms: int | None
 ) -> tuple[QuerySet[TransitionRecord], int | None]:
     """Return the newest MOST_SEARCHED of them, and where they end; None where these are all."""
-    instants = candidates.order_by("-at_ms", "-id").values_list("at_ms", flat=True)
+    instants = _since(candidates, since_ms).order_by("-at_ms", "-id").values_list("at_ms", flat=True)
     floor_ms = next(iter(instants[MOST_SEARCHED : MOST_SEARCHED + 1]), None)
-    return (candidates if floor_ms is None else candidates.filter(at_ms__gte=floor_ms)), floor_ms
+    return _since(candidates, since_ms if floor_ms is None else floor_ms), floor_ms
+
+
+def _since(rows: QuerySet[TransitionRecord], since_ms: int | None) -> QuerySet[TransitionRecord]:
+    # One bound alone: of two, SQLite enters the index at the first, though the second be nearer.
+    return rows if since_ms is None else rows.filter(at_ms__gte=since_ms)
 
 
 def _matching(wanted: Filter) -> Q:
@@ -349,8 +356,6 @@ def _matching(wanted: Filter) -> Q:
         found &= Q(key__in=list(_keys(wanted.transactional_id)))
     if wanted.q:
         found &= Q(transactional_id__icontains=wanted.q)
-    if wanted.since_ms is not None:
-        found &= Q(at_ms__gte=wanted.since_ms)
     return found
 
 

@@ -254,22 +254,27 @@ def _of_state(
 def _searched(wanted: Filter, cluster_id: int, now_ms: int) -> Sequence[tuple[str, int]]:
     """Return name and key of the ids that match, by name, no more than are counted.
 
-    An index answers name and application alone, and then the states of what it found are looked up; where
-    it finds more than are counted, name and state are compared row by row.
+    An index answers name and application alone, and then the states of what it found are looked up. Where
+    it finds more than are counted, it is the other way round: names are compared along the states' index.
     """
     rows = Transaction.objects.filter(cluster=cluster_id)
-    if wanted.only_open:
-        found = _ordered(_filtered(rows, wanted, now_ms), _Sorted(NAME), wanted)
-        return list(found[: MOST_COUNTED + 1])
-    named = _ordered(_filtered(rows, replace(wanted, state=""), now_ms), NAME, wanted)
-    names = list(named[: MOST_COUNTED + 1])
-    if not wanted.state:
-        return names
-    if len(names) > MOST_COUNTED:
-        return list(_ordered(_filtered(rows, wanted, now_ms), NAME, wanted)[: MOST_COUNTED + 1])
-    fitting = Transaction.objects.filter(pk__in=[pk for _, pk in names], state=wanted.state)
-    kept = set(fitting.values_list("id", flat=True))
-    return [(name, pk) for name, pk in names if pk in kept]
+    if wanted.q or wanted.application:
+        named = _ordered(_filtered(rows, _of_any_state(wanted), now_ms), NAME, wanted)
+        names = list(named[: MOST_COUNTED + 1])
+        if not wanted.state and wanted.min_age_s is None:
+            return names
+        if len(names) <= MOST_COUNTED:
+            fitting = _stated(Transaction.objects.filter(pk__in=[pk for _, pk in names]), wanted, now_ms)
+            kept = set(fitting.values_list("id", flat=True))
+            return [(name, pk) for name, pk in names if pk in kept]
+    by: Combinable = NAME
+    if wanted.only_open or wanted.state in IDLE:
+        rows, by = (rows if wanted.only_open else rows.filter(IS_IDLE)), _Sorted(NAME)
+    return list(_ordered(_filtered(rows, wanted, now_ms), by, wanted)[: MOST_COUNTED + 1])
+
+
+def _of_any_state(wanted: Filter) -> Filter:
+    return replace(wanted, state="", min_age_s=None)
 
 
 def _ordered(

@@ -1,0 +1,143 @@
+"""Proves that a list of ids holds what a plain reading of the table holds, whichever index answers it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from itertools import product
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from dashboard import ids, queries
+from dashboard.ids import SORTS, Filter
+from dashboard.models import Transaction
+from fenceline.facts import OPEN_STATES, State
+from tests.web import seed
+
+pytestmark = pytest.mark.django_db
+STATES = ("", "open", *(state.value for state in State))
+
+
+@pytest.fixture
+def now_ms() -> int:
+    """The present; two clusters have ids in every state, most of them committed."""
+    dice = random.Random(11)
+    for name, number in (("prod", 60), ("staging", 25)):
+        of = seed.cluster(name)
+        seed.seen(of)
+        for n in range(number):
+            state = dice.choice([State.COMPLETE_COMMIT] * 9 + list(State))
+            raw = f"{dice.choice(('orders', 'Payments'))}-{dice.randrange(4)}-{n}"
+            seed.transaction(of, raw, state, age_ms=dice.randrange(100_000), producer_epoch=dice.randrange(4))
+    return seed.now_ms()
+
+
+def plainly(wanted: Filter, now_ms: int) -> list[Transaction]:
+    """Return what matches, in order, by reading every row."""
+    rows = [row for row in Transaction.objects.select_related("cluster") if fits(row, wanted, now_ms)]
+    rows.sort(key=lambda row: row.pk)
+    column = SORTS[wanted.sort]
+    if wanted.sort == "id" and wanted.descending:
+        rows.reverse()  # By id, rows of one name turn round with the names.
+    blank = [row for row in rows if getattr(row, column) is None]
+    rows = [row for row in rows if getattr(row, column) is not None]
+    rows.sort(key=lambda row: getattr(row, column), reverse=wanted.descending)
+    return rows + blank if wanted.descending else blank + rows
+
+
+def fits(row: Transaction, wanted: Filter, now_ms: int) -> bool:
+    is_open = row.state in OPEN_STATES
+    old = is_open and row.started_ms is not None
+    if wanted.min_age_s is not None:
+        old = old and (row.started_ms or 0) <= now_ms - int(wanted.min_age_s * 1000)
+    return (
+        (not wanted.cluster or row.cluster.name == wanted.cluster)
+        and (not wanted.state or (is_open if wanted.state == "open" else row.state == wanted.state))
+        and wanted.q.lower() in row.transactional_id.lower()
+        and (not wanted.application or row.application == wanted.application)
+        and (wanted.min_age_s is None or old)
+    )
+
+
+def check(wanted: Filter, now_ms: int) -> None:
+    expected = plainly(wanted, now_ms)
+    page = ids.transactions(wanted, now_ms=now_ms, size=50)
+    assert [row.pk for row in page.items] == [row.pk for row in expected[:50]], wanted
+    assert (page.total, page.whole, page.sorted) == (len(expected), True, True), wanted
+    second = ids.transactions(wanted, now_ms=now_ms, size=50, page=2)
+    assert [row.pk for row in second.items] == [row.pk for row in expected[50:] or expected], wanted
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_every_filter_holds_what_matches(now_ms: int, state: str) -> None:
+    for cluster, q, application in product(("", "prod", "nowhere"), ("", "PAY", "-1-"), ("", "orders")):
+        check(Filter(cluster=cluster, state=state, q=q, application=application), now_ms)
+    check(Filter(state=state, min_age_s=50), now_ms)
+    check(Filter(state=state, min_age_s=50, q="pay"), now_ms)
+
+
+@pytest.mark.parametrize("sort", SORTS)
+def test_every_order_is_kept(now_ms: int, sort: str) -> None:
+    for state, q, descending in product(("", "open", "Empty"), ("", "orders"), (False, True)):
+        check(Filter(state=state, q=q, sort=sort, descending=descending), now_ms)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_what_is_found_does_not_depend_on_the_index(
+    now_ms: int, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ids, "_DENSE", 0)  # No state counts as dense: each is read from its own index.
+    for q in ("", "orders"):
+        check(Filter(state=state, q=q), now_ms)
+
+
+def test_counting_and_paging_end_and_say_so(now_ms: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ids, "MOST_COUNTED", 10)
+    for wanted in (Filter(q="-"), Filter(q="-", sort="epoch"), Filter(q="-", state="CompleteCommit")):
+        page = ids.transactions(wanted, now_ms=now_ms, size=5, page=99)
+        assert (page.total, page.whole, page.number, page.pages) == (10, False, 2, 2)
+        assert [row.pk for row in page.items] == [row.pk for row in plainly(wanted, now_ms)[5:10]]
+
+
+def test_an_order_without_an_index_is_refused_where_too_many_would_be_read(
+    now_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ids, "MOST_SCANNED", 20)
+    page = ids.transactions(Filter(sort="epoch"), now_ms=now_ms)
+    assert not page.sorted
+    assert [row.pk for row in page.items] == [row.pk for row in plainly(Filter(), now_ms)[:50]]
+    check(Filter(sort="epoch", state="open"), now_ms)  # Open ones are few, whatever the number of ids.
+
+
+@pytest.mark.parametrize(
+    ("wanted", "index"),
+    [
+        (Filter(), "transaction_name"),
+        (Filter(q="x"), "transaction_name"),
+        (Filter(application="orders"), "transaction_application"),
+        (Filter(state="open", sort="started"), "transaction_open"),
+        (Filter(min_age_s=1, sort="epoch"), "transaction_open"),
+    ],
+)
+def test_a_list_goes_along_its_index(now_ms: int, wanted: Filter, index: str) -> None:
+    with CaptureQueriesContext(connection) as asked:
+        ids.transactions(wanted, now_ms=now_ms)
+    assert any(index in plan for plan in plans(asked))
+
+
+def test_the_judge_reads_open_transactions_along_their_index(now_ms: int) -> None:
+    with CaptureQueriesContext(connection) as asked:
+        list(queries.open_transactions("prod"))
+    assert "transaction_open" in plans(asked)[-1]
+
+
+def plans(asked: CaptureQueriesContext) -> Sequence[str]:
+    """Return SQLite's plan of each query about transactions."""
+    found = []
+    with connection.cursor() as cursor:
+        for sql in [each["sql"] for each in asked if 'FROM "dashboard_transaction"' in each["sql"]]:
+            cursor.execute(f"EXPLAIN QUERY PLAN {sql}".replace("%", "%%"))
+            found.append(" ".join(str(line[3]) for line in cursor.fetchall()))
+    return found
