@@ -6,21 +6,41 @@ began, and prints one line of JSON: seconds of reading, records, resident memory
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import resource
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
+from sandbox import redis
 from sandbox.options import ROOT
+from sandbox.ports import free_port
+from tests.waiting import wait_for
 
 NAME = "bench"
 
 
-def environment(folder: Path, bootstrap: str, shards: int = 1) -> dict[str, str]:
-    """Return the environment of a database of its own in `folder`, which is migrated; nothing else runs."""
+@contextmanager
+def _redis(folder: Path) -> Iterator[str]:
+    """Run a Redis for the bells, which nobody hears; yield its URL."""
+    port = free_port()
+    process = subprocess.Popen(redis.command(folder / "redis", port), stdout=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: redis.is_ready(port), "redis answers")
+        yield f"redis://127.0.0.1:{port}/0"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def environment(folder: Path, bootstrap: str, redis_url: str, shards: int = 1) -> dict[str, str]:
+    """Return the environment of a database of its own in `folder`, which is migrated."""
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "fenceline.toml"
     config.write_text(
@@ -33,8 +53,7 @@ def environment(folder: Path, bootstrap: str, shards: int = 1) -> dict[str, str]
         "FENCELINE_CONFIG": str(config),
         "DJANGO_SETTINGS_MODULE": "dashboard.settings",
         "SHARDS": str(shards),
-        # Nobody listens: a bell costs as little as one that nobody hears.
-        "REDIS_URL": "redis://127.0.0.1:1/0",
+        "REDIS_URL": redis_url,
     }
     subprocess.run([sys.executable, "manage.py", "prepare"], cwd=ROOT, env=found, check=True)
     return found
@@ -45,7 +64,12 @@ def read_all(folder: Path, bootstrap: str, shards: int = 1) -> dict[str, float]:
 
     Returns `seconds` from the first look to the last save, `records`, and the largest `rss_mb`.
     """
-    variables = environment(folder, bootstrap, shards)
+    folder.mkdir(parents=True, exist_ok=True)
+    with _redis(folder) as url:
+        return _read_all(environment(folder, bootstrap, url, shards), shards)
+
+
+def _read_all(variables: Mapping[str, str], shards: int) -> dict[str, float]:
     command = [sys.executable, "-m", "benchmarks.reader"]
     readers = [
         subprocess.Popen(
@@ -57,14 +81,14 @@ def read_all(folder: Path, bootstrap: str, shards: int = 1) -> dict[str, float]:
     for reader in readers:
         assert reader.stdout is not None
         assert reader.stdout.readline() == "ready\n"
-    began = time.monotonic()
+    began = time.time()
     for reader in readers:
         assert reader.stdin is not None
         reader.stdin.write("go\n")
         reader.stdin.flush()
     found = [json.loads(reader.communicate()[0]) for reader in readers]
     return {
-        "seconds": time.monotonic() - began,
+        "seconds": max(each["ended"] for each in found) - began,
         "records": sum(each["records"] for each in found),
         "rss_mb": max(each["rss_mb"] for each in found),
     }
@@ -75,11 +99,13 @@ def main(shard: int) -> None:
     import django
 
     django.setup()
+    # A worker has them imported too.
+    importlib.import_module("collectors.tasks")
     print("ready", flush=True)
     sys.stdin.readline()
     records = _read(shard)
     rss_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    print(json.dumps({"records": records, "rss_mb": rss_mb}), flush=True)
+    print(json.dumps({"ended": time.time(), "records": records, "rss_mb": rss_mb}), flush=True)
 
 
 def _read(shard: int) -> int:
@@ -92,8 +118,14 @@ def _read(shard: int) -> int:
     lease = leases.acquire(NAME, tasks.tail_name(shard), holder="bench", now_ms=asked_ms)
     assert lease is not None
     mine = Collector.objects.filter(name=lease.name)
-    while (mine.get().seen_through_ms or 0) <= asked_ms:
-        tasks.read(lease, time.monotonic() + 0.1)
+
+    def stop_at_the_end() -> None:
+        while (mine.get().seen_through_ms or 0) <= asked_ms:
+            time.sleep(0.05)
+        slices.stopping.set()
+
+    threading.Thread(target=stop_at_the_end, daemon=True).start()
+    tasks.read(lease, time.monotonic() + 600)
     return mine.get().records
 
 

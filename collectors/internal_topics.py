@@ -27,6 +27,7 @@ _BATCH = 10_000
 _LONGEST_LIVE_S = 0.2
 #: Seconds between two questions for the end of the topic, which prove how far we have seen.
 _ASK_ENDS_EVERY_S = 1.0
+_ASK_ENDS_SELDOM_S = 5.0
 # Shorter than half a lease: a call that waits in vain must not cost the lease.
 _TIMEOUT_S = 2.5
 _RETRY_S = 0.05
@@ -64,6 +65,13 @@ class _Seen:
         self.holes[partition].append(offset)
         self.compacted += max(0, missing)
 
+    def take_over(self, other: _Seen, partition: int) -> None:
+        """Take what another one has gathered of a partition."""
+        self.records[partition] = other.records.pop(partition)
+        self.holes[partition] = other.holes.pop(partition, [])
+        count = sum(map(len, self.records[partition].values()))
+        self.count, other.count = self.count + count, other.count - count
+
 
 def _by_key() -> defaultdict[bytes, list[RawRecord]]:
     return defaultdict(list)
@@ -96,6 +104,10 @@ class Tail:
         self._saved: dict[int, int | None] = {}
         #: Where reading began in partitions without a position, if that was not at offset 0.
         self._began: dict[int, int] = {}
+        #: What was read and is for the next look to tell.
+        self._held = _Seen()
+        #: Whether reading began without any position and has not come to the end yet.
+        self._cold = False
         self._next: dict[int, int] = {}
         self._ends: dict[int, int] = {}
         self._ends_asked_ms = 0
@@ -122,6 +134,8 @@ class Tail:
         self._refuse_another_topic(topic_id)
         oldest = self._ask_offsets(partitions, -2)
         self._saved = {p: positions.get(p) for p in partitions}
+        self._cold = not positions
+        self._held = _Seen()
         self._began = {p: oldest[p] for p in partitions if p not in positions and oldest[p] > 0}
         self._next = {p: positions.get(p, oldest[p]) for p in partitions}
         self._ask_ends()
@@ -145,18 +159,21 @@ class Tail:
         Raises `TopicReplaced` when the next record is gone, `CannotSee` also when nothing comes for 10 s
         although there is something.
         """
-        seen, started = _Seen(), time.monotonic()
+        seen, self._held, started = self._held, _Seen(), time.monotonic()
         patient = self._behind() > _FOLD
         while seen.count < _FOLD and (patient or time.monotonic() - started < _LONGEST_LIVE_S):
             messages = self._consume(timeout_s)
             self._take(messages, seen)
             if len(messages) < _BATCH:
                 break
-        if time.monotonic() - self._ends_asked > _ASK_ENDS_EVERY_S:
+        # Behind a long answer to a fetch this question waits; far from the end it tells nothing new.
+        if time.monotonic() - self._ends_asked > (_ASK_ENDS_SELDOM_S if patient else _ASK_ENDS_EVERY_S):
             self._ask_ends()
         behind = self._behind()
         self._refuse_a_stall(bool(seen.count) or not behind)
-        return Look(
+        if patient:
+            self._hold_back(seen)
+        look = Look(
             records=seen.records,
             moves=self._moves(seen.holes),
             count=seen.count,
@@ -164,8 +181,20 @@ class Tail:
             seen_through_ms=self._seen_through_ms(),
             behind=behind,
             requests=self._requests.taken(),
-            cold=all(saved is None for saved in self._saved.values()),
+            cold=self._cold,
         )
+        self._cold = self._cold and look.seen_through_ms is None
+        return look
+
+    def _hold_back(self, seen: _Seen) -> None:
+        """Keep the partition that is half read for the next look: so each id is folded and saved once.
+
+        While catching up records come partition after partition, some thousands of each at once.
+        """
+        half = [p for p in seen.records if self._next[p] < self._ends[p]]
+        if 0 < len(half) < len(seen.records):
+            for p in half:
+                self._held.take_over(seen, p)
 
     def _behind(self) -> int:
         """Return how many records there were to read when the ends were asked for last."""
@@ -221,7 +250,7 @@ class Tail:
         moves = []
         for p, saved in self._saved.items():
             following = self._next[p]
-            if saved != following:
+            if saved != following and p not in self._held.records:
                 gone = (self._began[p],) if p in self._began else ()
                 end = max(self._ends.get(p, 0), following)
                 moves.append(PositionMove(p, saved, following, end, (*gone, *holes.get(p, ()))))

@@ -166,9 +166,9 @@ def _open(lease: leases.Lease) -> Tail:
 
 
 def _spare_the_collector() -> None:
-    """Let Python look for cycles seldom: a fold makes a million tuples, none in a cycle, each counted."""
+    """Let Python look for cycles seldom: a fold makes millions of tuples, none in a cycle, each counted."""
     gc.freeze()
-    gc.set_threshold(200_000, 20, 20)
+    gc.set_threshold(2_000_000, 5, 5)
 
 
 def _cool(lease: leases.Lease) -> None:

@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from django.db import connection
+from django.db.models import Count, Sum
 
 from dashboard.models import Recent, StateCount, Tally, Transaction, TransitionRecord
 from fenceline import histograms, recent
@@ -65,7 +66,7 @@ _FIRST_VERDICT = (
     f"ELSE {_transition}.revised_from END",
 )
 _UPSERT_TRANSACTION = _upsert(
-    Transaction._meta.db_table, _TRANSACTION, ("cluster_id", "key"), _taken(_TRANSACTION[3:])
+    Transaction._meta.db_table, _TRANSACTION, ("cluster_id", "key"), _taken(_TRANSACTION[4:])
 )
 _UPSERT_RECENT = _upsert(Recent._meta.db_table, _RECENT, ("cluster_id", "key"), _taken(_RECENT[2:]))
 _UPSERT_TRANSITION = _upsert(
@@ -285,6 +286,17 @@ def _packed(parts: Sequence[Folded]) -> tuple[str, str, str]:
         histograms.pack(histograms.merge(part.open_times for part in parts)),
         histograms.pack(histograms.merge(part.marker_times for part in parts)),
     )
+
+
+def count_again(cluster_id: int, shard: int) -> None:
+    """Mend the numbers of ids by state where their sum is not the number of rows."""
+    ids, counts = (table.objects.filter(cluster_id=cluster_id) for table in (Transaction, StateCount))
+    if ids.count() == (counts.aggregate(n=Sum("n"))["n"] or 0):
+        return
+    true = Counter({State(word): n for word, n in ids.values_list("state").annotate(n=Count("id"))})
+    told = Counter({State(word): n for word, n in counts.values_list("state").annotate(sum=Sum("n"))})
+    true.subtract(told)
+    add_states(cluster_id, shard, true)
 
 
 def add_states(cluster_id: int, shard: int, changes: Mapping[State, int]) -> None:

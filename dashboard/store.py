@@ -99,6 +99,8 @@ def _save(
         rows.write_transitions(lease.cluster_id, rev, topic_id, folded.told.values(), now_ms)
         rows.add_tallies(lease.cluster_id, lease.shard, folded.tallies)
         rows.add_states(lease.cluster_id, lease.shard, folded.states)
+        if look.cold and look.seen_through_ms is not None:
+            rows.count_again(lease.cluster_id, lease.shard)
         _count_undecoded(lease, folded.undecoded)
         add_cost(lease, look.requests, look.broker_ms, now_ms)
         if look.compacted:
@@ -117,13 +119,15 @@ def _corrected(cluster_id: int) -> int:
 def _fold(cluster_id: int, look: Look, *, listed: bool) -> Folded:
     """Derive what the records did, with what the database knows of their ids.
 
-    Of a topic that was never read it knows nothing, but for ids that a coordinator has `listed`.
+    Of a partition that was never read it knows nothing, but for ids that a coordinator has `listed`; where
+    that is wrong, an id lies in two partitions, and `rows.count_again` mends what it does to the counts.
     """
     folded = Folded()
     known = dict(_holes(cluster_id, [move.partition for move in look.moves]))
     for move in look.moves:
         records = look.records.get(move.partition, {})
-        priors = rows.priors(cluster_id, move.partition, records) if listed or not look.cold else {}
+        unknown = look.cold and not move.previous and not listed
+        priors = {} if unknown else rows.priors(cluster_id, move.partition, records)
         for key in records.keys() & folded.newest.keys():
             # It lies in two partitions (`rows.priors`).
             record = folded.newest[key].record

@@ -225,7 +225,8 @@ class Look:
     #: What it has cost the cluster: requests sent, and milliseconds of waiting for their answers.
     requests: int = 0
     broker_ms: int = 0
-    #: Nothing of the topic was saved before it.
+    #: Reading began without any position and is on its first way to the end: what it meets first in a
+    #: partition was never seen before.
     cold: bool = False
 
     def parted(self, most_keys: int) -> Iterator[Look]:
