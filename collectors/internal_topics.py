@@ -22,8 +22,6 @@ TOPIC = "__transaction_state"
 _new = tuple.__new__
 #: How many records one look gathers while catching up.
 _FOLD = 100_000
-#: How many it gathers otherwise: a save of these is short, and the next one soon.
-_LIVE_FOLD = 20_000
 _BATCH = 10_000
 #: How long a look may gather while it is not far behind, in seconds: much to tell is no reason to be late.
 _LONGEST_LIVE_S = 0.2
@@ -163,8 +161,7 @@ class Tail:
         """
         seen, self._held, started = self._held, _Seen(), time.monotonic()
         patient = self._behind() > _FOLD
-        most = _FOLD if patient else _LIVE_FOLD
-        while seen.count < most and (patient or time.monotonic() - started < _LONGEST_LIVE_S):
+        while seen.count < _FOLD and (patient or time.monotonic() - started < _LONGEST_LIVE_S):
             messages = self._consume(timeout_s)
             self._take(messages, seen)
             if len(messages) < _BATCH:
