@@ -13,10 +13,9 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Protocol
 
-from fenceline.facts import OPEN_STATES
+from fenceline.facts import NOT_TOLD, OPEN_STATES
 from fenceline.reconcile import (
     MOST_SUSPECTS,
-    NOT_TOLD,
     Correction,
     Described,
     Difference,

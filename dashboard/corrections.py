@@ -20,8 +20,8 @@ from dashboard.leases import Lease, collector, renew
 from dashboard.models import Collector, Position, Recent, Transaction
 from fenceline.applications import application_of
 from fenceline.decode import text
-from fenceline.facts import OPEN_STATES, State, Tombstone, TransactionRecord
-from fenceline.reconcile import NOT_FROM_LOG, Correction, Known, Reconciliation
+from fenceline.facts import NOT_FROM_LOG, OPEN_STATES, State, Tombstone, TransactionRecord
+from fenceline.reconcile import Correction, Known, Reconciliation
 
 NAME = "reconcile"
 #: Ids in one save, so that no other writer waits for long.

@@ -18,8 +18,8 @@ from django.db.models import Count, Sum
 
 from dashboard.models import Recent, StateCount, Tally, Transaction, TransitionRecord
 from fenceline import histograms, recent
-from fenceline.facts import Kind, State, TopicPartitions, TransactionRecord
-from fenceline.fold import NOT_KNOWN, Newest, Prior, Told
+from fenceline.facts import NOT_FROM_LOG, Kind, State, TopicPartitions, TransactionRecord
+from fenceline.fold import Newest, Prior, Told
 from fenceline.fold import Tally as Folded
 
 #: The values of one statement, in its order.
@@ -114,7 +114,7 @@ def _forgotten(packed: bytes) -> Prior:
     # Holes before its expiry have no say in what comes after.
     newest = recent.newest(packed, 0)
     expired = newest is not None and newest.kind is Kind.EXPIRY
-    return Prior(offset=newest.offset if newest and expired else NOT_KNOWN, packed=packed)
+    return Prior(offset=newest.offset if newest and expired else NOT_FROM_LOG, packed=packed)
 
 
 def _asked(statement: str, cluster_id: int, keys: Sequence[bytes]) -> Iterator[Sequence[Any]]:
@@ -129,7 +129,7 @@ def _asked(statement: str, cluster_id: int, keys: Sequence[bytes]) -> Iterator[S
 def _prior(row: Sequence[Any], partition: int) -> Prior:
     _, word, producer_id, epoch, timeout_ms, updated_ms, started_ms, version, where, offset, packed = row
     state = _STATES[word]
-    if offset == NOT_KNOWN:
+    if offset == NOT_FROM_LOG:
         return Prior(state, packed=bytes(packed or b""))
     if where != partition:
         return Prior(state)
@@ -159,7 +159,7 @@ def write_newest(cluster_id: int, rev: int, newest: Mapping[bytes, Newest]) -> N
 
 def lose(cluster_id: int, log_keys: Iterable[bytes]) -> None:
     """Note that the last records of ids could not be decoded: their next ones follow from nothing."""
-    rows = sorted((NOT_KNOWN, cluster_id, key_of(key[4:])) for key in log_keys)
+    rows = sorted((NOT_FROM_LOG, cluster_id, key_of(key[4:])) for key in log_keys)
     if rows:
         with connection.cursor() as cursor:
             cursor.executemany(_LOSE, rows)

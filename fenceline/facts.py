@@ -15,6 +15,13 @@ from typing import NamedTuple
 TWO_PHASE_COMMIT_TIMEOUT_MS = 2147483647
 
 
+#: The offset of what is known of an id, where that is not its last record in the log: a coordinator told it,
+#: or the record could not be decoded.
+NOT_FROM_LOG = -1
+#: What a coordinator's list does not tell (it names state and producer id alone).
+NOT_TOLD = -1
+
+
 class State(StrEnum):
     """Kafka's own words for the state of a transactional id (`TransactionState.java`)."""
 

@@ -18,6 +18,7 @@ from fenceline.applications import application_of
 from fenceline.decode.transaction_state import decode_key, decode_value, peek, record_of
 from fenceline.facts import (
     EVERYDAY,
+    NOT_FROM_LOG,
     Confidence,
     Kind,
     RawRecord,
@@ -33,20 +34,18 @@ from fenceline.histograms import Histogram, bucket_of
 from fenceline.transitions import Life, derive, lived
 
 MINUTE_MS = 60_000
-#: The offset of an id's last record where that one is not known: a coordinator told it, or it is unreadable.
-NOT_KNOWN = -1
 
 
 class Prior(NamedTuple):
     """What was known of an id before these records.
 
-    `record` is None where its last record is not known, and `offset` NOT_KNOWN; `state` is what is shown of
-    it all the same, None where nothing is. `packed` are its last transitions (`fenceline.recent`).
+    `record` is None where its last record is not known, and then `offset` is NOT_FROM_LOG; `state` is what is
+    shown of it all the same, None where nothing is. `packed` are its last transitions (`fenceline.recent`).
     """
 
     state: State | None = None
     record: TransactionRecord | None = None
-    offset: int = NOT_KNOWN
+    offset: int = NOT_FROM_LOG
     packed: bytes = b""
 
 
@@ -296,7 +295,7 @@ class _IdFold:
             expired_ms = found.at_ms or 0
         else:
             record, now = found, found.state
-        place = self.partition, NOT_KNOWN if self.lost else self.offset
+        place = self.partition, NOT_FROM_LOG if self.lost else self.offset
         newest = Newest(self.name, self.application, record, expired_ms, *place, packed)
         self.folded.newest[self.key] = newest
         if now is not self.prior.state:

@@ -13,12 +13,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from fenceline.facts import OPEN_STATES, State, Tombstone, TopicPartitions, TransactionRecord
+from fenceline.facts import (
+    NOT_TOLD,
+    OPEN_STATES,
+    State,
+    Tombstone,
+    TopicPartitions,
+    TransactionRecord,
+)
 
-#: The offset of a row that comes from a coordinator's answer and not from the log.
-NOT_FROM_LOG = -1
-#: What a coordinator's list does not tell (it names state and producer id alone).
-NOT_TOLD = -1
 #: Ids whose row is to be read before the next list; more than these wait for the list after it.
 MOST_SUSPECTS = 10_000
 

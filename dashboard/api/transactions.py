@@ -13,6 +13,7 @@ from dashboard import history, ids, queries
 from dashboard.api import cursors, schemas
 from dashboard.api.transitions import Fact
 from dashboard.models import Transaction
+from fenceline.facts import NOT_TOLD
 
 router = Router(tags=["transactions"])
 
@@ -27,21 +28,24 @@ class Partition(Schema):
 
 
 class Coordinator(Schema):
-    """The partition of `__transaction_state` that holds the id."""
+    """The partition of `__transaction_state` that holds the id; null while no record of it was read."""
 
-    partition: int
+    partition: int | None
 
 
 class TransactionOut(Schema):
-    """A transactional id; `state` is Kafka's own word, `started_at` is null while nothing was begun."""
+    """A transactional id; `state` is Kafka's own word, `started_at` is null while nothing was begun.
+
+    Epoch and timeout are null while only a coordinator's list has told of the id.
+    """
 
     cluster: str
     transactional_id: str
     application: str
     state: str
     producer_id: int
-    producer_epoch: int
-    timeout_ms: int
+    producer_epoch: int | None
+    timeout_ms: int | None
     started_at: str | None
     updated_at: str | None
     partitions: list[Partition]
@@ -109,6 +113,10 @@ def get_transaction(request: HttpRequest, cluster: schemas.Name, transactional_i
     return TransactionDetail(**_told(row), recent=[Fact.told(each) for each in life.recent])
 
 
+def _if_told(number: int) -> int | None:
+    return None if number == NOT_TOLD else number
+
+
 def _told(row: Transaction) -> dict[str, Any]:
     named = queries.partitions_of(row)
     return {
@@ -117,12 +125,12 @@ def _told(row: Transaction) -> dict[str, Any]:
         "application": row.application,
         "state": row.state,
         "producer_id": row.producer_id,
-        "producer_epoch": row.producer_epoch,
-        "timeout_ms": row.timeout_ms,
+        "producer_epoch": _if_told(row.producer_epoch),
+        "timeout_ms": _if_told(row.timeout_ms),
         "started_at": schemas.iso(row.started_ms),
         "updated_at": schemas.iso(row.updated_ms),
         "partitions": [Partition(topic=topic, partition=n) for topic, numbers in named for n in numbers],
-        "coordinator": Coordinator(partition=row.log_partition),
+        "coordinator": Coordinator(partition=_if_told(row.log_partition)),
         "client_version": row.client_version,
         "rev": row.rev,
     }

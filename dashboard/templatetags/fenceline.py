@@ -23,7 +23,7 @@ from dashboard.models import FindingRecord, Transaction, TransitionRecord
 from dashboard.rows import key_of
 from dashboard.views import sight
 from fenceline.decode import text
-from fenceline.facts import OPEN_STATES, TWO_PHASE_COMMIT_TIMEOUT_MS, Kind
+from fenceline.facts import NOT_TOLD, OPEN_STATES, TWO_PHASE_COMMIT_TIMEOUT_MS, Kind
 from fenceline.words import duration as in_words
 
 if TYPE_CHECKING:
@@ -44,9 +44,15 @@ def grouped(number: float | None) -> str:
 
 
 @register.filter
+def epoch(number: int) -> str:
+    """Return a producer epoch, and a dash for one that a coordinator's list did not tell."""
+    return "—" if number == NOT_TOLD else str(number)
+
+
+@register.filter
 def duration(ms: int | None) -> str:
     """Return milliseconds in words, a dash for what is not known, "never" for a 2PC timeout."""
-    if ms is None:
+    if ms is None or ms == NOT_TOLD:
         return "—"
     return "never" if ms == TWO_PHASE_COMMIT_TIMEOUT_MS else in_words(ms)
 

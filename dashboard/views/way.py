@@ -12,6 +12,8 @@ from fenceline.coordinator import java_hash
 from fenceline.decode import text
 from fenceline.evidence import explain
 from fenceline.facts import (
+    NOT_FROM_LOG,
+    NOT_TOLD,
     OPEN_STATES,
     TWO_PHASE_COMMIT_TIMEOUT_MS,
     Confidence,
@@ -68,7 +70,7 @@ def steps(
     found = Step("done", "Coordinator found by the id", _place(row, log_partitions))
     producer = Step(
         "done",
-        f"Producer id {row.producer_id}, epoch {row.producer_epoch}",
+        f"Producer id {row.producer_id}{_epoch(row)}",
         f"{_initialised(told)}; {_session(row)}",
         at_ms=told.initialised_ms,
     )
@@ -76,6 +78,8 @@ def steps(
 
 
 def _place(row: Transaction, log_partitions: int) -> str:
+    if row.log_offset == NOT_FROM_LOG:
+        return "its state was told by the coordinator; no record of the log says so"
     where = f"__transaction_state-{row.log_partition}, offset {row.log_offset:,}"
     if not log_partitions:
         return where
@@ -91,9 +95,15 @@ def _initialised(told: Now) -> str:
     return f"InitProducerId: {LOOKS[told.initialised.kind].words}{was}"
 
 
+def _epoch(row: Transaction) -> str:
+    return "" if row.producer_epoch == NOT_TOLD else f", epoch {row.producer_epoch}"
+
+
 def _session(row: Transaction) -> str:
     if row.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS:
         return "two-phase commit: its transactions never time out"
+    if row.timeout_ms == NOT_TOLD:
+        return "its timeout was not told yet"
     return f"each of its transactions may be open for {duration(row.timeout_ms)}"
 
 

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline.facts import State, Tombstone, TopicPartitions
+from fenceline.facts import NOT_TOLD, State, Tombstone, TopicPartitions
 from fenceline.reconcile import (
-    NOT_TOLD,
     Correction,
     Described,
     Difference,

@@ -10,7 +10,7 @@ from django.template import Context, Template
 from django.test import Client
 
 from dashboard.models import Transaction
-from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, State
+from fenceline.facts import NOT_FROM_LOG, NOT_TOLD, TWO_PHASE_COMMIT_TIMEOUT_MS, State
 from tests.web import seed
 
 pytestmark = pytest.mark.django_db
@@ -120,3 +120,17 @@ def test_an_unknown_id_is_said_not_to_be_known(page: Client) -> None:
 
 def test_an_unknown_cluster_has_no_pages(page: Client) -> None:
     assert page.get("/transactions/nowhere/abc").status_code == 404
+
+
+def test_what_a_coordinators_list_does_not_tell_is_never_a_number(page: Client) -> None:
+    """Where the topic may not be read, an id's epoch, timeout and place are not known at first."""
+    unknown = {"producer_epoch": NOT_TOLD, "timeout_ms": NOT_TOLD, "log_partition": NOT_TOLD}
+    row = seed.transaction(
+        seed.cluster(), state=State.COMPLETE_COMMIT, started_ms=None, log_offset=NOT_FROM_LOG, **unknown
+    )
+    text = read(page, row)
+    assert "its state was told by the coordinator" in text
+    assert "its timeout was not told yet" in text
+    listed = " ".join(page.get("/transactions").content.decode().split())
+    for shown in (text, listed):
+        assert not re.search(r">-1<|epoch -1|offset -1|· -1", shown)
