@@ -58,6 +58,10 @@ def newest(recent: Sequence[Transition], notable: Sequence[Transition] = ()) -> 
     for told in recent:
         if _initialises(told) or begun is not None:
             break
+        if told.kind is Kind.EMPTY_ABORT:
+            # It ends nothing, and nothing before it belongs to it.
+            end = end or told
+            break
         if told.kind is Kind.BEGIN:
             begun = told
         elif told.kind is Kind.EXTEND:

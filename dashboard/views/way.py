@@ -117,6 +117,9 @@ def _begun(row: Transaction, partitions: Sequence[TopicPartitions], told: Now) -
         )
         yield Step("ahead", "Partitions added")
         return
+    if told.end is not None and told.end.kind is Kind.EMPTY_ABORT:
+        yield Step("done", "Nothing begun", "the client aborted before it had sent anything")
+        return
     begun = "" if told.begun is None else f"first partition added, offset {told.begun.offset:,}"
     yield Step("done", "Begun", begun, at_ms=row.started_ms)
     data = [part for part in partitions if part.topic != OFFSETS]

@@ -58,6 +58,12 @@ def test_an_end_whose_beginning_is_not_kept_is_an_end() -> None:
     assert (now.begun, now.end) == (None, told(Kind.COMMIT, 2))
 
 
+def test_an_abort_of_nothing_takes_nothing_of_the_transaction_before_it() -> None:
+    empty = told(Kind.EMPTY_ABORT, 3, open_ms=0)
+    now = lived.newest(newest_first(told(Kind.BEGIN, 1), told(Kind.COMMIT, 2), empty))
+    assert (now.end, now.begun, list(now.extended)) == (empty, None, [])
+
+
 def test_who_took_over_was_initialised_after_the_abort() -> None:
     taken = told(Kind.TAKEOVER, 9, gap_ms=100)
     now = lived.newest(newest_first(told(Kind.BEGIN, 8), taken))
