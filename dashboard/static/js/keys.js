@@ -23,8 +23,9 @@
   };
 
   // --- Keys ---------------------------------------------------------------------------------------------------
+  // A dialog that has just closed may hold the focus for a moment more.
   const typing = (element) =>
-    element instanceof Element && (element.closest("input, textarea, select, [contenteditable]") || element.closest("dialog"));
+    element instanceof Element && (element.closest("input, textarea, select, [contenteditable]") || element.closest("dialog[open]"));
 
   const rows = () => [...document.querySelectorAll("a[data-row]")];
   const step = (by) => {
