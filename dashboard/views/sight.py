@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from django.conf import settings
 
 from dashboard import queries
-from dashboard.eyes import JUDGE, RECONCILE, eyes
+from dashboard.eyes import JUDGE, RECONCILE, TAIL, eyes
 from dashboard.models import Cluster, GapRecord
 from fenceline.words import clock
 
@@ -39,8 +39,8 @@ class Freshness:
     blind: Sequence[Blind]
     #: Clusters whose first complete look is still to come.
     unseen: Sequence[str]
-    #: Clusters of which only the coordinators' lists are known: their topic may not be read.
-    listed: Sequence[str] = ()
+    #: Clusters of which only the coordinators' lists are known, and why: their topic may not be read.
+    listed: Sequence[tuple[str, str]] = ()
 
     @property
     def stale(self) -> bool:
@@ -74,7 +74,9 @@ def freshness(cluster: str, clusters: Sequence[Cluster], now_ms: int) -> Freshne
     which |= {(name, JUDGE) for name in names}
     told = [row for row in rows if (row.cluster.name, row.name) in which and row.cluster.name not in dark]
     late = [blind for row in told if (blind := _late(row, now_ms))]
-    listed = [name for name in names if any(eye.name == RECONCILE for eye in seeing[name])]
+    alone = {name for name in names if any(eye.name == RECONCILE for eye in seeing[name])}
+    troubles = {row.cluster.name: row.error for row in rows if row.error and row.name.startswith(TAIL)}
+    listed = [(name, troubles.get(name, "")) for name in names if name in alone]
     reasons = sorted(gaps + late, key=_oldest)
     return Freshness(None if unseen else seen.as_of_ms, rows, reasons, unseen, listed)
 

@@ -30,6 +30,7 @@ def test_lists_alone_are_live_and_the_page_says_what_is_missing(page: Client) ->
         text = shown(page, path)
         assert "is known from its coordinators' lists alone" in text
         assert "Not everything was seen since" not in text
+        assert NO_READ in text
     assert NO_READ in shown(page, "/system")
 
 
