@@ -45,7 +45,6 @@ FENCING = (
     "/fencing?q=app-00",
     "/fencing?application=app-007&kind=timeout&since=7d",
 )
-OTHERS = ("/?", "/system?", "/transactions/bench/app-007-7?")
 
 
 class Session:
@@ -81,7 +80,9 @@ def _measure(ids: int, records: int, rate: float) -> dict[str, object]:
             figures["read by the stack after, s"] = round(time.monotonic() - began, 1)
             load = _Load(broker, stack, ids, rate) if rate else None
             session = Session(stack)
-            for name, paths in (("/transactions", LISTS), ("/fencing", FENCING), ("other pages", OTHERS)):
+            known = stack.api("transactions?limit=1")["items"][0]["transactional_id"]
+            others = ("/?", "/system?", f"/transactions/bench/{known}?")
+            for name, paths in (("/transactions", LISTS), ("/fencing", FENCING), ("other pages", others)):
                 figures |= {f"{name}: {what}": found for what, found in _times(session, paths).items()}
             if load is not None:
                 figures |= load.ended()
