@@ -82,10 +82,12 @@ def _measure(ids: int, records: int, rate: float) -> dict[str, object]:
             session = Session(stack)
             known = stack.api("transactions?limit=1")["items"][0]["transactional_id"]
             others = ("/?", "/system?", f"/transactions/bench/{known}?")
-            for name, paths in (("/transactions", LISTS), ("/fencing", FENCING), ("other pages", others)):
-                figures |= {f"{name}: {what}": found for what, found in _times(session, paths).items()}
-            if load is not None:
-                figures |= load.ended()
+            try:
+                for name, paths in (("/transactions", LISTS), ("/fencing", FENCING), ("other pages", others)):
+                    figures |= {f"{name}: {what}": found for what, found in _times(session, paths).items()}
+            finally:
+                if load is not None:
+                    figures |= load.ended()
             figures["database, MB"] = round((stack.data / "fenceline.db").stat().st_size / 1e6)
     return {f"{ids:,} ids, {what}": found for what, found in figures.items()}
 
