@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from heapq import merge
@@ -19,9 +18,8 @@ from django.db.models import CharField, Count, F, Func, Q, QuerySet
 
 from dashboard.charts import Bucket
 from dashboard.models import Cluster, Recent, Tally, Transaction, TransitionRecord
-from dashboard.rows import key_of
+from dashboard.rows import keys_named
 from fenceline import histograms, recent
-from fenceline.decode import text
 from fenceline.facts import Confidence, Kind, Reason, Transition
 from fenceline.histograms import Histogram
 
@@ -270,7 +268,7 @@ def forgotten(cluster: str, name: str) -> Kept | None:
 
     `name` is its text, or `~` and its key in hexadecimal digits.
     """
-    for key in _keys(name):
+    for key in keys_named(name):
         told = TransitionRecord.objects.filter(cluster__name=cluster, cluster__configured=True, key=key)
         last = told.order_by("-at_ms", "-id").first()
         if last is not None:
@@ -314,7 +312,7 @@ def _of(cluster_id: int, wanted: Filter) -> QuerySet[TransitionRecord]:
     """Return what one index finds, in the order of instants, of any time: the candidates."""
     rows = TransitionRecord.objects.filter(cluster_id=cluster_id)
     if wanted.transactional_id:
-        return rows.filter(key__in=list(_keys(wanted.transactional_id)))
+        return rows.filter(key__in=list(keys_named(wanted.transactional_id)))
     if wanted.application:
         return rows.filter(application=wanted.application)
     return rows.filter(kind=wanted.kinds[0].value) if len(wanted.kinds) == 1 else rows
@@ -353,7 +351,7 @@ def _matching(wanted: Filter) -> Q:
     if wanted.application:
         found &= Q(application=wanted.application)
     if wanted.transactional_id:
-        found &= Q(key__in=list(_keys(wanted.transactional_id)))
+        found &= Q(key__in=list(keys_named(wanted.transactional_id)))
     if wanted.q:
         found &= Q(transactional_id__icontains=wanted.q)
     return found
@@ -361,14 +359,6 @@ def _matching(wanted: Filter) -> Q:
 
 def _place(row: TransitionRecord) -> Place:
     return row.at_ms, row.pk
-
-
-def _keys(name: str) -> Iterator[bytes]:
-    with suppress(ValueError):
-        yield key_of(text.unescape(name))
-    if len(name) == 65 and name.startswith("~"):
-        with suppress(ValueError):
-            yield bytes.fromhex(name[1:])
 
 
 def _tallies(cluster: str, span_s: int, since_ms: int, until_ms: int) -> QuerySet[Tally]:

@@ -8,8 +8,7 @@ gaps that are open, so that no page can be silently old.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import merge
 from itertools import groupby, islice
@@ -30,8 +29,7 @@ from dashboard.models import (
     StateCount,
     Transaction,
 )
-from dashboard.store import key_of
-from fenceline.decode import text
+from dashboard.rows import keys_named
 from fenceline.facts import OPEN_STATES, Severity, State, TopicPartitions
 
 if TYPE_CHECKING:
@@ -118,7 +116,7 @@ def states(cluster: str = "") -> dict[str, int]:
 
 def transaction(cluster: str, name: str) -> Transaction | None:
     """Return the row of the id whose text is `name`, or whose key is `~` and 64 hexadecimal digits."""
-    for key in _keys(name):
+    for key in keys_named(name):
         row = Transaction.objects.select_related("cluster").filter(cluster__name=cluster, key=key).first()
         if row:
             return row
@@ -166,11 +164,3 @@ def _within(rows: QuerySet[Any], cluster: str) -> QuerySet[Any]:
 
 def _those(cluster: str) -> Sequence[Cluster]:
     return [row for row in clusters() if not cluster or row.name == cluster]
-
-
-def _keys(name: str) -> Iterator[bytes]:
-    with suppress(ValueError):
-        yield key_of(text.unescape(name))
-    if len(name) == 65 and name.startswith("~"):
-        with suppress(ValueError):
-            yield bytes.fromhex(name[1:])

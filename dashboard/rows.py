@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -18,6 +19,7 @@ from django.db.models import Count, Sum
 
 from dashboard.models import Recent, StateCount, Tally, Transaction, TransitionRecord
 from fenceline import histograms, recent
+from fenceline.decode import text
 from fenceline.facts import NOT_FROM_LOG, Kind, State, TopicPartitions, TransactionRecord
 from fenceline.fold import Newest, Prior, Told
 from fenceline.fold import Tally as Folded
@@ -90,6 +92,15 @@ _STATES = {state.value: state for state in State}
 def key_of(raw_id: bytes) -> bytes:
     """Return the key of a transactional id, 32 bytes: ids may be 32 kB long, index entries may not."""
     return hashlib.sha256(raw_id).digest()
+
+
+def keys_named(name: str) -> Iterator[bytes]:
+    """Yield the keys that a name may mean: an id's text form, or `~` and a key's 64 hexadecimal digits."""
+    with suppress(ValueError):
+        yield key_of(text.unescape(name))
+    if len(name) == 65 and name.startswith("~"):
+        with suppress(ValueError):
+            yield bytes.fromhex(name[1:])
 
 
 def priors(cluster_id: int, partition: int, log_keys: Iterable[bytes]) -> dict[bytes, Prior]:

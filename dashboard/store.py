@@ -19,7 +19,6 @@ from dashboard import live, rows
 from dashboard.eyes import RECONCILE, TAIL, tail_name
 from dashboard.leases import Lease, LeaseLost, collector, renew
 from dashboard.models import Cluster, Collector, GapRecord, Position, Recent, StateCount, Transaction
-from dashboard.rows import key_of as key_of
 from fenceline.facts import Look, PositionMove
 from fenceline.fold import Folded, Prior, fold
 

@@ -63,8 +63,8 @@ class RawProducer:
         self._ask(request, AddPartitionsToTxnResponse, _ADD)
 
     def send_offsets(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
-        """Not spoken here."""
-        raise NotImplementedError
+        """Refuse: no life here needs a raw producer that adds offsets."""
+        raise AssertionError("a raw producer adds no offsets")
 
     def flush(self) -> None:
         """Nothing: each request has been answered."""

@@ -20,6 +20,7 @@ from dashboard.config import ClusterConfig, Config
 from dashboard.corrections import Rows
 from dashboard.leases import Lease
 from dashboard.models import Collector, Transaction
+from dashboard.rows import key_of
 from fenceline.decode import text
 from fenceline.facts import State
 from fenceline.reconcile import Reconciliation, agreement
@@ -106,7 +107,7 @@ def test_what_the_tail_missed_is_found_and_put_right(kafka: Broker, stack: Stack
     ghost = Transaction.objects.get(transactional_id=f"idle-{stack.config.name}")
     ghost.pk, ghost.key, ghost.transactional_id = None, b"g" * 32, "ghost"
     ghost.save()
-    Transaction.objects.filter(transactional_id="ghost").update(key=store.key_of(b"ghost"))
+    Transaction.objects.filter(transactional_id="ghost").update(key=key_of(b"ghost"))
 
     first = stack.poll(full=True)
     assert first.corrections == ()
@@ -231,7 +232,7 @@ def test_lists_alone_are_enough_where_the_topic_may_not_be_read(
     producer.commit()
     wait_for(lambda: stack.poll(full=False) and rows()[name] == "CompleteCommit", "the commit is seen")
     Transaction.objects.filter(transactional_id=name).update(transactional_id="forgotten", key=b"f" * 32)
-    Transaction.objects.filter(key=b"f" * 32).update(key=store.key_of(b"forgotten"))
+    Transaction.objects.filter(key=b"f" * 32).update(key=key_of(b"forgotten"))
     stack.poll(full=True)
     assert "forgotten" not in rows()
     assert rows()[name] == "CompleteCommit"

@@ -39,6 +39,7 @@ from dashboard.models import (
     Transaction,
     TransitionRecord,
 )
+from dashboard.rows import key_of
 from dashboard.templatetags.fenceline import transaction_url
 from fenceline import recent
 from fenceline.coordinator import partition_for
@@ -262,7 +263,7 @@ def gone(bootstrap: str) -> bool:
 
 def recent_of(name: str) -> list[Transition]:
     """Return the last transitions of an id, oldest first."""
-    row = Recent.objects.get(key=store.key_of(name.encode()))
+    row = Recent.objects.get(key=key_of(name.encode()))
     return list(reversed(recent.unpack(bytes(row.packed), 0)))
 
 
@@ -314,7 +315,7 @@ def write_an_abort(bootstrap: str, *ids: bytes) -> None:
 def shown_everywhere(client: Client, cluster: str, raw: bytes) -> None:
     """Hold an id's row, its last transitions, the API and its page against its bytes."""
     name = text.escape(raw)
-    row = Transaction.objects.get(key=store.key_of(raw))
+    row = Transaction.objects.get(key=key_of(raw))
     assert text.unescape(row.transactional_id) == raw
     address = transaction_url(row)
     for path in f"/api/v1{address}", f"/api/v1/transitions?transactional_id={quote(name)}":
