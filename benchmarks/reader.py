@@ -110,12 +110,12 @@ def main(shard: int) -> None:
 
 def _read(shard: int) -> int:
     """Read one cluster to its end as its tail does; return how many records that were."""
-    from collectors import tasks
+    from collectors.tasks import tails
     from dashboard import leases, slices
     from dashboard.models import Collector
 
     asked_ms = slices.now_ms()
-    lease = leases.acquire(NAME, tasks.tail_name(shard), holder="bench", now_ms=asked_ms)
+    lease = leases.acquire(NAME, tails.tail_name(shard), holder="bench", now_ms=asked_ms)
     assert lease is not None
     mine = Collector.objects.filter(name=lease.name)
 
@@ -125,7 +125,7 @@ def _read(shard: int) -> int:
         slices.stopping.set()
 
     threading.Thread(target=stop_at_the_end, daemon=True).start()
-    tasks.read(lease, time.monotonic() + 600)
+    tails.read(lease, time.monotonic() + 600)
     return mine.get().records
 
 

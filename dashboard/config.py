@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from fenceline.facts import Limits, Retention
+from fenceline.limits import Limits, Retention
+from fenceline.owners import Owner
 
-_SECTIONS = ("clusters", "limits", "retention")
+_SECTIONS = ("clusters", "limits", "retention", "owners")
+#: Keys of a cluster that are ours; all others are librdkafka's.
+_SEES_ALL = "sees_all_transactional_ids"
 _ZERO_IS_OFF = ("reconcile_every_s",)
 _SECRET_WORDS = ("password", "secret", "key.pem", "sasl.jaas", "oauthbearer.config")
 _NAME_REMEDY = "use letters, digits, '-', '_' and '.', at most 64 of them"
@@ -30,6 +33,8 @@ class ClusterConfig:
 
     name: str
     properties: Mapping[str, str]
+    #: Whether the operator vouches that no transactional id is hidden from this principal.
+    sees_all_transactional_ids: bool = False
 
     @property
     def bootstrap(self) -> str:
@@ -49,6 +54,7 @@ class Config:
     clusters: Mapping[str, ClusterConfig] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
     retention: Retention = field(default_factory=Retention)
+    owners: Sequence[Owner] = ()
 
 
 def load(path: Path | None, env: Mapping[str, str]) -> Config:
@@ -67,6 +73,7 @@ def load(path: Path | None, env: Mapping[str, str]) -> Config:
         clusters={name: _cluster(path, name, clusters[name], env) for name in clusters},
         limits=Limits(**_numbers(path, "limits", document, Limits, "seconds")),
         retention=Retention(**_numbers(path, "retention", document, Retention, "days")),
+        owners=[_owner(path, number, each) for number, each in enumerate(_owners(path, document), 1)],
     )
 
 
@@ -102,10 +109,37 @@ def _cluster(path: Path, name: str, table: Any, env: Mapping[str, str]) -> Clust
         raise ConfigError(f"{path}: '{where}' must be a table; write [{where}].")
     if not name or len(name) > 64 or not all((c.isalnum() and c.isascii()) or c in "-_." for c in name):
         raise ConfigError(f"{path}: '{where}' is not a usable cluster name; {_NAME_REMEDY}.")
-    properties = {key: _property(path, f'{where}."{key}"', value, env) for key, value in table.items()}
+    sees_all = table.get(_SEES_ALL, False)
+    if not isinstance(sees_all, bool):
+        raise ConfigError(f"{path}: {where}.{_SEES_ALL} must be true or false, not {sees_all!r}.")
+    theirs = {key: value for key, value in table.items() if key != _SEES_ALL}
+    properties = {key: _property(path, f'{where}."{key}"', value, env) for key, value in theirs.items()}
     if not properties.get("bootstrap.servers"):
         raise ConfigError(f'{path}: {where} lacks "bootstrap.servers"; set it to "host:port".')
-    return ClusterConfig(name, properties)
+    return ClusterConfig(name, properties, sees_all)
+
+
+def _owners(path: Path, document: Mapping[str, Any]) -> Sequence[Any]:
+    owners = document.get("owners", [])
+    if not isinstance(owners, list):
+        raise ConfigError(f"{path}: 'owners' must be a list of tables; write [[owners]].")
+    return owners
+
+
+def _owner(path: Path, number: int, table: Any) -> Owner:
+    where = f"owners[{number}]"
+    if not isinstance(table, dict):
+        raise ConfigError(f"{path}: {where} must be a table; write [[owners]].")
+    _refuse_unknown(path, f"{where}.", table, Owner._fields)
+    for key, value in table.items():
+        if not isinstance(value, str):
+            raise ConfigError(f"{path}: {where}.{key} must be text, not {value!r}.")
+    if not table.get("match") or not table.get("team"):
+        raise ConfigError(f'{path}: {where} needs both: match = "payments-*" and team = "…".')
+    runbook = table.get("runbook", "")
+    if runbook and not runbook.startswith(("https://", "http://")):
+        raise ConfigError(f"{path}: {where}.runbook must begin with https:// or http://, not {runbook!r}.")
+    return Owner(**table)
 
 
 def _property(path: Path, where: str, value: Any, env: Mapping[str, str]) -> str:

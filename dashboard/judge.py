@@ -19,8 +19,9 @@ from dashboard import leases, live, store
 from dashboard.eyes import JUDGE, eyes
 from dashboard.models import Collector, FindingRecord, GapRecord
 from dashboard.queries import open_transactions, partitions_of
-from fenceline.facts import CollectorStatus, Finding, Gap, OpenTransaction, Snapshot, State
+from fenceline.facts import Finding, Gap, State
 from fenceline.rules import judge
+from fenceline.snapshot import CollectorStatus, OpenTransaction, Snapshot
 
 NAME = JUDGE
 #: Collectors that look at nothing outside.

@@ -11,7 +11,7 @@ from django.db.models import QuerySet
 
 from dashboard import leases
 from dashboard.models import FindingRecord, GapRecord, Recent, Tally, TransitionRecord
-from fenceline.facts import Retention
+from fenceline.limits import Retention
 
 NAME = "retention"
 #: Rows of one database transaction: some milliseconds.

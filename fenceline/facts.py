@@ -45,6 +45,16 @@ class Severity(StrEnum):
     INFO = "info"
 
 
+class TopicPartition(NamedTuple):
+    """One partition, by its topic's name."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
 class TopicPartitions(NamedTuple):
     """Some partitions of one topic, in the order in which the record named them."""
 
@@ -266,47 +276,6 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenTransaction:
-    """A transaction that is not complete, as the rules see it."""
-
-    cluster: str
-    transactional_id: str
-    state: State
-    producer_id: int
-    producer_epoch: int
-    timeout_ms: int
-    started_ms: int | None
-    updated_ms: int
-    partitions: tuple[TopicPartitions, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class CollectorStatus:
-    """What a collector says of itself: how far it has seen, and what keeps it from seeing more."""
-
-    cluster: str
-    name: str
-    #: Everything before this instant has been seen; None before the first complete look.
-    seen_through_ms: int | None
-    #: Records between its position and the end of what it reads; None when the end is unknown.
-    behind: int | None
-    #: Why it cannot see, in words for an operator; "" when it can.
-    error: str
-    since_ms: int
-    #: Whether what the rules know of the cluster comes from it: a tail, or the coordinators' lists alone.
-    is_eye: bool = True
-
-    @property
-    def blind_since_ms(self) -> int:
-        """Since when nothing newer has been seen; the collector's own beginning before its first look."""
-        return self.since_ms if self.seen_through_ms is None else self.seen_through_ms
-
-    def is_behind(self, now_ms: int, limits: Limits) -> bool:
-        """Whether it has not seen the last `limits.collector_behind_s` seconds."""
-        return now_ms - self.blind_since_ms > limits.collector_behind_s * 1000
-
-
-@dataclass(frozen=True, slots=True)
 class Gap:
     """Something that could not be seen. Rules stay silent about subjects inside its scope."""
 
@@ -332,50 +301,3 @@ class Finding:
     evidence: str
     next_step: str
     affected: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Where rules draw their lines; `[limits]` in fenceline.toml. Seconds."""
-
-    open_too_long_s: float = 60.0
-    collector_behind_s: float = 5.0
-    #: How often coordinators are asked for their open transactions, at most; 0 asks them nothing at all.
-    reconcile_every_s: float = 1.0
-
-    def as_mapping(self) -> Mapping[str, float]:
-        """Return the limits by name, for the configuration page."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
-
-@dataclass(frozen=True, slots=True)
-class Retention:
-    """How long history is kept; `[retention]` in fenceline.toml. Days."""
-
-    transitions_d: float = 30.0
-    minutes_d: float = 7.0
-    hours_d: float = 400.0
-    #: Findings and gaps that are over.
-    closed_d: float = 30.0
-
-    def as_mapping(self) -> Mapping[str, float]:
-        """Return the days by name, for the configuration page."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """Everything the rules may look at in one tick."""
-
-    transactions: tuple[OpenTransaction, ...] = ()
-    collectors: tuple[CollectorStatus, ...] = ()
-    #: The open gaps of its eyes.
-    gaps: tuple[Gap, ...] = ()
-
-    def is_blind(self, *, now_ms: int, limits: Limits) -> bool:
-        """Whether what it says of the cluster may be old: a gap is open, or one of its eyes is behind.
-
-        A rule about the cluster then neither opens nor closes anything: unseen is not absent.
-        """
-        eyes = [each for each in self.collectors if each.is_eye]
-        return bool(self.gaps) or any(each.is_behind(now_ms, limits) for each in eyes)

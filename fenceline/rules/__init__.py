@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fenceline.facts import Finding, Limits, Snapshot
+from fenceline.facts import Finding
+from fenceline.limits import Limits
 from fenceline.rules import collectors, transactions
+from fenceline.snapshot import Snapshot
 
 #: Every rule by name; each yields its findings about one snapshot.
 RULES = {

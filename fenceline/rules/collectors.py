@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fenceline.facts import CollectorStatus, Finding, Limits, Severity, Snapshot
+from fenceline.facts import Finding, Severity
+from fenceline.limits import Limits
+from fenceline.snapshot import CollectorStatus, Snapshot
 from fenceline.words import clock
 
 #: What is missing while a collector cannot look and others can.

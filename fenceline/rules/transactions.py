@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from fenceline.facts import (
     TWO_PHASE_COMMIT_TIMEOUT_MS,
     Finding,
-    Limits,
-    OpenTransaction,
     Severity,
-    Snapshot,
     State,
 )
+from fenceline.limits import Limits
+from fenceline.snapshot import OpenTransaction, Snapshot
 from fenceline.words import clock, duration
 
 #: How long after a timeout the coordinator may still take to act: 15 s, or one and a half of its 10 s scans.

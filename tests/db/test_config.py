@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dashboard.config import Config, ConfigError, load
-from fenceline.facts import Limits
+from fenceline.limits import Limits
 
 GOOD = """
 [clusters.prod-eu]

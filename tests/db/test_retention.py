@@ -10,7 +10,7 @@ import pytest
 from dashboard import retention
 from dashboard.leases import Lease, LeaseLost
 from dashboard.models import Cluster, FindingRecord, GapRecord, Recent, Tally, TransitionRecord
-from fenceline.facts import Retention
+from fenceline.limits import Retention
 from tests.db.conftest import NOW_MS
 
 DAY_MS = 86_400_000

@@ -6,16 +6,14 @@ import pytest
 
 from fenceline.facts import (
     TWO_PHASE_COMMIT_TIMEOUT_MS,
-    CollectorStatus,
     Finding,
     Gap,
-    Limits,
-    OpenTransaction,
-    Snapshot,
     State,
     TopicPartitions,
 )
+from fenceline.limits import Limits
 from fenceline.rules import judge
+from fenceline.snapshot import CollectorStatus, OpenTransaction, Snapshot
 
 NOW_MS = 1_795_000_000_000
 LIMITS = Limits(open_too_long_s=60, collector_behind_s=5)

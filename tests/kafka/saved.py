@@ -6,7 +6,7 @@ import time
 
 from django.test import override_settings
 
-from collectors import tasks
+from collectors.tasks import tails
 from dashboard import leases, queries, slices, store
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Collector, Transaction
@@ -22,7 +22,7 @@ def saved(bootstrap: str) -> dict[str, TransactionRecord]:
     # The tail of a cluster stays warm in its process, so each broker needs a name of its own.
     cluster = ClusterConfig(bootstrap.replace(":", "-"), {"bootstrap.servers": bootstrap})
     store.sync_clusters([cluster.name])
-    lease = leases.acquire(cluster.name, tasks.tail_name(0), holder="test", now_ms=slices.now_ms())
+    lease = leases.acquire(cluster.name, tails.tail_name(0), holder="test", now_ms=slices.now_ms())
     assert lease is not None
     asked_ms = slices.now_ms()
     with override_settings(FENCELINE=Config(clusters={cluster.name: cluster})):
@@ -31,7 +31,7 @@ def saved(bootstrap: str) -> dict[str, TransactionRecord]:
 
 
 def _seen_through(lease: leases.Lease) -> int:
-    tasks.read(lease, time.monotonic() + 0.5)
+    tails.read(lease, time.monotonic() + 0.5)
     return Collector.objects.get().seen_through_ms or 0
 
 

@@ -13,8 +13,8 @@ import pytest
 from django.test import override_settings
 from py4j.java_gateway import JavaGateway
 
-from collectors import tasks
 from collectors.reconcile import Reconciler
+from collectors.tasks import tails
 from dashboard import corrections, leases, slices, store
 from dashboard.config import ClusterConfig, Config
 from dashboard.corrections import Rows
@@ -46,7 +46,7 @@ class Stack:
         # The tail of a cluster stays warm in its process, so each test needs a name of its own.
         self.config = ClusterConfig(f"reconcile-{random.getrandbits(40):x}", {"bootstrap.servers": bootstrap})
         store.sync_clusters([self.config.name])
-        self.tail = self.lease(tasks.tail_name(0))
+        self.tail = self.lease(tails.tail_name(0))
         self.mine = self.lease(corrections.NAME)
         self.rows = Rows(self.mine)
         self.reconciler = Reconciler(KafkaPythonAdmin(admin or self.config.properties))
@@ -63,7 +63,7 @@ class Stack:
             wait_for(lambda: self.seen(asked_ms), "everything is seen")
 
     def seen(self, asked_ms: int) -> bool:
-        tasks.read(self.tail, time.monotonic() + 0.3)
+        tails.read(self.tail, time.monotonic() + 0.3)
         return (self.rows.seen_through_ms() or 0) > asked_ms
 
     def poll(self, full: bool) -> Reconciliation:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from django.test import override_settings
 
-from collectors import tasks
+from collectors.tasks import tails
 from dashboard import leases, queries, slices, store
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Collector, GapRecord, Transaction
@@ -27,7 +27,7 @@ def read(lease: leases.Lease) -> set[str]:
     began_ms = slices.now_ms()
 
     def is_seen() -> bool:
-        tasks.read(lease, time.monotonic() + 0.3)
+        tails.read(lease, time.monotonic() + 0.3)
         return (Collector.objects.get().seen_through_ms or 0) > began_ms
 
     wait_for(is_seen, "everything is seen", 60)
@@ -38,7 +38,7 @@ def test_a_cluster_made_again_under_its_address_is_read_anew(tmp_path: Path) -> 
     with Broker(tmp_path / "first") as first:
         cluster = ClusterConfig(NAME, {"bootstrap.servers": first.bootstrap})
         store.sync_clusters([NAME])
-        lease = leases.acquire(NAME, tasks.tail_name(0), holder="test", now_ms=slices.now_ms())
+        lease = leases.acquire(NAME, tails.tail_name(0), holder="test", now_ms=slices.now_ms())
         assert lease is not None
         with override_settings(FENCELINE=Config(clusters={NAME: cluster})):
             create_topics(first.bootstrap, "t")

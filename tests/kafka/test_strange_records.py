@@ -27,7 +27,7 @@ from django.db import connection
 from django.test import Client, override_settings
 from django.utils.html import escape
 
-from collectors import tasks
+from collectors.tasks import tails
 from dashboard import leases, slices, store
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import (
@@ -76,14 +76,14 @@ class Reader:
         """See everything up to now, as a collector that was not there before, or as one that reads on."""
         self._took = leases.acquire(
             self._config.name,
-            tasks.tail_name(0),
+            tails.tail_name(0),
             holder="test",
             now_ms=slices.now_ms(),
             previous=self._took.token if self._took else None,
         )
         assert self._took is not None
         if not warm:
-            tasks._cool(self._took)
+            tails._cool(self._took)
         asked_ms, self._slice_s = slices.now_ms(), 0.3
         with override_settings(FENCELINE=Config(clusters={self._config.name: self._config})):
             wait_for(lambda: self._seen(asked_ms), "everything is seen", DEADLINE_S)
@@ -92,7 +92,7 @@ class Reader:
         assert self._took is not None
         # On a busy machine the consumer alone takes longer than a short slice to be there.
         self._slice_s *= 2
-        tasks.read(self._took, time.monotonic() + self._slice_s)
+        tails.read(self._took, time.monotonic() + self._slice_s)
         return (Collector.objects.get().seen_through_ms or 0) > asked_ms
 
 

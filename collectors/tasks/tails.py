@@ -1,7 +1,7 @@
-"""Celery tasks that look: tails of `__transaction_state`, and the coordinators' lists to hold them against.
+"""The tails of `__transaction_state` as Celery tasks.
 
-What is warm (a consumer, connections) stays in its worker's process from slice to slice; a consumer is put
-where the database stands whenever the two differ.
+A consumer stays warm in its worker's process from slice to slice, and is put where the database stands
+whenever the two differ.
 """
 
 from __future__ import annotations
@@ -9,39 +9,25 @@ from __future__ import annotations
 import gc
 import logging
 import time
-from datetime import timedelta
 
 from celery import shared_task
 from django.conf import settings
 
 from collectors.internal_topics import NoSuchTopic, Tail, TopicReplaced
 from collectors.kafka import CannotSee
-from collectors.reconcile import Reconciler
-from dashboard import corrections, eyes, leases, slices, store
+from collectors.tasks.slice import HEARTBEAT_S, RETRY_S, goes_on, report
+from dashboard import eyes, leases, slices, store
 from fenceline.facts import Look
-from transaction_admin.api import CannotAdminister
-from transaction_admin.kafka_python import KafkaPythonAdmin
-from transaction_admin.properties import CannotTranslate
 
 log = logging.getLogger(__name__)
 
-#: The queue of what waits more than it works.
-POLLERS = "default"
 _FLUSH_S = 0.15
-_HEARTBEAT_S = 1.0
-#: Seconds between two tries while a cluster cannot be seen.
-_RETRY_S = 1.0
 #: How many ids one save writes, so that no other writer waits for long (about 100 ms).
 _SAVE_AT_ONCE = 6_000
 #: SQLite has one writer: others get their turn between two flushes.
 _YIELD_S = 0.02
 
-#: How long coordinators may take to list their ids: 2,000,000 take ten seconds; the lease outlives that.
-_ANSWER_S = 25.0
-_POLL_TTL = timedelta(seconds=40)
-
 _tails: dict[tuple[str, int], Tail] = {}
-_reconcilers: dict[str, Reconciler] = {}
 
 
 def tail_name(shard: int) -> str:
@@ -54,13 +40,10 @@ def tail_queue(shard: int) -> str:
     return f"tail-{shard}"
 
 
-@shared_task(name="collectors.start_missing")
-def start_missing() -> None:
-    """Send a first slice for every collector that nobody runs."""
+def start() -> None:
+    """Send a first slice for every tail that nobody runs."""
     for shard in range(settings.SHARDS):
         slices.start_missing(tail, tail_name(shard), tail_queue(shard), shard)
-    if settings.FENCELINE.limits.reconcile_every_s:
-        slices.start_missing(reconcile, corrections.NAME, POLLERS)
 
 
 @shared_task(name="collectors.tail")
@@ -71,24 +54,11 @@ def tail(cluster: str, previous: int | None = None, shard: int = 0) -> None:
         slices.run(tail, cluster, tail_name(shard), read, shard, queue=queue, previous=previous)
 
 
-@shared_task(name="collectors.reconcile")
-def reconcile(cluster: str, previous: int | None = None) -> None:
-    """Hold a cluster's rows against its coordinators' lists, for one slice."""
-    if cluster in settings.FENCELINE.clusters:
-        slices.run(
-            reconcile, cluster, corrections.NAME, poll, queue=POLLERS, previous=previous, ttl=_POLL_TTL
-        )
-
-
 def read(lease: leases.Lease, end: float) -> None:
     """Look and save as the holder of `lease` until `time.monotonic()` passes `end`."""
     reader = _Reader(lease, end)
-    while _goes_on(end):
+    while goes_on(end):
         reader.read()
-
-
-def _goes_on(end: float) -> bool:
-    return time.monotonic() < end and not slices.stopping.is_set()
 
 
 class _Reader:
@@ -103,7 +73,7 @@ class _Reader:
         """Open the tail and read on, until the slice ends or something stands in the way."""
         try:
             tail = _open(self._lease)
-            while _goes_on(self._end):
+            while goes_on(self._end):
                 self._step(tail)
         except CannotSee as blind:
             self._trouble(str(blind))
@@ -115,7 +85,7 @@ class _Reader:
     def _step(self, tail: Tail) -> None:
         look = tail.look(_FLUSH_S)
         elapsed = time.monotonic() - self._saved_at
-        if look.moves or look.seen_through_ms is not None or elapsed > _HEARTBEAT_S:
+        if look.moves or look.seen_through_ms is not None or elapsed > HEARTBEAT_S:
             rate = look.count / max(elapsed, _FLUSH_S)
             for part in look.parted(_SAVE_AT_ONCE):
                 self._save(part, tail.topic_id, rate)
@@ -127,27 +97,22 @@ class _Reader:
         slices.stopping.wait(_YIELD_S)
 
     def _trouble(self, reason: str) -> None:
-        _report(self._lease, reason)
+        report(self._lease, reason)
         _cool(self._lease)
-        slices.stopping.wait(_RETRY_S)
+        slices.stopping.wait(RETRY_S)
 
     def _nothing_yet(self) -> None:
         """Report a cluster on which no transaction was ever begun as seen; a topic that went away as gone."""
         if store.positions(self._lease.cluster)[1]:
             self._start_again("__transaction_state was deleted")
         self._save(Look(records={}, moves=(), seen_through_ms=slices.now_ms(), behind=0), "", 0.0)
-        slices.stopping.wait(_RETRY_S)
+        slices.stopping.wait(RETRY_S)
 
     def _start_again(self, reason: str) -> None:
         log.warning("%s: %s; reading starts again at its oldest record", self._lease.cluster, reason)
         topic_id = store.positions(self._lease.cluster)[0]
         _cool(self._lease)
         store.forget(self._lease, reason, topic_id=topic_id, now_ms=slices.now_ms())
-
-
-def _report(lease: leases.Lease, reason: str) -> None:
-    if store.save_trouble(lease, reason, now_ms=slices.now_ms()):
-        log.error("%s: %s", lease.cluster, reason)
 
 
 def _open(lease: leases.Lease) -> Tail:
@@ -175,39 +140,3 @@ def _cool(lease: leases.Lease) -> None:
     tail = _tails.pop((lease.cluster, lease.shard), None)
     if tail is not None:
         tail.close()
-
-
-def poll(lease: leases.Lease, end: float) -> None:
-    """Hold rows against lists as the holder of `lease` until `time.monotonic()` passes `end`."""
-    ours = corrections.Rows(lease, [tail_name(shard) for shard in range(settings.SHARDS)])
-    while _goes_on(end):
-        try:
-            reconciler = _reconcilers.get(lease.cluster) or _connect(lease.cluster)
-            _wait(lease, max(reconciler.wait_s(), settings.FENCELINE.limits.reconcile_every_s), end)
-            if _goes_on(end):
-                found = reconciler.poll(slices.now_ms(), ours)
-                corrections.save(lease, found, now_ms=slices.now_ms())
-        except (CannotAdminister, CannotTranslate) as blind:
-            _report(lease, str(blind))
-            _disconnect(lease.cluster)
-            _wait(lease, _RETRY_S, end)
-
-
-def _connect(cluster: str) -> Reconciler:
-    properties = settings.FENCELINE.clusters[cluster].properties
-    made = Reconciler(KafkaPythonAdmin(properties, _ANSWER_S))
-    _reconcilers[cluster] = made
-    return made
-
-
-def _disconnect(cluster: str) -> None:
-    reconciler = _reconcilers.pop(cluster, None)
-    if reconciler is not None:
-        reconciler.close()
-
-
-def _wait(lease: leases.Lease, seconds: float, end: float) -> None:
-    """Wait, and keep the lease meanwhile."""
-    until = min(end, time.monotonic() + seconds)
-    while (left := until - time.monotonic()) > 0 and not slices.stopping.wait(min(left, _HEARTBEAT_S)):
-        leases.renew(lease)

@@ -1,0 +1,17 @@
+"""Celery tasks that look at clusters: each holds a lease, reads, and saves, slice after slice.
+
+Beat sends `start_missing`, which sends a first slice for every collector that nobody runs.
+"""
+
+from __future__ import annotations
+
+from celery import shared_task
+
+from collectors.tasks import reconciling, tails
+
+
+@shared_task(name="collectors.start_missing")
+def start_missing() -> None:
+    """Send a first slice for every collector that nobody runs."""
+    for each in (tails, reconciling):
+        each.start()

@@ -1,0 +1,59 @@
+"""The coordinators' own lists, held against our rows, as a Celery task."""
+
+from __future__ import annotations
+
+from celery import shared_task
+from django.conf import settings
+
+from collectors.reconcile import Reconciler
+from collectors.tasks.slice import ANSWER_S, POLL_TTL, POLLERS, RETRY_S, goes_on, report, wait
+from collectors.tasks.tails import tail_name
+from dashboard import corrections, leases, slices
+from transaction_admin.api import CannotAdminister
+from transaction_admin.kafka_python import KafkaPythonAdmin
+from transaction_admin.properties import CannotTranslate
+
+#: Connections that stay open from slice to slice, by cluster.
+_reconcilers: dict[str, Reconciler] = {}
+
+
+def start() -> None:
+    """Send a first slice where nobody holds rows against lists, unless the limits turn that off."""
+    if settings.FENCELINE.limits.reconcile_every_s:
+        slices.start_missing(reconcile, corrections.NAME, POLLERS)
+
+
+@shared_task(name="collectors.reconcile")
+def reconcile(cluster: str, previous: int | None = None) -> None:
+    """Hold a cluster's rows against its coordinators' lists, for one slice."""
+    if cluster in settings.FENCELINE.clusters:
+        slices.run(reconcile, cluster, corrections.NAME, poll, queue=POLLERS, previous=previous, ttl=POLL_TTL)
+
+
+def poll(lease: leases.Lease, end: float) -> None:
+    """Hold rows against lists as the holder of `lease` until `time.monotonic()` passes `end`."""
+    ours = corrections.Rows(lease, [tail_name(shard) for shard in range(settings.SHARDS)])
+    while goes_on(end):
+        try:
+            reconciler = _reconcilers.get(lease.cluster) or _connect(lease.cluster)
+            wait(lease, max(reconciler.wait_s(), settings.FENCELINE.limits.reconcile_every_s), end)
+            if goes_on(end):
+                found = reconciler.poll(slices.now_ms(), ours)
+                corrections.save(lease, found, now_ms=slices.now_ms())
+        except (CannotAdminister, CannotTranslate) as blind:
+            report(lease, str(blind))
+            _disconnect(lease.cluster)
+            wait(lease, RETRY_S, end)
+
+
+def _connect(cluster: str) -> Reconciler:
+    properties = settings.FENCELINE.clusters[cluster].properties
+    made = Reconciler(KafkaPythonAdmin(properties, ANSWER_S))
+    _reconcilers[cluster] = made
+    return made
+
+
+def _disconnect(cluster: str) -> None:
+    reconciler = _reconcilers.pop(cluster, None)
+    if reconciler is not None:
+        reconciler.close()

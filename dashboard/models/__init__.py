@@ -1,0 +1,55 @@
+"""The tables. Observed state is written by the stores and by the judge alone, and read through `queries`.
+
+Instants that come from Kafka, or are compared with it, are integers of milliseconds (`_ms`): the hot path
+writes 100,000 of them a second and formats none. Instants of our own are timestamps (`_at`), so that the
+database's clock can judge them.
+
+The cluster of a table has no index of its own where a unique key begins with it.
+"""
+
+from __future__ import annotations
+
+from dashboard.models.access import Token
+from dashboard.models.collecting import Cluster, Collector, GapRecord, Position
+from dashboard.models.groups import CommitRecord, Group, GroupOffset
+from dashboard.models.judging import FindingRecord
+from dashboard.models.partitions import PartitionRecord, PinRecord, ReplicaLook
+from dashboard.models.recoveries import Recovery
+from dashboard.models.transactions import (
+    IDLE,
+    IS_IDLE,
+    IS_OPEN,
+    NAME,
+    Beginning,
+    Recent,
+    StateCount,
+    Tally,
+    Transaction,
+    TransitionRecord,
+)
+
+__all__ = [
+    "IDLE",
+    "IS_IDLE",
+    "IS_OPEN",
+    "NAME",
+    "Beginning",
+    "Cluster",
+    "Collector",
+    "CommitRecord",
+    "FindingRecord",
+    "GapRecord",
+    "Group",
+    "GroupOffset",
+    "PartitionRecord",
+    "PinRecord",
+    "Position",
+    "Recent",
+    "Recovery",
+    "ReplicaLook",
+    "StateCount",
+    "Tally",
+    "Token",
+    "Transaction",
+    "TransitionRecord",
+]

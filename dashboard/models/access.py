@@ -1,0 +1,24 @@
+"""Who may ask the API."""
+
+from __future__ import annotations
+
+from django.db import models
+
+
+class Token(models.Model):
+    """A bearer token of the API. Only its digest is kept."""
+
+    class Role(models.TextChoices):
+        VIEWER = "viewer"
+        OPERATOR = "operator"
+        ADMIN = "admin"
+        INGEST = "ingest"
+
+    name = models.CharField(max_length=64, unique=True)
+    role = models.CharField(max_length=8, choices=Role)
+    #: SHA-256 of the token, in hexadecimal.
+    digest = models.CharField(max_length=64, unique=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.role})"

@@ -1,0 +1,108 @@
+"""What is watched, by whom, how far they came, and what went unseen."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+
+
+class Cluster(models.Model):
+    """A Kafka cluster of the configuration, and its revision: the counter that orders every change."""
+
+    name = models.CharField(max_length=64, unique=True)
+    rev = models.BigIntegerField(default=0)
+    #: False once the configuration no longer names it; its rows stay, its pages say so.
+    configured = models.BooleanField(default=True)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Position(models.Model):
+    """The next offset to read in one partition of an internal topic, saved with what came before it."""
+
+    cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
+    topic = models.CharField(max_length=249)
+    partition = models.IntegerField()
+    next_offset = models.BigIntegerField()
+    #: The topic's end when `next_offset` was saved.
+    end_offset = models.BigIntegerField()
+    #: Kafka's id of the topic: one that was deleted and made again is another topic.
+    topic_id = models.CharField(max_length=64)
+    #: The first offset after the last stretch that compaction had removed before we came.
+    hole_offset = models.BigIntegerField(null=True)
+    #: When it was first read, by our clock.
+    since_ms = models.BigIntegerField(default=0)
+    #: Our clock minus the coordinator's, when it last wrote a record before our eyes; None before that.
+    clock_ms = models.BigIntegerField(null=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "topic", "partition"], name="position_partition")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class Collector(models.Model):
+    """A collector's lease and what it says of itself.
+
+    `token` is a fencing token: it grows with every new holder, and every save names the token it was given,
+    so a holder that was paused past its expiry can write nothing.
+    """
+
+    cluster = models.ForeignKey(Cluster, models.CASCADE)
+    name = models.CharField(max_length=64)
+    token = models.BigIntegerField(default=0)
+    holder = models.CharField(max_length=128, blank=True)
+    #: By the database's clock.
+    expires_at = models.DateTimeField()
+    #: Everything before this instant has been seen; None before the first complete look.
+    seen_through_ms = models.BigIntegerField(null=True)
+    behind = models.BigIntegerField(null=True)
+    #: Records read since the row was made.
+    records = models.BigIntegerField(default=0)
+    #: Records per second over the last save.
+    rate = models.FloatField(default=0)
+    #: {"value_version": 3, …}: records that could not be decoded, by reason.
+    undecoded = models.JSONField(default=dict)
+    #: What it has cost the cluster since the row was made: requests, and milliseconds of waiting for answers.
+    requests = models.BigIntegerField(default=0)
+    broker_ms = models.BigIntegerField(default=0)
+    #: The same minute by minute: [[minute since the epoch, requests, milliseconds], …], the last few.
+    costs = models.JSONField(default=list)
+    #: What else it says of itself; each collector's own.
+    detail = models.JSONField(default=dict)
+    error = models.TextField(blank=True)
+    #: When the error, or its absence, began.
+    since_ms = models.BigIntegerField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["cluster", "name"], name="collector_name")]
+
+    def __str__(self) -> str:
+        return f"{self.cluster}/{self.name}"
+
+
+class GapRecord(models.Model):
+    """Something that could not be seen: where, since when, why, and when sight came back."""
+
+    cluster = models.ForeignKey(Cluster, models.CASCADE)
+    source = models.CharField(max_length=64)
+    scope = models.CharField(max_length=300)
+    since_ms = models.BigIntegerField()
+    until_ms = models.BigIntegerField(null=True)
+    reason = models.TextField()
+    #: How often it was seen: compaction leaves many small holes, each no news of its own.
+    count = models.BigIntegerField(default=1)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["cluster", "source", "scope"], condition=Q(until_ms=None), name="gap_open_once"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.source}: {self.reason}"

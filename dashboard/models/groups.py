@@ -1,0 +1,118 @@
+"""Consumer groups: what they committed, how far they are behind, and what they wait for."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from dashboard.models.collecting import Cluster
+from fenceline.groups import Status
+
+
+class CommitRecord(models.Model):
+    """The newest commit of a group for a partition that the tail of `__consumer_offsets` has read."""
+
+    cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
+    #: SHA-256 of the group id's bytes.
+    key = models.BinaryField(max_length=32)
+    #: As `fenceline.decode.text.escape` writes it.
+    group_id = models.TextField()
+    topic = models.CharField(max_length=249)
+    partition = models.IntegerField()
+    offset = models.BigIntegerField()
+    leader_epoch = models.IntegerField(null=True)
+    metadata = models.TextField(blank=True)
+    #: By the coordinator's clock.
+    commit_ms = models.BigIntegerField()
+    #: The last commits, [[commit_ms, offset], …] as JSON text, oldest first.
+    commits = models.TextField(blank=True)
+    #: Where it lies in `__consumer_offsets`.
+    log_partition = models.IntegerField()
+    log_offset = models.BigIntegerField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "key", "topic", "partition"], name="commit_record_key")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.group_id}: {self.topic}-{self.partition}@{self.offset}"
+
+
+class Group(models.Model):
+    """One consumer group as it was seen last, its worst partition's status and lag its own."""
+
+    cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
+    #: As in CommitRecord.
+    key = models.BinaryField(max_length=32)
+    group_id = models.TextField()
+    #: The name under which groups with random ids are folded together; the group's own id for all others.
+    family = models.CharField(max_length=200)
+    #: Kafka's words: Stable, Empty, PreparingRebalance, …; and Classic, Consumer, Share, Streams.
+    state = models.CharField(max_length=24, blank=True)
+    kind = models.CharField(max_length=16, blank=True)
+    #: The broker that coordinates it, and its partition of `__consumer_offsets`.
+    coordinator = models.IntegerField(null=True)
+    log_partition = models.IntegerField(null=True)
+    members = models.IntegerField(null=True)
+    partitions = models.IntegerField(default=0)
+    #: Sums over its partitions; None where one cannot be told.
+    lag_lso = models.BigIntegerField(null=True)
+    lag_hw = models.BigIntegerField(null=True)
+    #: The longest of its partitions.
+    lag_ms = models.BigIntegerField(null=True)
+    #: The lag of its last looks, [[at_ms, lag to LSO, lag to HW], …] as JSON text, oldest first.
+    trend = models.TextField(blank=True)
+    status = models.CharField(max_length=8, choices=[(s.value, s.value) for s in Status])
+    #: How many of its partitions stand at a pinned LSO, and how many have a pending transactional commit.
+    blocked = models.IntegerField(default=0)
+    unstable = models.IntegerField(default=0)
+    seen_ms = models.BigIntegerField()
+    #: Why it cannot be seen whole; "" when it can.
+    error = models.TextField(blank=True)
+    rev = models.BigIntegerField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["cluster", "key"], name="group_key")]
+        indexes = [models.Index(fields=["cluster", "family"], name="group_family")]
+
+    def __str__(self) -> str:
+        return self.group_id
+
+
+class GroupOffset(models.Model):
+    """What a group committed for one partition, and what that means there."""
+
+    group = models.ForeignKey(Group, models.CASCADE, db_index=False)
+    topic = models.CharField(max_length=249)
+    partition = models.IntegerField()
+    #: None where only a pending commit is there.
+    offset = models.BigIntegerField(null=True)
+    leader_epoch = models.IntegerField(null=True)
+    metadata = models.TextField(blank=True)
+    #: By the coordinator's clock where the log told it, else when we first saw it; None before either.
+    commit_ms = models.BigIntegerField(null=True)
+    #: Whether a transactional commit of it is pending (UNSTABLE_OFFSET_COMMIT).
+    unstable = models.BooleanField(default=False)
+    log_start = models.BigIntegerField(null=True)
+    lso = models.BigIntegerField(null=True)
+    high_watermark = models.BigIntegerField(null=True)
+    lag_ms = models.BigIntegerField(null=True)
+    status = models.CharField(max_length=8, choices=[(s.value, s.value) for s in Status])
+    #: `fenceline.groups.Waiting`: whether it waits at a pinned LSO, or has read past it; "" where none is.
+    waiting = models.CharField(max_length=16, blank=True)
+    #: Since when, by our clock, it waits there.
+    waiting_ms = models.BigIntegerField(null=True)
+    #: What it waits for: [{"producer_id", "producer_epoch", "transactional_id", "start_offset"}, …], and for
+    #: a pending commit [{"transactional_id", …, "pending": true, "certain": bool}, …].
+    blockers = models.JSONField(default=list)
+    #: Its last commits or looks, [[at_ms, offset, lag to LSO], …] as JSON text, oldest first.
+    points = models.TextField(blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["group", "topic", "partition"], name="group_offset_partition")
+        ]
+        indexes = [models.Index(fields=["topic", "partition"], name="group_offset_of_partition")]
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"

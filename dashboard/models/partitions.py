@@ -1,0 +1,115 @@
+"""Partitions of users' topics, and the transactions that hold them back."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+
+from dashboard.models.collecting import Cluster
+from fenceline.partitions import Verdict
+
+
+class PartitionRecord(models.Model):
+    """The newest known offsets of one partition, and whether something holds back its last stable offset."""
+
+    cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
+    topic = models.CharField(max_length=249)
+    partition = models.IntegerField()
+    #: Kafka's id of the topic: offsets begin again when it is deleted and made again.
+    topic_id = models.CharField(max_length=64, blank=True)
+    #: The broker that leads it; None while none does.
+    leader = models.IntegerField(null=True)
+    leader_epoch = models.IntegerField(null=True)
+    #: Brokers that hold a replica: [1, 2, 3].
+    replicas = models.JSONField(default=list)
+    #: None before the first answer.
+    log_start = models.BigIntegerField(null=True)
+    lso = models.BigIntegerField(null=True)
+    high_watermark = models.BigIntegerField(null=True)
+    #: When these offsets were answered.
+    seen_ms = models.BigIntegerField(null=True)
+    #: Since when, by our clock, the LSO stands at this value below the high watermark; None unless it does.
+    pinned_ms = models.BigIntegerField(null=True)
+    verdict = models.CharField(max_length=7, choices=[(v.value, v.value) for v in Verdict], default="clear")
+    #: Why it cannot be seen, in words for an operator; "" when it can.
+    error = models.TextField(blank=True)
+    #: [[at_ms, lso, high watermark], …] as JSON text, oldest first: for lag in seconds (`fenceline.ends`).
+    ends = models.TextField(blank=True)
+    rev = models.BigIntegerField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "topic", "partition"], name="partition_record_name")
+        ]
+        indexes = [
+            models.Index(
+                fields=["cluster", "pinned_ms"], condition=~Q(verdict="clear"), name="partition_pinned"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class PinRecord(models.Model):
+    """A transaction that is open in a partition, as its leader tells (DescribeProducers), and whose it is."""
+
+    cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
+    topic = models.CharField(max_length=249)
+    partition = models.IntegerField()
+    producer_id = models.BigIntegerField()
+    producer_epoch = models.IntegerField()
+    start_offset = models.BigIntegerField()
+    last_sequence = models.IntegerField()
+    #: The producer's own clock: never used for ages.
+    last_timestamp_ms = models.BigIntegerField()
+    #: None before any marker of this producer.
+    coordinator_epoch = models.IntegerField(null=True)
+    #: By our clock.
+    first_seen_ms = models.BigIntegerField()
+    seen_ms = models.BigIntegerField()
+    #: The id that the producer id belongs to, as escaped text; "" where none is known.
+    transactional_id = models.TextField(blank=True)
+    verdict = models.CharField(max_length=7, choices=[(v.value, v.value) for v in Verdict])
+    #: `fenceline.partitions.Ground`: why this verdict.
+    ground = models.CharField(max_length=24)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["cluster", "topic", "partition", "producer_id", "producer_epoch", "start_offset"],
+                name="pin_transaction",
+            )
+        ]
+        indexes = [models.Index(fields=["cluster", "producer_id"], name="pin_producer")]
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}@{self.start_offset}"
+
+
+class ReplicaLook(models.Model):
+    """What one replica of a partition says of its producers, asked for by an operator (`describe-producers`).
+
+    Everyone who writes with idempotence is listed, also without a transactional id.
+    """
+
+    cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
+    topic = models.CharField(max_length=249)
+    partition = models.IntegerField()
+    broker = models.IntegerField()
+    leads = models.BooleanField(default=False)
+    seen_ms = models.BigIntegerField()
+    #: [{"producer_id", "producer_epoch", "last_sequence", "last_timestamp_ms", "coordinator_epoch",
+    #: "start_offset", "transactional_id"}, …]
+    producers = models.JSONField(default=list)
+    error = models.TextField(blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["cluster", "topic", "partition", "broker"], name="replica_look_name"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition} on broker {self.broker}"

@@ -1,0 +1,63 @@
+"""Episodes: from the end of a transaction that was not its producer's wish until work goes on."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+
+from dashboard.models.collecting import Cluster
+from fenceline.facts import Confidence, Kind
+from fenceline.recoveries import Outcome
+
+
+class Recovery(models.Model):
+    """One episode of one transactional id (`fenceline.recoveries`)."""
+
+    cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
+    #: As in Transaction.
+    key = models.BinaryField(max_length=32)
+    transactional_id = models.TextField()
+    application = models.CharField(max_length=200)
+    cause = models.CharField(max_length=16, choices=[(kind.value, kind.value) for kind in Kind])
+    confidence = models.CharField(max_length=9, choices=[(each.value, each.value) for each in Confidence])
+    producer_id = models.BigIntegerField()
+    producer_epoch = models.IntegerField()
+    #: The transition it began with.
+    topic_id = models.CharField(max_length=64)
+    log_partition = models.IntegerField()
+    log_offset = models.BigIntegerField()
+    #: When the transaction was decided to be aborted; when it was begun, where that is known.
+    opened_ms = models.BigIntegerField()
+    begun_ms = models.BigIntegerField(null=True)
+    #: When the LSO had passed everywhere; when the id or its application committed again; when it was over.
+    released_ms = models.BigIntegerField(null=True)
+    resumed_ms = models.BigIntegerField(null=True)
+    #: Who committed again: an id, as escaped text.
+    resumed_by = models.TextField(blank=True)
+    closed_ms = models.BigIntegerField(null=True)
+    outcome = models.CharField(max_length=16, choices=[(each.value, each.value) for each in Outcome])
+    #: Records that were held behind the LSO when it was released; None where that was not seen.
+    records_released = models.BigIntegerField(null=True)
+    #: Who waited: [{"group", "topic", "partition", "since_ms", "resumed_ms"}, …]
+    waited = models.JSONField(default=list)
+    #: What was lost: [{"topic", "partition", "first", "last", "records", "sure", "note"}, …]; offsets are
+    #: inclusive.
+    lost = models.JSONField(default=list)
+    #: Whether every partition's range was looked for.
+    lost_complete = models.BooleanField(default=False)
+    rev = models.BigIntegerField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["cluster", "topic_id", "log_partition", "log_offset"], name="recovery_transition"
+            )
+        ]
+        indexes = [
+            models.Index(fields=["cluster", "opened_ms"], name="recovery_opened"),
+            models.Index(fields=["cluster", "key", "opened_ms"], name="recovery_key"),
+            models.Index(fields=["cluster"], condition=Q(closed_ms=None), name="recovery_open"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.transactional_id}: {self.cause}"

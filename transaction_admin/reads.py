@@ -1,0 +1,131 @@
+"""What Fenceline reads of a cluster beyond transactions: offsets, producers, groups, batches.
+
+Partial failure is part of every answer: what a broker or partition did not tell is `Unseen` in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from fenceline.facts import TopicPartition
+from fenceline.groups import Committed
+from fenceline.partitions import Offsets, ProducerState
+from transaction_admin.api import Cost, Unseen
+
+
+class Leader(NamedTuple):
+    """Who leads a partition, and where its replicas are. `leader` is None while none does."""
+
+    leader: int | None
+    leader_epoch: int | None
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Brokers by id (`host:port`), and the partitions of topics that we may see."""
+
+    brokers: Mapping[int, str]
+    controller: int | None
+    partitions: Mapping[TopicPartition, Leader]
+    #: Kafka's ids by topic: one that was deleted and made again is another topic.
+    topic_ids: Mapping[str, str]
+    #: Topics that were asked for, or listed, and could not be seen.
+    unseen: tuple[Unseen, ...] = ()
+
+
+class GroupListed(NamedTuple):
+    """A consumer group as its coordinator lists it, in Kafka's words."""
+
+    state: str
+    #: Classic, Consumer, Share or Streams (KIP-848); Classic where the broker does not tell.
+    kind: str
+    protocol_type: str
+    coordinator: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    """Groups by their escaped ids. Brokers leave out groups that we may not DESCRIBE, and do not say so."""
+
+    groups: Mapping[str, GroupListed]
+    unseen: tuple[Unseen, ...]
+
+
+class Unstable(NamedTuple):
+    """A transactional commit of this partition is pending: UNSTABLE_OFFSET_COMMIT."""
+
+
+#: By partition: what is committed there, that a commit is pending, or why it cannot be told.
+Commits = Mapping[TopicPartition, Committed | Unstable | Unseen]
+
+
+class Batch(NamedTuple):
+    """The header of one record batch (message format v2), offsets inclusive."""
+
+    first: int
+    last: int
+    producer_id: int
+    producer_epoch: int
+    transactional: bool
+    #: "commit" or "abort" for an end-of-transaction marker, "" for data.
+    marker: str
+    records: int
+
+
+class Batches(NamedTuple):
+    """Batch headers in order; `next` is the offset to go on at, `end` the high watermark at that moment."""
+
+    batches: tuple[Batch, ...]
+    next: int
+    end: int
+
+
+class ClusterReads(Protocol):
+    """Reads of one cluster. Every method raises `CannotAdminister` where nothing at all can be asked.
+
+    Requests are batched by broker, with a bounded number of them in flight; none is sent per partition.
+    """
+
+    @property
+    def cost(self) -> Cost:
+        """What was asked of the brokers since this was made."""
+
+    def topology(self, topics: Collection[str] | None = None) -> Topology:
+        """Return brokers, and leaders of the partitions of `topics`, of all visible topics when None."""
+
+    def offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Offsets | Unseen]:
+        """Return log start, LSO and high watermark, never an LSO above the high watermark."""
+
+    def producers(
+        self, partitions: Collection[TopicPartition], broker: int | None = None
+    ) -> Mapping[TopicPartition, tuple[ProducerState, ...] | Unseen]:
+        """Return the active producers by the leaders, or by one replica on `broker` (KIP-664)."""
+
+    def transactional_ids(self, producer_ids: Collection[int]) -> Mapping[int, str]:
+        """Return the escaped transactional ids that have these producer ids, in whatever state.
+
+        O(ids) on every broker: ask for few, seldom. A broker that does not answer raises `CannotAdminister`:
+        that an id is missing must mean that no broker told it.
+        """
+
+    def groups(self) -> GroupListing:
+        """Return every consumer group that coordinators list to us."""
+
+    def committed(self, groups: Collection[str], *, require_stable: bool) -> Mapping[str, Commits | Unseen]:
+        """Return the committed offsets of groups, many in a request (OffsetFetch, KIP-709).
+
+        With `require_stable` a partition whose transactional commit is pending is `Unstable`.
+        """
+
+    def batches(self, partition: TopicPartition, start: int, *, most_bytes: int) -> Batches | Unseen:
+        """Return headers of the batches from the one that holds `start` on, uncommitted ones as well."""
+
+    def setting(self, name: str) -> str | None:
+        """Return a broker's own setting (DescribeConfigs); None where it may not be seen."""
+
+    def close(self) -> None:
+        """Close every connection."""
