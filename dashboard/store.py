@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 
 from django.db import connection, transaction
 from django.db.models import F, QuerySet
@@ -28,13 +29,18 @@ TRANSACTION_STATE = "__transaction_state"
 #: For how many minutes the cost of each is kept.
 _COST_MINUTES = 5
 
-_MOVE_COLUMNS = "cluster_id, topic, partition, next_offset, end_offset, topic_id, hole_offset"
+_MOVE_COLUMNS = (
+    "cluster_id, topic, partition, next_offset, end_offset, topic_id, hole_offset, since_ms, clock_ms"
+)
 _MOVE = (
-    f"INSERT INTO dashboard_position ({_MOVE_COLUMNS}) VALUES (%s, %s, %s, %s, %s, %s, %s) "  # noqa: S608
+    f"INSERT INTO dashboard_position ({_MOVE_COLUMNS}) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s) "  # noqa: S608
     "ON CONFLICT (cluster_id, topic, partition) DO UPDATE SET next_offset = excluded.next_offset, "
     "end_offset = excluded.end_offset, topic_id = excluded.topic_id, "
-    "hole_offset = COALESCE(excluded.hole_offset, dashboard_position.hole_offset)"
+    "hole_offset = COALESCE(excluded.hole_offset, dashboard_position.hole_offset), "
+    "clock_ms = COALESCE(excluded.clock_ms, dashboard_position.clock_ms)"
 )
+#: A record was written before our eyes where all had been seen so shortly before.
+_LIVE_MS = 5_000
 _NEXT_REV = "UPDATE dashboard_cluster SET rev = rev + 1 WHERE id = %s RETURNING rev"
 
 
@@ -86,8 +92,9 @@ def _save(
 ) -> int | None:
     """Save in one transaction; nothing, and return None, where a row was corrected since it was read."""
     with transaction.atomic():
+        clocks = _clocks(lease, folded, now_ms)
         renew(lease, **_progress(look, rate))
-        _move(lease, topic_id, look.moves)
+        move(lease, topic_id, look.moves, now_ms=now_ms, clocks=clocks)
         rev = next_rev(lease.cluster_id)
         # The cluster's row is locked by now: who corrects waits, or has done so.
         if _corrected(lease.cluster_id) != corrected:
@@ -229,15 +236,44 @@ def _progress(look: Look, rate: float) -> dict[str, object]:
     return fields
 
 
-def _move(lease: Lease, topic_id: str, moves: Iterable[PositionMove]) -> None:
-    # Read, compare, write: the lease row, locked by the renewal before, keeps every other writer out.
-    _, current = positions(lease.cluster)
+def _clocks(lease: Lease, folded: Folded, now_ms: int) -> dict[int, int]:
+    """Return, by partition, how far our clock is ahead of the one its coordinator stamps records with.
+
+    Only of partitions whose newest record was written before our eyes; too large by the time it took us to
+    see it, never too small.
+    """
+    seen_ms = collector(lease).values_list("seen_through_ms", flat=True).get()
+    if seen_ms is None or now_ms - seen_ms > _LIVE_MS:
+        return {}
+    clocks: dict[int, int] = {}
+    for each in folded.newest.values():
+        if each.record is not None:
+            ahead_ms = now_ms - each.record.updated_ms
+            clocks[each.partition] = min(clocks.get(each.partition, ahead_ms), ahead_ms)
+    return clocks
+
+
+def move(
+    lease: Lease,
+    topic_id: str,
+    moves: Iterable[PositionMove],
+    *,
+    now_ms: int,
+    topic: str = TRANSACTION_STATE,
+    clocks: Mapping[int, int] = MappingProxyType({}),
+) -> None:
+    """Move the positions of an internal topic; raises `LeaseLost` where one is not where its move begins.
+
+    Call it in a transaction behind the renewal of the lease: that row, locked, keeps other writers out.
+    """
+    _, current = positions(lease.cluster, topic)
     moved = []
     for partition, previous, following, end, holes in moves:
         if current.get(partition) != previous:
             raise LeaseLost(f"{lease.cluster}: partition {partition} is not at {previous} any more")
         hole = holes[-1] if holes else None
-        moved.append((lease.cluster_id, TRANSACTION_STATE, partition, following, end, topic_id, hole))
+        where = lease.cluster_id, topic, partition
+        moved.append((*where, following, end, topic_id, hole, now_ms, clocks.get(partition)))
     if moved:
         with connection.cursor() as cursor:
             cursor.executemany(_MOVE, moved)

@@ -176,3 +176,22 @@ def test_a_cluster_that_is_no_longer_configured_disappears_and_comes_back(take: 
     assert leases.unheld("transaction_state") == ["other"]
     store.sync_clusters(["prod", "other"])
     assert ids.transactions(ids.Filter(), now_ms=NOW_MS).total == 1
+
+
+def test_a_record_that_comes_before_our_eyes_tells_how_far_the_clocks_are_apart(take: Take) -> None:
+    lease = take()
+    old = look(record("a"))
+    save(lease, old)
+    assert Position.objects.values_list("since_ms", "clock_ms").get() == (NOW_MS, None)
+    an_hour_ago = record("a", State.PREPARE_COMMIT)._replace(updated_ms=NOW_MS - 3_600_000)
+    later = look(an_hour_ago, previous=10, end=11)
+    store.save_look(lease, later, topic_id="topic-1", rate=1.0, now_ms=NOW_MS + 400)
+    assert Position.objects.values_list("since_ms", "clock_ms").get() == (NOW_MS, 3_600_400)
+
+
+def test_a_record_read_while_catching_up_tells_nothing_about_clocks(take: Take) -> None:
+    lease = take()
+    save(lease, look(record("a")))
+    late = look(record("a", State.PREPARE_COMMIT), previous=10, end=11)
+    store.save_look(lease, late, topic_id="topic-1", rate=1.0, now_ms=NOW_MS + 60_000)
+    assert Position.objects.get().clock_ms is None
