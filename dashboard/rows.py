@@ -53,15 +53,17 @@ _RECENT = ("cluster_id", "key", "packed", "expired_ms")
 _TRANSITION = (
     "cluster_id", "topic_id", "log_partition", "log_offset", "rev", "key", "transactional_id", "application",
     "kind", "confidence", "reason", "at_ms", "producer_id", "producer_epoch", "previous_epoch", "timeout_ms",
-    "open_ms", "completed_ms", "gap_ms", "revised_ms", "revised_from",
+    "open_ms", "completed_ms", "gap_ms", "partitions", "revised_ms", "revised_from",
 )  # fmt: skip
 _TALLY_KEY = ("cluster_id", "span_s", "start_ms", "application", "shard")
 _TALLY = (*_TALLY_KEY, "counts", "open_times", "marker_times")
 _STATE_KEY = ("cluster_id", "shard", "state")
 
 _transition = TransitionRecord._meta.db_table
-#: A verdict that was revised before stays marked as what it was first.
+#: A verdict that was revised before stays marked as what it was first; what was held, the first one tells.
 _FIRST_VERDICT = (
+    f"partitions = CASE WHEN excluded.partitions = '' THEN {_transition}.partitions "
+    "ELSE excluded.partitions END",
     f"revised_ms = CASE WHEN excluded.revised_from = '' THEN {_transition}.revised_ms "
     "ELSE excluded.revised_ms END",
     f"revised_from = CASE WHEN {_transition}.revised_from = '' THEN excluded.revised_from "
@@ -72,7 +74,7 @@ _UPSERT_TRANSACTION = _upsert(
 )
 _UPSERT_RECENT = _upsert(Recent._meta.db_table, _RECENT, ("cluster_id", "key"), _taken(_RECENT[2:]))
 _UPSERT_TRANSITION = _upsert(
-    _transition, _TRANSITION, _TRANSITION[:4], [*_taken(_TRANSITION[4:-2]), *_FIRST_VERDICT]
+    _transition, _TRANSITION, _TRANSITION[:4], [*_taken(_TRANSITION[4:-3]), *_FIRST_VERDICT]
 )
 _UPSERT_TALLY = _upsert(Tally._meta.db_table, _TALLY, _TALLY_KEY, _taken(_TALLY[5:]))
 _state_count = StateCount._meta.db_table
@@ -242,6 +244,7 @@ def _transition_row(cluster_id: int, rev: int, topic_id: str, told: Told, now_ms
         it.open_ms,
         it.completed_ms,
         it.gap_ms,
+        json.dumps(told.partitions) if told.partitions else "",
         now_ms if told.revised_from else None,
         told.revised_from,
     )

@@ -17,6 +17,7 @@ from fenceline import recent
 from fenceline.applications import application_of
 from fenceline.decode.transaction_state import decode_key, decode_value, peek, record_of
 from fenceline.facts import (
+    ABORTS,
     EVERYDAY,
     NOT_FROM_LOG,
     Confidence,
@@ -26,6 +27,7 @@ from fenceline.facts import (
     Records,
     State,
     Tombstone,
+    TopicPartitions,
     TransactionRecord,
     Transition,
     Undecoded,
@@ -70,6 +72,8 @@ class Told(NamedTuple):
     application: str
     transition: Transition
     revised_from: str = ""
+    #: Of an abort, what the transaction wrote to; () where a later record only changed the verdict.
+    partitions: tuple[TopicPartitions, ...] = ()
 
 
 @dataclass(slots=True)
@@ -191,7 +195,7 @@ class _IdFold:
         if step.revised is not None and self.life.newest is not None:
             self._revise(self.life.newest, step.revised)
         if step.made is not None:
-            self._made(step.made)
+            self._made(step.made, record)
         self.life = lived(self.life, record, step)
         self.found, self.offset, self.lost = record, offset, False
 
@@ -248,14 +252,17 @@ class _IdFold:
             self.life = Life(self.found, recent.newest(fresh[-1], self.partition))
         return at
 
-    def _made(self, made: Transition) -> None:
+    def _made(self, made: Transition, record: TransactionRecord | Tombstone) -> None:
         self.fresh.append(recent.entry(made))
         if made.kind is not Kind.BASELINE:
             self._tally_at(made.at_ms).count(made.kind)
         if made.kind is Kind.COMMIT and made.open_ms is not None and made.open_ms >= 0:
             _add(self._tally_at(made.at_ms).open_times, made.open_ms)
         if made.kind not in EVERYDAY:
-            self._tell(made)
+            held = (
+                record.partitions if made.kind in ABORTS and isinstance(record, TransactionRecord) else None
+            )
+            self._tell(made, partitions=held or ())
 
     def _revise(self, before: Transition, now: Transition) -> None:
         """Replace the newest transition by what it reads as from now on, wherever it is kept."""
@@ -272,12 +279,18 @@ class _IdFold:
             changed = (now.kind, now.confidence) != (before.kind, before.confidence)
             self._tell(now, before.kind.value if changed else "")
 
-    def _tell(self, transition: Transition, revised_from: str = "") -> None:
+    def _tell(
+        self,
+        transition: Transition,
+        revised_from: str = "",
+        partitions: tuple[TopicPartitions, ...] = (),
+    ) -> None:
         place = transition.partition, transition.offset
         earlier = self.folded.told.get(place)
-        if earlier is not None and earlier.revised_from:
-            revised_from = earlier.revised_from
-        told = Told(self.key, self.name, self.application, transition, revised_from)
+        if earlier is not None:
+            revised_from = earlier.revised_from or revised_from
+            partitions = earlier.partitions
+        told = Told(self.key, self.name, self.application, transition, revised_from, partitions)
         self.folded.told[place] = told
 
     def _tally_at(self, at_ms: int) -> Tally:

@@ -122,6 +122,8 @@ class TransitionRecord(models.Model):
     open_ms = models.BigIntegerField(null=True)
     completed_ms = models.BigIntegerField(null=True)
     gap_ms = models.BigIntegerField(null=True)
+    #: Of an abort, what the transaction wrote to: as in Transaction.
+    partitions = models.TextField(blank=True)
     #: The record it was derived from.
     log_partition = models.IntegerField()
     log_offset = models.BigIntegerField()
