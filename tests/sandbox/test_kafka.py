@@ -12,7 +12,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from sandbox.errors import SandboxError
-from sandbox.kafka import VERSIONS, Broker, Sasl, explain, is_ready
+from sandbox.java import EVERYDAY_KAFKA
+from sandbox.kafka import Broker, Sasl, explain, is_ready
 
 pytestmark = pytest.mark.kafka
 
@@ -32,7 +33,7 @@ def sasl_client(broker: Broker, user: str, password: str) -> AdminClient:
     )
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", EVERYDAY_KAFKA)
 def test_it_keeps_its_topics_through_a_kill(tmp_path: Path, version: str) -> None:
     broker = Broker(tmp_path, version=version)
     with broker:
