@@ -12,6 +12,7 @@
 
 A folder is formatted once; the same folder and ports give the same cluster with its data again, also
 after `kill()`. Everything listens on 127.0.0.1. `prepare()` and `command()` serve the supervisor.
+Several that are one cluster: sandbox/cluster.py.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ from typing import Self
 
 from sandbox import clients
 from sandbox.errors import SandboxError
-from sandbox.java import Java, Progress, classpath, find_java, jars
+from sandbox.java import EVERYDAY_KAFKA, MATRIX_KAFKA, Java, Progress, classpath, find_java, jars
 from sandbox.ports import HOST, free_port, require_free
 
-VERSIONS = ("4.2.0", "3.9.1")
+#: Those that the lock file has.
+VERSIONS = EVERYDAY_KAFKA + MATRIX_KAFKA
 #: Bytes of the log that are read back to say why a broker did not start.
 LOG_TAIL = 20_000
 
@@ -48,7 +50,10 @@ class Sasl:
 
 @dataclass(slots=True)
 class Broker:
-    """One combined broker and controller in a folder of its own. Ports of 0 are picked when it is made."""
+    """One combined broker and controller in a folder of its own. Ports of 0 are picked when it is made.
+
+    It is a cluster alone unless `quorum` names the controller port of every node, its own among them.
+    """
 
     folder: Path
     version: str = VERSIONS[0]
@@ -59,6 +64,10 @@ class Broker:
     #: Deny what no ACL allows; the plain listener's ANONYMOUS stays a super user, so tests can grant there.
     authorizer: bool = False
     heap: str = "384m"
+    node_id: int = 1
+    quorum: Mapping[int, int] = field(default_factory=dict)
+    #: What the storage is formatted with; "" makes one up, as only a node alone may.
+    cluster_id: str = ""
     java: Java | None = None
     progress: Progress = print
     sasl_port: int = field(default=0, init=False)
@@ -146,9 +155,9 @@ class Broker:
             )
 
     def wait_ready(self, deadline_s: float = 60) -> None:
-        """Return once it answers a metadata request. Raises SandboxError with the log's own reason."""
+        """Return once it answers a metadata request and is in it. Raises SandboxError with the reason."""
         until = time.monotonic() + deadline_s
-        while not is_ready(self.bootstrap):
+        while self.node_id not in live_brokers(self.bootstrap):
             if self.process and self.process.poll() is not None:
                 raise SandboxError(
                     f"Kafka stopped while starting: {explain(self._log_tail())} (see {self.log_file})"
@@ -217,17 +226,8 @@ class Broker:
         return self.log_file.read_bytes()[-LOG_TAIL:].decode(errors="replace")
 
     def _format(self) -> None:
-        cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        # A cluster id that starts with a dash would be read as an option.
-        cluster_id = "F" + cluster_id[1:]
-        command = self.tool(
-            "kafka.tools.StorageTool",
-            "format",
-            "-t",
-            cluster_id,
-            "-c",
-            str(self._config),
-        )
+        given = ("-t", self.cluster_id or new_cluster_id(), "-c", str(self._config))
+        command = self.tool("kafka.tools.StorageTool", "format", *given)
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise SandboxError(f"cannot format {self._data}: {explain(done.stderr + done.stdout)}")
@@ -247,11 +247,12 @@ class Broker:
                 "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
                 "super.users": "User:ANONYMOUS",
             }
+        quorum = self.quorum or {self.node_id: self.controller_port}
         urls = {name: f"{name}://{HOST}:{port}" for name, port in listeners.items()}
         return {
             "process.roles": "broker,controller",
-            "node.id": "1",
-            "controller.quorum.voters": f"1@{HOST}:{self.controller_port}",
+            "node.id": str(self.node_id),
+            "controller.quorum.voters": ",".join(f"{node}@{HOST}:{port}" for node, port in quorum.items()),
             "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": "PLAINTEXT",
             "listeners": ",".join(urls.values()),
@@ -296,8 +297,20 @@ def _sasl_settings(sasl: Sasl) -> dict[str, str]:
     }
 
 
+def new_cluster_id() -> str:
+    """Return a random cluster id as Kafka writes them."""
+    made = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    # One that starts with a dash would be read as an option.
+    return "F" + made[1:]
+
+
 def is_ready(bootstrap: str) -> bool:
     """Whether a broker answers a metadata request there within two seconds and knows its controller."""
+    return bool(live_brokers(bootstrap))
+
+
+def live_brokers(bootstrap: str) -> frozenset[int]:
+    """Return the node ids that are up, by who answers there within two seconds; none without an answer."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
@@ -305,8 +318,8 @@ def is_ready(bootstrap: str) -> bool:
     try:
         found = client.list_topics(timeout=2)
     except KafkaException:
-        return False
-    return bool(found.brokers) and found.controller_id >= 0
+        return frozenset()
+    return frozenset(found.brokers) if found.controller_id >= 0 else frozenset()
 
 
 def explain(log: str) -> str:

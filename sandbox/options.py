@@ -21,6 +21,8 @@ class Options:
     port: int
     #: Workers that share the partitions of an internal topic.
     shards: int
+    #: Of the sandbox's own Kafka: 1 or 3.
+    brokers: int
     bootstrap: str
     config: str
     demo: bool
@@ -37,12 +39,11 @@ class Options:
 def read(environment: Mapping[str, str]) -> Options:
     """Read the options from the environment, where make puts its variables. Raises SandboxError."""
     get = environment.get
-    if get("BROKERS", "1") != "1":
-        raise SandboxError(f"BROKERS={get('BROKERS')}: this version runs one broker; leave BROKERS out")
     options = Options(
         data=Path(get("FENCELINE_DATA") or ROOT / ".data").absolute(),
         port=_number(environment, "PORT", 8000, 65535),
         shards=_number(environment, "SHARDS", 1, 50),
+        brokers=_brokers(get("BROKERS") or "1"),
         bootstrap=_servers(get("BOOTSTRAP", "")),
         config=_file(get("CONFIG", "")),
         demo=_flag(environment, "DEMO", True),
@@ -52,6 +53,8 @@ def read(environment: Mapping[str, str]) -> Options:
     )
     if options.bootstrap and options.config:
         raise SandboxError("BOOTSTRAP and CONFIG both name clusters: give one of them")
+    if options.brokers > 1 and not options.sandbox:
+        raise SandboxError("BROKERS is for the sandbox's own Kafka: leave it out with BOOTSTRAP and CONFIG")
     return options
 
 
@@ -59,6 +62,12 @@ def _number(environment: Mapping[str, str], name: str, default: int, highest: in
     text = environment.get(name) or str(default)
     if not text.isdigit() or not 1 <= int(text) <= highest:
         raise SandboxError(f"{name}={text}: give a number from 1 to {highest}")
+    return int(text)
+
+
+def _brokers(text: str) -> int:
+    if text not in ("1", "3"):
+        raise SandboxError(f"BROKERS={text}: give 1 or 3")
     return int(text)
 
 

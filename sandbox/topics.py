@@ -10,6 +10,8 @@ from sandbox import clients
 TOPICS: Mapping[str, int] = {"orders": 4, "orders_enriched": 4, "payments": 2, "payments_ledger": 2}
 #: How long a topic may take to exist everywhere, in seconds.
 _CREATE_WITHIN_S = 30
+#: As many replicas as the broker's own default says: one, or three where there are three brokers.
+_BROKER_DEFAULT = -1
 
 
 def ensure(bootstrap: str) -> None:
@@ -20,7 +22,7 @@ def ensure(bootstrap: str) -> None:
 
     admin = AdminClient(clients.settings(bootstrap, "setup"))
     there = admin.list_topics(timeout=_CREATE_WITHIN_S).topics
-    missing = [NewTopic(name, count, 1) for name, count in TOPICS.items() if name not in there]
+    missing = [NewTopic(name, count, _BROKER_DEFAULT) for name, count in TOPICS.items() if name not in there]
     if not missing:
         return
     for created in admin.create_topics(missing, operation_timeout=_CREATE_WITHIN_S).values():

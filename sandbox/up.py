@@ -4,6 +4,8 @@ redis, prepare          before web
 redis, prepare, kafka   before each worker-tail, worker-pollers, beat
 kafka                   before demo
 kafka, web, workers     before spark
+
+With BROKERS=3 the parts kafka-1 to kafka-3 are what kafka is otherwise.
 """
 
 from __future__ import annotations
@@ -16,10 +18,11 @@ import sys
 import tomllib
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
-from sandbox import folder, kafka, redis
+from sandbox import cluster, folder, kafka, redis
 from sandbox.errors import SandboxError
 from sandbox.java import find_java, jars
 from sandbox.logs import say
@@ -39,12 +42,15 @@ class Stack:
         """Choose ports, make secrets and write the configuration. The folder is locked by now."""
         self.options, self.data = options, options.data
         self.python = sys.executable
-        self._ports = folder.ports(self.data, ("redis", "kafka", "kafka_controller"))
+        self._nodes = _nodes(options)
+        named = (f"{name}{part}" for name in self._nodes for part in ("", "_controller"))
+        self._ports = folder.ports(self.data, ("redis", *named))
         self.is_up = False
         self.url = f"http://{HOST}:{options.port}/"
         self.redis_url = options.redis_url or f"redis://{HOST}:{self._ports['redis']}/0"
         self.database_url = options.database_url or f"sqlite:///{self.data / 'fenceline.db'}"
-        self.bootstrap = f"{HOST}:{self._ports['kafka']}" if options.sandbox else options.bootstrap
+        own = ",".join(f"{HOST}:{self._ports[name]}" for name in self._nodes)
+        self.bootstrap = own or options.bootstrap
         self.password = options.password or folder.secret(self.data, "admin_password")
         self.environment = self._environment()
 
@@ -96,8 +102,7 @@ class Stack:
         """Return all parts, in the order in which they are listed."""
         parts = [] if self.options.redis_url else [self._redis()]
         parts.append(self._prepare())
-        if self.options.sandbox:
-            parts.append(self._kafka())
+        parts += self._kafka()
         needs = tuple(part.name for part in parts)
         parts += [*self._workers(needs), self._web(needs)]
         if self.options.sandbox and self.options.demo:
@@ -113,25 +118,25 @@ class Stack:
             stage=0,
         )
 
-    def _kafka(self) -> Part:
-        broker = kafka.Broker(
-            self.data / "kafka",
-            port=self._ports["kafka"],
-            controller_port=self._ports["kafka_controller"],
-            progress=say,
+    def _kafka(self) -> list[Part]:
+        """Return the sandbox's own brokers; none where the stack watches another Kafka."""
+        if not self._nodes:
+            return []
+        cluster.require_size(self.data / "kafka", self.options.brokers)
+        ports = [self._ports[name] for name in self._nodes]
+        controllers = [self._ports[f"{name}_controller"] for name in self._nodes]
+        if self.options.brokers == 1:
+            alone = kafka.Broker(
+                self.data / "kafka", port=ports[0], controller_port=controllers[0], progress=say
+            )
+            return [_broker(self._nodes[0], alone, alone.prepare)]
+        all_nodes = cluster.Cluster(
+            self.data / "kafka", ports=ports, controller_ports=controllers, progress=say
         )
-
-        def command() -> Sequence[str]:
-            broker.prepare()
-            return broker.command()
-
-        return Part(
-            "kafka",
-            command,
-            ready=lambda: kafka.is_ready(broker.bootstrap),
-            stage=1,
-            stop_within_s=20,
-        )
+        return [
+            _broker(name, broker, partial(all_nodes.prepare, broker))
+            for name, broker in zip(self._nodes, all_nodes.brokers, strict=True)
+        ]
 
     def _prepare(self) -> Part:
         environment = {**self.environment, "FENCELINE_ADMIN_PASSWORD": self.password}
@@ -143,11 +148,20 @@ class Stack:
     def _workers(self, needs: tuple[str, ...]) -> list[Part]:
         clusters = self._cluster_count()
         tails = [
-            self._celery(f"worker-tail-{shard}", needs, "worker", "-Q", f"tail-{shard}", "-c", str(clusters))
+            self._celery(
+                f"worker-tail-{shard}",
+                needs,
+                "worker",
+                "-Q",
+                f"tail-{shard},offsets-{shard}",
+                "-c",
+                str(2 * clusters),
+            )
             for shard in range(self.options.shards)
         ]
-        # A slot for each cluster's judge, pruner and reconciler, and some for the tasks that start them.
-        slots = str(3 * clusters + 3)
+        # A slot for each cluster's judge, pruner, reconciler, partitions, groups and recoveries, and some for
+        # the tasks that start them and for what operators ask.
+        slots = str(6 * clusters + 4)
         pollers = self._celery("worker-pollers", needs, "worker", "-Q", "default", "-c", slots)
         return [*tails, pollers, self._celery("beat", needs, "beat", "-s", str(self.data / "beat"))]
 
@@ -178,7 +192,7 @@ class Stack:
             str(self.options.port), "--ws-per-message-deflate", "false", "--timeout-graceful-shutdown", "5",
             "--no-access-log", "--log-level", "warning",
         ]  # fmt: skip
-        needs = tuple(name for name in needs if name != "kafka")
+        needs = tuple(name for name in needs if name not in self._nodes)
         return Part(
             "web",
             command,
@@ -196,7 +210,7 @@ class Stack:
                 demo,
                 self.environment,
                 ready_line="producing",
-                after=("kafka",),
+                after=self._nodes,
                 stage=3,
                 essential=False,
             ),
@@ -206,7 +220,7 @@ class Stack:
                 {**self.environment, "SPARK_LOCAL_IP": HOST, "PYSPARK_PYTHON": self.python},
                 ready_line="finished its first batch",
                 # A JVM that starts takes a small machine's cores: the page comes first.
-                after=("kafka", "web", "worker-pollers"),
+                after=(*self._nodes, "web", "worker-pollers"),
                 stage=3,
                 essential=False,
                 slow_after_s=120,
@@ -225,6 +239,28 @@ class Stack:
             connector,
         ]
         return ["env", f"JAVA_HOME={home}", *query]
+
+
+def _nodes(options: Options) -> tuple[str, ...]:
+    """Return the names of the parts that are the sandbox's brokers."""
+    if not options.sandbox:
+        return ()
+    several = tuple(f"kafka-{number}" for number in range(1, options.brokers + 1))
+    return several if options.brokers > 1 else ("kafka",)
+
+
+def _broker(name: str, broker: kafka.Broker, prepare: Callable[[], None]) -> Part:
+    def command() -> Sequence[str]:
+        prepare()
+        return broker.command()
+
+    return Part(
+        name,
+        command,
+        ready=lambda: broker.node_id in kafka.live_brokers(broker.bootstrap),
+        stage=1,
+        stop_within_s=20,
+    )
 
 
 def _is_ok(url: str) -> bool:

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from py4j.java_gateway import JavaGateway
 
+from sandbox.cluster import Cluster
 from sandbox.java import find_java, jars
 from sandbox.kafka import Broker
 from tests.java.gateway import java_gateway
@@ -36,6 +37,13 @@ def kafka_39(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         yield broker
 
 
+@pytest.fixture(scope="session")
+def kafka_three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three brokers of Kafka 4.2 that are one cluster. Who stops one starts it again and waits for all."""
+    with Cluster(tmp_path_factory.mktemp("kafka-three"), properties=PROPERTIES) as cluster:
+        yield cluster
+
+
 @pytest.fixture(params=["kafka_42", "kafka_39"])
 def kafka(request: pytest.FixtureRequest) -> Broker:
     """Each version in turn."""
@@ -54,9 +62,9 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaGateway]:
         yield gateway
 
 
-def create_topics(bootstrap: str, *names: str, partitions: int = 3) -> None:
+def create_topics(bootstrap: str, *names: str, partitions: int = 3, replicas: int = 1) -> None:
     """Make topics and wait until they can be written to."""
     client = AdminClient({"bootstrap.servers": bootstrap})
-    for made in client.create_topics([NewTopic(name, partitions, 1) for name in names]).values():
+    for made in client.create_topics([NewTopic(name, partitions, replicas) for name in names]).values():
         made.result(30)
     wait_for(lambda: set(names) <= set(client.list_topics(timeout=10).topics), f"topics {names}")

@@ -14,6 +14,12 @@ def test_it_runs_the_sandbox_when_nothing_is_said() -> None:
     read = options.read({})
     assert (read.port, read.sandbox, read.demo) == (8000, True, True)
     assert read.data == options.ROOT / ".data"
+    assert (read.brokers, read.shards) == (1, 1)
+
+
+def test_it_runs_three_brokers_or_several_shards_where_that_is_said() -> None:
+    read = options.read({"BROKERS": "3", "SHARDS": "4"})
+    assert (read.brokers, read.shards) == (3, 4)
 
 
 def test_it_takes_a_real_kafka(tmp_path: Path) -> None:
@@ -31,7 +37,8 @@ def test_it_takes_a_real_kafka(tmp_path: Path) -> None:
         ({"PORT": "70000"}, "PORT=70000: give a number from 1 to 65535"),
         ({"SHARDS": "0"}, "SHARDS=0: give a number from 1 to 50"),
         ({"DEMO": "no"}, "DEMO=no: give 0 or 1"),
-        ({"BROKERS": "3"}, "BROKERS=3: this version runs one broker; leave BROKERS out"),
+        ({"BROKERS": "2"}, "BROKERS=2: give 1 or 3"),
+        ({"BROKERS": "3", "BOOTSTRAP": "a:1"}, "BROKERS is for the sandbox's own Kafka: leave it out"),
         ({"BOOTSTRAP": "kafka"}, "BOOTSTRAP=kafka: give host:port, several with commas between"),
         ({"BOOTSTRAP": "a:1,,b:2"}, "BOOTSTRAP=a:1,,b:2: give host:port"),
         ({"CONFIG": "/no/such.toml"}, "CONFIG=/no/such.toml: no such file"),

@@ -1,0 +1,96 @@
+"""Three brokers are one cluster: it outlives any one of them, and its folder gives it again with its data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+
+from sandbox import topics
+from sandbox.cluster import SIZE, Cluster, require_size
+from sandbox.errors import SandboxError
+from sandbox.kafka import Broker, live_brokers
+from tests.brokers import kafka_three
+from tests.waiting import wait_for
+
+__all__ = ["kafka_three"]
+
+
+def write(bootstrap: str, partition: int) -> int:
+    """Write a record that all replicas in sync must have; return its offset."""
+    offsets: list[int] = []
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "log_level": 0})
+    producer.produce(
+        "orders", b"x", partition=partition, on_delivery=lambda _, message: offsets.append(message.offset())
+    )
+    assert producer.flush(60) == 0
+    return offsets[0]
+
+
+@pytest.mark.kafka
+def test_its_topics_have_three_replicas_and_any_node_may_be_asked(kafka_three: Cluster) -> None:
+    topics.ensure(kafka_three.bootstrap)
+    for broker in kafka_three.brokers:
+        found = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=30)
+        partitions = found.topics["orders"].partitions.values()
+        assert {len(partition.replicas) for partition in partitions} == {SIZE}
+        assert {broker.node_id for broker in kafka_three.brokers} == set(found.brokers)
+
+
+@pytest.mark.kafka
+def test_it_takes_records_while_a_node_is_dead_and_has_them_after_all_were_killed(tmp_path: Path) -> None:
+    with Cluster(tmp_path) as cluster:
+        topics.ensure(cluster.bootstrap)
+        number = AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics(timeout=30).cluster_id
+        leader = AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics("orders", timeout=30)
+        victim = leader.topics["orders"].partitions[0].leader
+        assert write(cluster.bootstrap, 0) == 0
+        cluster.node(victim).kill()
+        assert write(cluster.bootstrap, 0) == 1
+        cluster.start()
+        cluster.wait_ready()
+        cluster.kill()
+        ports = [
+            [getattr(broker, name) for broker in cluster.brokers] for name in ("port", "controller_port")
+        ]
+    with Cluster(tmp_path, ports=ports[0], controller_ports=ports[1]) as again:
+        assert (
+            AdminClient({"bootstrap.servers": again.bootstrap}).list_topics(timeout=30).cluster_id == number
+        )
+        assert write(again.bootstrap, 0) == 2
+    assert not [broker for broker in again.brokers if broker.process]
+
+
+@pytest.mark.kafka
+def test_a_node_that_goes_is_missed_and_comes_back(kafka_three: Cluster) -> None:
+    kafka_three.node(2).stop()
+    try:
+        wait_for(lambda: live_brokers(kafka_three.node(1).bootstrap) == {1, 3}, "node 2 is gone", 60)
+    finally:
+        kafka_three.start()
+        kafka_three.wait_ready()
+
+
+def test_a_folder_of_another_size_is_refused(tmp_path: Path) -> None:
+    require_size(tmp_path / "none", 1)
+    require_size(tmp_path / "none", SIZE)
+    (tmp_path / "one" / "data").mkdir(parents=True)
+    Cluster(tmp_path / "three")
+    for name, size in ("one", 1), ("three", SIZE):
+        require_size(tmp_path / name, size)
+        with pytest.raises(SandboxError, match=f"holds a Kafka of {size} brokers?: say BROKERS={size}, or"):
+            require_size(tmp_path / name, 4 - size)
+
+
+def test_all_its_nodes_are_formatted_alike(tmp_path: Path) -> None:
+    first, again = Cluster(tmp_path), Cluster(tmp_path)
+    assert len({broker.cluster_id for cluster in (first, again) for broker in cluster.brokers}) == 1
+    assert len({broker.cluster_id for broker in (first.node(1), Broker(tmp_path / "alone"))}) == 2
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(SandboxError, match=r"cannot write to .*: free or repair it"):
+        Cluster(tmp_path / "file")
