@@ -62,7 +62,8 @@ class Kept:
         for place, told in folded.told.items():
             earlier = self.told.get(place)
             first = earlier.revised_from if earlier and earlier.revised_from else told.revised_from
-            self.told[place] = told._replace(revised_from=first)
+            held = told.partitions or (earlier.partitions if earlier else ())
+            self.told[place] = told._replace(revised_from=first, partitions=held)
         for (application, minute), tally in folded.tallies.items():
             for kind, n in tally.counts.items():
                 self.counts[application, minute, kind] += n
