@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from fenceline.batches import Batch
 from fenceline.facts import TopicPartition
 from fenceline.groups import Committed
 from fenceline.partitions import Offsets, ProducerState
@@ -61,19 +62,6 @@ class Unstable(NamedTuple):
 
 #: By partition: what is committed there, that a commit is pending, or why it cannot be told.
 Commits = Mapping[TopicPartition, Committed | Unstable | Unseen]
-
-
-class Batch(NamedTuple):
-    """The header of one record batch (message format v2), offsets inclusive."""
-
-    first: int
-    last: int
-    producer_id: int
-    producer_epoch: int
-    transactional: bool
-    #: "commit" or "abort" for an end-of-transaction marker, "" for data.
-    marker: str
-    records: int
 
 
 class Batches(NamedTuple):

@@ -1,0 +1,18 @@
+"""Record batches: what their headers tell without a look into their records."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Batch(NamedTuple):
+    """The header of one record batch (message format v2), offsets inclusive."""
+
+    first: int
+    last: int
+    producer_id: int
+    producer_epoch: int
+    transactional: bool
+    #: "commit" or "abort" for an end-of-transaction marker, "" for data.
+    marker: str
+    records: int
