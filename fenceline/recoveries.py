@@ -118,16 +118,24 @@ class Ends(NamedTuple):
     seen_ms: int
 
 
+class Held(NamedTuple):
+    """What a transaction held back in one partition: readers are past it when the LSO is past `last`."""
+
+    where: TopicPartition
+    #: The LSO that it held: its first record there.
+    first: int
+    #: Its last known record there, `first` where no more is known.
+    last: int
+
+
 @dataclass(frozen=True, slots=True)
 class Episode:
     """One episode as far as it was seen. Instants are by our own clock."""
 
     opened_ms: int
-    #: Whether every marker was written.
-    completed: bool
-    #: Partition -> the first offset that readers may go to only when it is over there: its last own record
-    #: or, where that is not known, the LSO that it held.
-    held: tuple[tuple[TopicPartition, int], ...]
+    #: Whether every marker was written, and looked for: only then all that was `held` is known.
+    complete: bool
+    held: tuple[Held, ...]
     released_ms: int | None = None
     #: Offsets that became readable in all partitions, by the LSO after the release.
     records_released: int | None = None
@@ -167,18 +175,18 @@ def _read_on(wait: Wait, since: Since, now_ms: int) -> Wait:
 
 
 def _released(episode: Episode, since: Since) -> Episode:
-    if episode.released_ms is not None or not episode.completed:
+    if episode.released_ms is not None or not episode.complete:
         return episode
     seen = []
-    for where, held in episode.held:
-        if where not in since.ends:
+    for held in episode.held:
+        if held.where not in since.ends:
             return episode
-        ends = since.ends[where]
+        ends = since.ends[held.where]
         if ends is None:
             continue
-        if ends.lso <= held or ends.seen_ms < episode.opened_ms:
+        if ends.lso <= held.last or ends.seen_ms < episode.opened_ms:
             return episode
-        seen.append((ends.seen_ms, ends.lso - held))
+        seen.append((ends.seen_ms, ends.lso - held.first))
     released_ms = max((at_ms for at_ms, _ in seen), default=episode.opened_ms)
     return replace(episode, released_ms=released_ms, records_released=sum(n for _, n in seen))
 
@@ -187,7 +195,7 @@ def _closed(episode: Episode, now_ms: int) -> Episode:
     if episode.closed_ms is not None:
         return episode
     if episode.released_ms is None:
-        late = now_ms - episode.opened_ms > _UNSEEN_FOR_MS and episode.completed
+        late = now_ms - episode.opened_ms > _UNSEEN_FOR_MS and episode.complete
         return replace(episode, closed_ms=now_ms, outcome=Outcome.UNSEEN) if late else episode
     if episode.resumed_ms is not None:
         over_ms = max(episode.released_ms, episode.resumed_ms)

@@ -29,6 +29,8 @@ class Recovery(models.Model):
     #: When the transaction was decided to be aborted; when it was begun, where that is known.
     opened_ms = models.BigIntegerField()
     begun_ms = models.BigIntegerField(null=True)
+    #: When every marker was written.
+    completed_ms = models.BigIntegerField(null=True)
     #: When the LSO had passed everywhere; when the id or its application committed again; when it was over.
     released_ms = models.BigIntegerField(null=True)
     resumed_ms = models.BigIntegerField(null=True)
@@ -38,10 +40,13 @@ class Recovery(models.Model):
     outcome = models.CharField(max_length=16, choices=[(each.value, each.value) for each in Outcome])
     #: Records that were held behind the LSO when it was released; None where that was not seen.
     records_released = models.BigIntegerField(null=True)
-    #: Who waited: [{"group", "topic", "partition", "since_ms", "resumed_ms"}, …]
+    #: What the transaction wrote to: [["topic", [0, 2]], …]
+    partitions = models.JSONField(default=list)
+    #: The LSO that it held where it was seen holding one: [["topic", 0, offset], …]
+    pins = models.JSONField(default=list)
+    #: Who waited: [["group", "topic", partition, offset, since_ms, resumed_ms], …] (`fenceline.recoveries.Wait`)
     waited = models.JSONField(default=list)
-    #: What was lost: [{"topic", "partition", "first", "last", "records", "sure", "note"}, …]; offsets are
-    #: inclusive.
+    #: What was lost: [["topic", partition, first, last, records, sure, note], …] (`fenceline.recoveries.Lost`)
     lost = models.JSONField(default=list)
     #: Whether every partition's range was looked for.
     lost_complete = models.BooleanField(default=False)
