@@ -67,12 +67,25 @@ class Migration(migrations.Migration):
                 ('lso', models.BigIntegerField(null=True)),
                 ('high_watermark', models.BigIntegerField(null=True)),
                 ('lag_ms', models.BigIntegerField(null=True)),
+                ('only_markers', models.BooleanField(default=False)),
                 ('status', models.CharField(choices=[('OK', 'OK'), ('WARN', 'WARN'), ('STALL', 'STALL'), ('STOP', 'STOP'), ('REWIND', 'REWIND'), ('UNKNOWN', 'UNKNOWN')], max_length=8)),
                 ('waiting', models.CharField(blank=True, max_length=16)),
                 ('waiting_ms', models.BigIntegerField(null=True)),
                 ('blockers', models.JSONField(default=list)),
                 ('points', models.TextField(blank=True)),
                 ('group', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, to='dashboard.group')),
+            ],
+        ),
+        migrations.CreateModel(
+            name='GroupRecord',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('key', models.BinaryField(max_length=32)),
+                ('group_id', models.TextField()),
+                ('members', models.TextField(blank=True)),
+                ('log_partition', models.IntegerField()),
+                ('log_offset', models.BigIntegerField()),
+                ('cluster', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, to='dashboard.cluster')),
             ],
         ),
         migrations.CreateModel(
@@ -199,6 +212,10 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name='groupoffset',
             constraint=models.UniqueConstraint(fields=('group', 'topic', 'partition'), name='group_offset_partition'),
+        ),
+        migrations.AddConstraint(
+            model_name='grouprecord',
+            constraint=models.UniqueConstraint(fields=('cluster', 'key'), name='group_record_key'),
         ),
         migrations.AddIndex(
             model_name='partitionrecord',

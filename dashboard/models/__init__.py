@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dashboard.models.access import Token
 from dashboard.models.collecting import Cluster, Collector, GapRecord, Position
-from dashboard.models.groups import CommitRecord, Group, GroupOffset
+from dashboard.models.groups import CommitRecord, Group, GroupOffset, GroupRecord
 from dashboard.models.judging import FindingRecord
 from dashboard.models.partitions import PartitionRecord, PinRecord, ReplicaLook
 from dashboard.models.recoveries import Recovery
@@ -41,6 +41,7 @@ __all__ = [
     "GapRecord",
     "Group",
     "GroupOffset",
+    "GroupRecord",
     "PartitionRecord",
     "PinRecord",
     "Position",

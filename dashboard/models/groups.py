@@ -38,6 +38,26 @@ class CommitRecord(models.Model):
         return f"{self.group_id}: {self.topic}-{self.partition}@{self.offset}"
 
 
+class GroupRecord(models.Model):
+    """The members of a group that the tail of `__consumer_offsets` has read: whoever joined it last."""
+
+    cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
+    #: As in CommitRecord.
+    key = models.BinaryField(max_length=32)
+    group_id = models.TextField()
+    #: {member id: [client id, host]} as JSON text.
+    members = models.TextField(blank=True)
+    #: Where the newest of it lies in `__consumer_offsets`.
+    log_partition = models.IntegerField()
+    log_offset = models.BigIntegerField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["cluster", "key"], name="group_record_key")]
+
+    def __str__(self) -> str:
+        return self.group_id
+
+
 class Group(models.Model):
     """One consumer group as it was seen last, its worst partition's status and lag its own."""
 
@@ -97,6 +117,8 @@ class GroupOffset(models.Model):
     lso = models.BigIntegerField(null=True)
     high_watermark = models.BigIntegerField(null=True)
     lag_ms = models.BigIntegerField(null=True)
+    #: Between its offset and the LSO lie only markers and aborted records: nothing that it could read.
+    only_markers = models.BooleanField(default=False)
     status = models.CharField(max_length=8, choices=[(s.value, s.value) for s in Status])
     #: `fenceline.groups.Waiting`: whether it waits at a pinned LSO, or has read past it; "" where none is.
     waiting = models.CharField(max_length=16, blank=True)
