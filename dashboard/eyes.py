@@ -1,4 +1,7 @@
-"""Through which collectors a cluster is seen: its tails, or the coordinators' lists where none may read."""
+"""Through which collectors a cluster is seen: its tails, or the coordinators' lists where none may read.
+
+Partitions, groups and recoveries have collectors of their own, called like them.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,9 @@ from dashboard.models import Collector
 TAIL = "transaction_state"
 RECONCILE = "reconcile"
 JUDGE = "judge"
+TRANSACTIONS, PARTITIONS, GROUPS, RECOVERIES = "transactions", "partitions", "groups", "recoveries"
+#: What a page that speaks of all of them stands on.
+EVERYTHING = "everything"
 
 Row = TypeVar("Row", bound=Collector)
 
@@ -20,8 +26,15 @@ def tail_name(shard: int, shards: int) -> str:
     return TAIL if shards == 1 else f"{TAIL}-{shard}"
 
 
-def eyes(rows: Iterable[Row]) -> list[Row]:
-    """Return those of one cluster's collectors from which its transactions are known."""
+def eyes(rows: Iterable[Row], noun: str = TRANSACTIONS) -> list[Row]:
+    """Return those of one cluster's collectors from which a noun is known.
+
+    Everything is known from the transactions' and whichever of the others run.
+    """
     found = list(rows)
+    if noun == EVERYTHING:
+        return eyes(found) + [row for row in found if row.name in (PARTITIONS, GROUPS)]
+    if noun != TRANSACTIONS:
+        return [row for row in found if row.name == noun]
     alone = [row for row in found if row.name == RECONCILE and row.detail.get("alone")]
     return alone or [row for row in found if row.name.startswith(TAIL)]

@@ -18,7 +18,9 @@ GROUP = "live"
 #: A bell names the ids it is about while they are this few.
 MOST_IDS = 50
 
-Kind = Literal["transactions", "transitions", "findings", "collectors"]
+Kind = Literal[
+    "transactions", "transitions", "findings", "collectors", "partitions", "groups", "recoveries"
+]  # fmt: skip
 log = logging.getLogger(__name__)
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from django.db.models import Q, QuerySet, Sum
 from django.db.models.functions import Now
 
-from dashboard.eyes import eyes
+from dashboard.eyes import TRANSACTIONS, eyes
 from dashboard.models import (
     IS_OPEN,
     Cluster,
@@ -67,10 +67,10 @@ def rev(cluster: str = "") -> int:
     return sum(rows.values_list("rev", flat=True))
 
 
-def sight(cluster: str = "") -> Sight:
-    """Return how far `cluster`, or every cluster, was seen, and the gaps that are open."""
+def sight(cluster: str = "", noun: str = TRANSACTIONS) -> Sight:
+    """Return how far `cluster`, or every cluster, was seen by the collectors of a noun, and all open gaps."""
     rows = _within(Collector.objects.filter(cluster__configured=True).order_by("cluster_id"), cluster)
-    seeing = [eye for _, group in groupby(rows, attrgetter("cluster_id")) for eye in eyes(group)]
+    seeing = [eye for _, group in groupby(rows, attrgetter("cluster_id")) for eye in eyes(group, noun)]
     seen = [eye.seen_through_ms for eye in seeing]
     as_of = None if not seen or None in seen else min(ms for ms in seen if ms is not None)
     return Sight(as_of, list(_within(gaps_open(), cluster)))

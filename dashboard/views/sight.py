@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from django.conf import settings
 
 from dashboard import queries
-from dashboard.eyes import JUDGE, RECONCILE, TAIL, eyes
+from dashboard.eyes import JUDGE, RECONCILE, TAIL, TRANSACTIONS, eyes
 from dashboard.models import Cluster, GapRecord
 from fenceline.words import clock
 
@@ -58,12 +58,12 @@ def stale_after_ms() -> int:
     return int(max(STALE_AFTER_S, settings.FENCELINE.limits.collector_behind_s) * 1000)
 
 
-def freshness(cluster: str, clusters: Sequence[Cluster], now_ms: int) -> Freshness:
-    """Return how far `cluster`, or every one of `clusters`, has been seen by now."""
+def freshness(cluster: str, clusters: Sequence[Cluster], now_ms: int, noun: str = TRANSACTIONS) -> Freshness:
+    """Return how far a noun has been seen by now in `cluster`, or in every one of `clusters`."""
     names = [cluster] if cluster else [row.name for row in clusters]
     rows = queries.collectors(cluster)
-    seen = queries.sight(cluster)
-    seeing = {name: eyes(row for row in rows if row.cluster.name == name) for name in names}
+    seen = queries.sight(cluster, noun)
+    seeing = {name: eyes((row for row in rows if row.cluster.name == name), noun) for name in names}
     unseen = [
         name for name in names if not seeing[name] or any(eye.seen_through_ms is None for eye in seeing[name])
     ]
