@@ -1,0 +1,364 @@
+"""Consumer groups, what they wait for and who waits for whom: a reader beside `queries`."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from django.db.models import Case, Count, F, IntegerField, Max, Min, Q, QuerySet, Sum, Value, When
+from django.db.models.expressions import Expression, OrderBy
+
+from dashboard import paging
+from dashboard.models import Group, GroupOffset, PinRecord, Transaction
+from dashboard.paging import Page
+from dashboard.rows import keys_named
+from dashboard.standings import WORST_STATUSES
+from fenceline.groups import Waiting
+
+#: The topic in which coordinators keep what groups have committed.
+OFFSETS_TOPIC = "__consumer_offsets"
+#: What stands for every group that stands at a pinned LSO or has a commit pending.
+BLOCKED = "blocked"
+SORTS = ("worst", "name", "lag", "unread", "behind")
+#: So many rows of offsets one page looks through for what its groups, or transactions, wait for.
+MOST_WAITING = 5_000
+#: How many groups that a transaction may be committing for are named.
+_MOST_CANDIDATES = 10
+_RANKS = {status.value: n for n, status in enumerate(WORST_STATUSES)}
+_RANK = Case(
+    *(When(status=status, then=Value(n)) for status, n in _RANKS.items()),
+    default=Value(len(_RANKS)),
+    output_field=IntegerField(),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which groups a list is asked for."""
+
+    cluster: str = ""
+    #: A status, "blocked", "" for any.
+    status: str = ""
+    #: A part of a group's id.
+    q: str = ""
+    #: One family, its groups one by one; "" for all families, each folded into one row.
+    family: str = ""
+    sort: str = "worst"
+    descending: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Groups that are listed as one: those whose ids are random, all others alone.
+
+    Sums leave out what cannot be told; `partial` says where that is so.
+    """
+
+    cluster: str
+    name: str
+    number: int
+    status: str
+    lag_lso: int | None
+    lag_hw: int | None
+    lag_ms: int | None
+    partial: bool
+    blocked: int
+    unstable: int
+    members: int | None
+    #: The group itself where it is alone, else None.
+    group: Group | None
+    blockers: Sequence[Blocker] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Blocker:
+    """A transaction that a group waits for; `pending` where its own commit is part of it.
+
+    `certain` is False for one of several that may be the transaction of a pending commit.
+    """
+
+    transactional_id: str
+    producer_id: int | None
+    producer_epoch: int | None
+    start_offset: int | None
+    pending: bool
+    certain: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Waiter:
+    """A group that waits for a transaction in a partition, or for its own commit (`pending`)."""
+
+    group: str
+    cluster: str
+    topic: str
+    partition: int
+    pending: bool
+    certain: bool
+    since_ms: int | None
+
+
+def statuses(cluster: str) -> Mapping[str, int]:
+    """Return how many groups have each status, and how many are blocked."""
+    is_blocked = Count("id", filter=Q(blocked__gt=0) | Q(unstable__gt=0))
+    rows = _all(cluster).values_list("status").annotate(n=Count("id"), blocked_too=is_blocked)
+    found = {status: (n, blocked) for status, n, blocked in rows}
+    each = {status.value: found.get(status.value, (0, 0))[0] for status in WORST_STATUSES}
+    return {BLOCKED: sum(blocked for _, blocked in found.values()), **each}
+
+
+def page(wanted: Filter, *, page: int, size: int) -> Page[Family]:
+    """Return one page of families, or of the groups of one family."""
+    rows = _filtered(wanted)
+    if wanted.family:
+        total = rows.count()
+        number, part = paging.part(page, total, size)
+        groups = list(rows.select_related("cluster").order_by(*_order(wanted, alone=True))[part])
+        return Page(_told(map(_alone, groups)), total, number, size)
+    folded = _folded(rows)
+    total = folded.count()
+    number, part = paging.part(page, total, size)
+    found = list(folded.order_by(*_order(wanted, alone=False))[part])
+    alone = Group.objects.select_related("cluster").in_bulk(
+        [each["any"] for each in found if _is_alone(each)]
+    )
+    families = [_alone(alone[each["any"]]) if each["any"] in alone else _family(each) for each in found]
+    return Page(_told(families), total, number, size)
+
+
+def after(wanted: Filter, *, place: int, limit: int) -> Sequence[Group]:
+    """Return the next groups behind a row's key, in the order in which they were first seen."""
+    return list(_filtered(wanted).filter(pk__gt=place).select_related("cluster").order_by("pk")[:limit])
+
+
+def group(cluster: str, name: str) -> Group | None:
+    """Return the group whose id's text is `name`, or whose key is `~` and 64 hexadecimal digits."""
+    for key in keys_named(name):
+        row = Group.objects.select_related("cluster").filter(cluster__name=cluster, key=key).first()
+        if row:
+            return row
+    return None
+
+
+def offsets(of: Group, *, page: int, size: int) -> Page[GroupOffset]:
+    """Return one page of what a group committed, the worst partition first."""
+    rows = GroupOffset.objects.filter(group=of)
+    total = rows.count()
+    number, part = paging.part(page, total, size)
+    lag = OrderBy(F("high_watermark") - F("offset"), descending=True, nulls_last=True)
+    return Page(list(rows.order_by(_RANK, "-unstable", lag, "topic", "partition")[part]), total, number, size)
+
+
+def readers(cluster_id: int, topic: str, partition: int, *, most: int) -> Sequence[GroupOffset]:
+    """Return the groups that read a partition, those that wait there first."""
+    rows = GroupOffset.objects.filter(topic=topic, partition=partition, group__cluster=cluster_id)
+    order = Case(
+        *(When(waiting=each.value, then=Value(n)) for n, each in enumerate(Waiting)),
+        default=Value(len(Waiting)),
+        output_field=IntegerField(),
+    )
+    return list(rows.select_related("group").order_by("-unstable", order, "waiting_ms", "id")[:most])
+
+
+def waiters(
+    rows: Sequence[Transaction],
+    open_in: Mapping[int, Sequence[PinRecord]],
+    log_partitions: Mapping[int, Sequence[int]],
+) -> Mapping[int, Sequence[Waiter]]:
+    """Return who waits for the transactions of ids, by the key of their row.
+
+    `open_in` is where each is open (`partitions.pins_of`), `log_partitions` the partitions of
+    `__consumer_offsets` that each names: there its groups' commits are pending.
+    """
+    found: dict[int, list[Waiter]] = defaultdict(list)
+    standing = _standing(pin for each in open_in.values() for pin in each)
+    for offset in [*standing, *_pending(rows, log_partitions)]:
+        for row in rows:
+            if row.cluster_id == offset.group.cluster_id and (blocker := _naming(row, offset)):
+                found[row.pk].append(_waiter(offset, blocker))
+    return {pk: list(dict.fromkeys(each)) for pk, each in found.items()}
+
+
+def candidates(row: Transaction, log_partitions: Sequence[int]) -> Sequence[Group]:
+    """Return groups whose offsets lie in the partitions of `__consumer_offsets` that a transaction names.
+
+    It may commit for any of them: the record does not tell for which.
+    """
+    rows = Group.objects.filter(cluster=row.cluster_id, log_partition__in=list(log_partitions))
+    return list(rows.select_related("cluster").order_by("group_id")[: _MOST_CANDIDATES + 1])
+
+
+def blockers(offset: GroupOffset) -> Sequence[Blocker]:
+    """Return what a group waits for in a partition."""
+    return [_blocker(each) for each in offset.blockers]
+
+
+def points(text: str, which: int) -> Sequence[int]:
+    """Return one column of a history kept as JSON text, oldest first; what is not known is left out."""
+    return [point[which] for point in json.loads(text or "[]") if point[which] is not None]
+
+
+def _all(cluster: str) -> QuerySet[Group]:
+    rows = Group.objects.filter(cluster__configured=True)
+    return rows.filter(cluster__name=cluster) if cluster else rows
+
+
+def _filtered(wanted: Filter) -> QuerySet[Group]:
+    rows = _all(wanted.cluster)
+    if wanted.status == BLOCKED:
+        rows = rows.filter(Q(blocked__gt=0) | Q(unstable__gt=0))
+    elif wanted.status:
+        rows = rows.filter(status=wanted.status)
+    if wanted.family:
+        rows = rows.filter(family=wanted.family)
+    return rows.filter(group_id__icontains=wanted.q) if wanted.q else rows
+
+
+def _folded(rows: QuerySet[Group]) -> QuerySet[Any, Any]:
+    return (
+        rows.order_by()
+        .values("cluster__name", "family")
+        .annotate(
+            any=Max("id"),
+            one=Max("group_id"),
+            number=Count("id"),
+            rank=Min(_RANK),
+            unread=Sum("lag_lso"),
+            lag=Sum("lag_hw"),
+            behind=Max("lag_ms"),
+            told=Count("lag_hw"),
+            stuck=Sum("blocked"),
+            shaky=Sum("unstable"),
+            people=Sum("members"),
+        )
+    )
+
+
+def _is_alone(folded: Mapping[str, Any]) -> bool:
+    return bool(folded["number"] == 1 and folded["one"] == folded["family"])
+
+
+def _family(folded: Mapping[str, Any]) -> Family:
+    return Family(
+        cluster=folded["cluster__name"],
+        name=folded["family"],
+        number=folded["number"],
+        status=WORST_STATUSES[folded["rank"]].value,
+        lag_lso=folded["unread"],
+        lag_hw=folded["lag"],
+        lag_ms=folded["behind"],
+        partial=folded["told"] < folded["number"],
+        blocked=folded["stuck"],
+        unstable=folded["shaky"],
+        members=folded["people"],
+        group=None,
+    )
+
+
+def _alone(row: Group) -> Family:
+    return Family(
+        cluster=row.cluster.name,
+        name=row.group_id,
+        number=1,
+        status=row.status,
+        lag_lso=row.lag_lso,
+        lag_hw=row.lag_hw,
+        lag_ms=row.lag_ms,
+        partial=False,
+        blocked=row.blocked,
+        unstable=row.unstable,
+        members=row.members,
+        group=row,
+    )
+
+
+def _told(families: Iterable[Family]) -> Sequence[Family]:
+    """Return families, each group that is alone with what it waits for."""
+    found = list(families)
+    stuck = [each.group.pk for each in found if each.group and (each.blocked or each.unstable)]
+    waits = Q(waiting=Waiting.PROBABLY.value) | Q(unstable=True)
+    rows = GroupOffset.objects.filter(waits, group__in=stuck)[:MOST_WAITING] if stuck else ()
+    by_group: dict[int, dict[Blocker, None]] = defaultdict(dict)
+    for row in rows:
+        by_group[row.group_id].update(dict.fromkeys(blockers(row)))
+    return [
+        replace(each, blockers=list(by_group.get(each.group.pk, ()))) if each.group else each
+        for each in found
+    ]
+
+
+def _blocker(told: Mapping[str, Any]) -> Blocker:
+    return Blocker(
+        transactional_id=told.get("transactional_id") or "",
+        producer_id=told.get("producer_id"),
+        producer_epoch=told.get("producer_epoch"),
+        start_offset=told.get("start_offset"),
+        pending=bool(told.get("pending")),
+        certain=bool(told.get("certain", True)),
+    )
+
+
+def _standing(pins: Iterable[PinRecord]) -> Sequence[GroupOffset]:
+    """Return the groups that probably wait in the partitions of some open transactions."""
+    names = {(pin.cluster_id, pin.topic, pin.partition) for pin in pins}
+    if not names:
+        return []
+    clusters, topics, numbers = (set(each) for each in zip(*names, strict=True))
+    rows = GroupOffset.objects.filter(
+        topic__in=topics, partition__in=numbers, group__cluster__in=clusters, waiting=Waiting.PROBABLY.value
+    )
+    found = rows.select_related("group__cluster").order_by("waiting_ms", "id")[:MOST_WAITING]
+    return [row for row in found if (row.group.cluster_id, row.topic, row.partition) in names]
+
+
+def _pending(
+    rows: Sequence[Transaction], log_partitions: Mapping[int, Sequence[int]]
+) -> Sequence[GroupOffset]:
+    """Return the commits that are pending in the partitions of `__consumer_offsets` that some ids name."""
+    those = {(row.cluster_id, number) for row in rows for number in log_partitions.get(row.pk, ())}
+    if not those:
+        return []
+    clusters, numbers = (set(each) for each in zip(*those, strict=True))
+    found = GroupOffset.objects.filter(
+        unstable=True, group__cluster__in=clusters, group__log_partition__in=numbers
+    )
+    return list(found.select_related("group__cluster").order_by("waiting_ms", "id")[:MOST_WAITING])
+
+
+def _naming(row: Transaction, offset: GroupOffset) -> Blocker | None:
+    """Return what of a group's blockers is this id's transaction."""
+    for each in blockers(offset):
+        unnamed = not each.transactional_id and each.producer_id == row.producer_id
+        if each.transactional_id == row.transactional_id or unnamed:
+            return each
+    return None
+
+
+def _waiter(offset: GroupOffset, blocker: Blocker) -> Waiter:
+    return Waiter(
+        group=offset.group.group_id,
+        cluster=offset.group.cluster.name,
+        topic=offset.topic,
+        partition=offset.partition,
+        pending=blocker.pending,
+        certain=blocker.certain,
+        since_ms=offset.waiting_ms,
+    )
+
+
+def _order(wanted: Filter, *, alone: bool) -> Sequence[OrderBy]:
+    """Return an order of groups, or of families: these have the same columns, added up."""
+    blocked, lag, unread, behind = (
+        ("blocked", "lag_hw", "lag_lso", "lag_ms") if alone else ("stuck", "lag", "unread", "behind")
+    )
+    name = ["group_id", "cluster_id"] if alone else ["family", "cluster__name"]
+    chosen = {"lag": [F(lag)], "unread": [F(unread)], "behind": [F(behind)]}.get(wanted.sort, [])
+    by: list[Expression | F] = [*chosen, *map(F, name)]
+    if wanted.sort == "worst":
+        by = [_RANK if alone else F("rank"), F(blocked) * -1, F(lag) * -1, *by]
+    first, *rest = by
+    turned = OrderBy(first, descending=wanted.descending, nulls_last=True)
+    return [turned, *(OrderBy(each, nulls_last=True) for each in rest)]

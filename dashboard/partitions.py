@@ -1,0 +1,248 @@
+"""Partitions and the transactions open in them, for pages and API: a reader beside `queries`."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from django.db.models import Case, Count, F, IntegerField, Q, QuerySet, Value, When
+from django.db.models.expressions import Expression, OrderBy
+
+from dashboard import paging
+from dashboard.models import PartitionRecord, PinRecord, ReplicaLook, Transaction
+from dashboard.paging import Page
+from dashboard.standings import WORST_VERDICTS
+from fenceline.facts import NOT_TOLD
+from fenceline.partitions import VERDICTS, Verdict
+
+#: The topic in which coordinators keep transactional ids; its partitions' leaders are the coordinators.
+STATE_TOPIC = "__transaction_state"
+#: What stands for every verdict but clear.
+PINNED = "pinned"
+#: Topics of Kafka's own begin so.
+_INTERNAL = "__"
+SORTS = ("worst", "name", "held", "age")
+_HELD = F("high_watermark") - F("lso")
+_RANK = Case(
+    *(When(verdict=verdict.value, then=Value(n)) for n, verdict in enumerate(WORST_VERDICTS)),
+    default=Value(len(WORST_VERDICTS)),
+    output_field=IntegerField(),
+)
+
+#: A partition by its cluster's key, topic and number.
+Name = tuple[int, str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which partitions a list is asked for."""
+
+    cluster: str = ""
+    #: A verdict's word, "pinned" for all but clear, "" for any.
+    verdict: str = ""
+    #: A part of a topic's name, or a whole `topic-partition`.
+    q: str = ""
+    topic: str = ""
+    #: Whether Kafka's own topics are listed too.
+    internal: bool = False
+    sort: str = "worst"
+    descending: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many partitions have each verdict, every verdict present; internal topics are counted apart."""
+
+    users: Mapping[str, int] = field(default_factory=dict)
+    internal: Mapping[str, int] = field(default_factory=dict)
+
+    def of(self, verdict: str, *, internal: bool) -> int:
+        """Return how many have a verdict, "pinned", or any for ""."""
+        among = [self.users, self.internal] if internal else [self.users]
+        return sum(n for counts in among for each, n in counts.items() if _is(each, verdict))
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Where a partition's log ended, and up to where it was readable, at an instant."""
+
+    at_ms: int
+    lso: int
+    high_watermark: int
+
+    @property
+    def held(self) -> int:
+        """Return how many offsets were held back."""
+        return max(0, self.high_watermark - self.lso)
+
+
+def counts(cluster: str) -> Counts:
+    """Return how many partitions have each verdict."""
+    inner = Q(topic__startswith=_INTERNAL)
+    rows = _all(cluster).values_list("verdict").annotate(n=Count("id"), internal=Count("id", filter=inner))
+    found = {verdict: (n, internal) for verdict, n, internal in rows}
+    each = {verdict.value: found.get(verdict.value, (0, 0)) for verdict in VERDICTS}
+    return Counts(
+        {verdict: n - internal for verdict, (n, internal) in each.items()},
+        {verdict: internal for verdict, (_, internal) in each.items()},
+    )
+
+
+def page(wanted: Filter, *, page: int, size: int) -> Page[PartitionRecord]:
+    """Return one page of the partitions that `wanted` describes."""
+    rows = _filtered(wanted)
+    total = rows.count()
+    number, part = paging.part(page, total, size)
+    found = rows.select_related("cluster").defer("ends", "replicas").order_by(*_order(wanted))[part]
+    return Page(list(found), total, number, size)
+
+
+def after(wanted: Filter, *, place: tuple[str, str, int], limit: int) -> Sequence[PartitionRecord]:
+    """Return the next partitions behind a cluster, topic and number, in that order."""
+    cluster, topic, number = place
+    same = Q(cluster__name=cluster)
+    behind = (
+        Q(cluster__name__gt=cluster) | same & Q(topic__gt=topic) | same & Q(topic=topic, partition__gt=number)
+    )
+    rows = _filtered(wanted).filter(behind).select_related("cluster").defer("ends")
+    return list(rows.order_by("cluster__name", "topic", "partition")[:limit])
+
+
+def partition(cluster: str, topic: str, number: int) -> PartitionRecord | None:
+    """Return one partition, None where it is not known."""
+    rows = PartitionRecord.objects.select_related("cluster")
+    return rows.filter(cluster__name=cluster, topic=topic, partition=number).first()
+
+
+def named(names: Iterable[Name]) -> Mapping[Name, PartitionRecord]:
+    """Return the partitions of some names that are known."""
+    wanted = set(names)
+    rows = PartitionRecord.objects.filter(_among(wanted)).defer("ends", "replicas") if wanted else ()
+    found = {(row.cluster_id, row.topic, row.partition): row for row in rows}
+    return {name: row for name, row in found.items() if name in wanted}
+
+
+def pins(names: Iterable[Name]) -> Mapping[Name, Sequence[PinRecord]]:
+    """Return the open transactions of partitions, each one's first in the log first: that is the LSO's."""
+    wanted = set(names)
+    found: dict[Name, list[PinRecord]] = defaultdict(list)
+    rows = PinRecord.objects.filter(_among(wanted)).select_related("cluster") if wanted else ()
+    for row in rows:
+        if (name := (row.cluster_id, row.topic, row.partition)) in wanted:
+            found[name].append(row)
+    return {name: sorted(each, key=lambda pin: pin.start_offset) for name, each in found.items()}
+
+
+def pins_of(rows: Sequence[Transaction]) -> Mapping[int, Sequence[PinRecord]]:
+    """Return where the transactions of ids are open, by the key of their row.
+
+    A producer id is one id's for ever; an epoch before the present one's is a transaction that was left.
+    """
+    by_producer = {(row.cluster_id, row.producer_id): row.pk for row in rows if row.producer_id != NOT_TOLD}
+    if not by_producer:
+        return {}
+    clusters, producers = ({key[n] for key in by_producer} for n in (0, 1))
+    found: dict[int, list[PinRecord]] = defaultdict(list)
+    for pin in PinRecord.objects.filter(cluster__in=clusters, producer_id__in=producers):
+        if (key := (pin.cluster_id, pin.producer_id)) in by_producer:
+            found[by_producer[key]].append(pin)
+    return {pk: sorted(each, key=lambda pin: (pin.topic, pin.partition)) for pk, each in found.items()}
+
+
+def looks(row: PartitionRecord) -> Sequence[ReplicaLook]:
+    """Return what replicas said of their producers when they were asked last, the leader first."""
+    rows = ReplicaLook.objects.filter(cluster=row.cluster_id, topic=row.topic, partition=row.partition)
+    return list(rows.order_by("-leads", "broker"))
+
+
+def coordinators(cluster_id: int, log_partitions: Iterable[int]) -> Mapping[int, int]:
+    """Return the brokers that coordinate ids: who leads partitions of `__transaction_state`, where known."""
+    rows = PartitionRecord.objects.filter(
+        cluster=cluster_id, topic=STATE_TOPIC, partition__in=set(log_partitions), leader__isnull=False
+    )
+    return {
+        number: leader for number, leader in rows.values_list("partition", "leader") if leader is not None
+    }
+
+
+def ends(row: PartitionRecord) -> Sequence[End]:
+    """Return the last ends of a partition that are kept, oldest first."""
+    return [End(at_ms, lso, high) for at_ms, lso, high in json.loads(row.ends or "[]")]
+
+
+def worst(verdicts: Iterable[str]) -> str:
+    """Return the worst of some verdicts, clear for none."""
+    order = [verdict.value for verdict in VERDICTS]
+    return max(verdicts, key=order.index, default=Verdict.CLEAR.value)
+
+
+def verdict_of(is_open: bool, found: Sequence[PinRecord]) -> str:
+    """Return the verdict on an id: the worst of where its transactions are open.
+
+    An id whose newest transaction is over can still have one that hangs, left by an earlier epoch; any other
+    verdict was the end's to overtake.
+    """
+    said = worst(pin.verdict for pin in found)
+    if is_open:
+        return Verdict.OPEN.value if said == Verdict.CLEAR else said
+    return said if said == Verdict.HANGING else Verdict.CLEAR.value
+
+
+def held(row: PartitionRecord) -> int | None:
+    """Return how many offsets lie behind the LSO: a bound of the records, since markers count too."""
+    if row.high_watermark is None or row.lso is None:
+        return None
+    return max(0, row.high_watermark - row.lso)
+
+
+def _is(verdict: str, wanted: str) -> bool:
+    if wanted == PINNED:
+        return verdict != Verdict.CLEAR
+    return wanted in ("", verdict)
+
+
+def _all(cluster: str) -> QuerySet[PartitionRecord]:
+    rows = PartitionRecord.objects.filter(cluster__configured=True)
+    return rows.filter(cluster__name=cluster) if cluster else rows
+
+
+def _filtered(wanted: Filter) -> QuerySet[PartitionRecord]:
+    rows = _all(wanted.cluster)
+    if wanted.verdict == PINNED:
+        rows = rows.exclude(verdict=Verdict.CLEAR.value)
+    elif wanted.verdict:
+        rows = rows.filter(verdict=wanted.verdict)
+    if wanted.topic:
+        rows = rows.filter(topic=wanted.topic)
+    if wanted.q:
+        rows = rows.filter(_named(wanted.q))
+    return rows if wanted.internal else rows.exclude(topic__startswith=_INTERNAL)
+
+
+def _named(asked: str) -> Q:
+    topic, dash, number = asked.rpartition("-")
+    found = Q(topic__icontains=asked)
+    # Longer numbers are none of a partition, and no integer of the database.
+    if dash and number.isascii() and number.isdigit() and len(number) <= 9:
+        found |= Q(topic__iendswith=topic, partition=int(number))
+    return found
+
+
+def _among(names: Iterable[Name]) -> Q:
+    """Return what narrows to some partitions, and a few more: their own pairs are picked afterwards."""
+    clusters, topics, numbers = (set(each) for each in zip(*names, strict=True))
+    return Q(cluster__in=clusters, topic__in=topics, partition__in=numbers)
+
+
+def _order(wanted: Filter) -> Sequence[OrderBy]:
+    by: dict[str, Sequence[Expression | F]] = {
+        "worst": [_RANK, F("pinned_ms")],
+        "held": [_HELD],
+        "age": [F("pinned_ms")],
+    }
+    chosen: list[Expression | F] = [*by.get(wanted.sort, ()), F("topic"), F("partition"), F("cluster_id")]
+    first, *rest = chosen
+    turned = OrderBy(first, descending=wanted.descending, nulls_last=True)
+    return [turned, *(OrderBy(each, nulls_last=True) for each in rest)]

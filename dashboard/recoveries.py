@@ -1,0 +1,128 @@
+"""Episodes in which work went on after a transaction was ended: a reader beside `queries`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.db.models import Q, QuerySet
+
+from dashboard.models import Beginning, Recovery
+from fenceline.recoveries import Lost, Outcome, Wait
+
+#: More episodes than these are not added up for the headline.
+_MOST_SUMMED = 10_000
+
+#: Where a list goes on: behind this instant and row, going back.
+Place = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which episodes a list is asked for."""
+
+    cluster: str = ""
+    outcome: str = ""
+    cause: str = ""
+    #: A part of the first 200 characters of a transactional id.
+    q: str = ""
+    #: A whole transactional id, as escaped text.
+    transactional_id: str = ""
+    application: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """How the episodes since an instant went; the median of those that were released and resumed."""
+
+    number: int
+    #: Still open, whenever they were opened.
+    open: int
+    not_resumed: int
+    release_ms: int | None
+    resume_ms: int | None
+
+
+def newest(wanted: Filter, *, before: Place | None, limit: int) -> tuple[Sequence[Recovery], Place | None]:
+    """Return the newest episodes, and where the list goes on, None at its end."""
+    rows = _filtered(wanted)
+    if before is not None:
+        at_ms, row = before
+        rows = rows.filter(Q(opened_ms__lt=at_ms) | Q(opened_ms=at_ms, pk__lt=row), opened_ms__lte=at_ms)
+    found = list(rows.select_related("cluster").order_by("-opened_ms", "-pk")[: limit + 1])
+    last = found[limit - 1] if len(found) > limit else None
+    return found[:limit], None if last is None else (last.opened_ms, last.pk)
+
+
+def recovery(cluster: str, number: int) -> Recovery | None:
+    """Return one episode by its number, None where there is none."""
+    return Recovery.objects.select_related("cluster").filter(cluster__name=cluster, pk=number).first()
+
+
+def of_id(cluster: str, key: bytes, *, limit: int) -> Sequence[Recovery]:
+    """Return the newest episodes of one id."""
+    rows = Recovery.objects.filter(cluster__name=cluster, key=key).select_related("cluster")
+    return list(rows.order_by("-opened_ms", "-pk")[:limit])
+
+
+def summary(cluster: str, *, since_ms: int) -> Summary:
+    """Return how the episodes since an instant went."""
+    rows = _filtered(Filter(cluster=cluster))
+    since = rows.filter(opened_ms__gte=since_ms).order_by("-opened_ms")
+    each = list(since.values_list("opened_ms", "released_ms", "resumed_ms", "outcome")[:_MOST_SUMMED])
+    return Summary(
+        number=len(each),
+        open=rows.filter(closed_ms=None).count(),
+        not_resumed=sum(outcome == Outcome.NOT_RESUMED for *_, outcome in each),
+        release_ms=_median([released - opened for opened, released, _, _ in each if released is not None]),
+        resume_ms=_median([resumed - opened for opened, _, resumed, _ in each if resumed is not None]),
+    )
+
+
+def lost(row: Recovery) -> Sequence[Lost]:
+    """Return what an episode's transaction had written, for reprocessing."""
+    return [Lost(*each) for each in row.lost]
+
+
+def waited(row: Recovery) -> Sequence[Wait]:
+    """Return who waited during an episode."""
+    return [Wait(*each) for each in row.waited]
+
+
+def lost_records(row: Recovery) -> tuple[int | None, bool]:
+    """Return how many records an episode lost, None where that is not known, and whether that is sure.
+
+    Where only bounds of offsets are known they count: then it is "at most".
+    """
+    found = [each for each in lost(row) if each.first is not None]
+    if not row.lost_complete and not found:
+        return None, False
+    return sum(at_most(each) for each in found), row.lost_complete and all(each.sure for each in found)
+
+
+def at_most(each: Lost) -> int:
+    """Return how many records were lost in a partition, at most where only its bounds are known."""
+    if each.records is not None:
+        return each.records
+    return 0 if each.first is None or each.last is None else each.last - each.first + 1
+
+
+def _filtered(wanted: Filter) -> QuerySet[Recovery]:
+    rows = Recovery.objects.filter(cluster__configured=True)
+    for name, value in {
+        "cluster__name": wanted.cluster,
+        "outcome": wanted.outcome,
+        "cause": wanted.cause,
+        "transactional_id": wanted.transactional_id,
+        "application": wanted.application,
+    }.items():
+        if value:
+            rows = rows.filter(**{name: value})
+    if not wanted.q:
+        return rows
+    return rows.alias(beginning=Beginning("transactional_id")).filter(beginning__icontains=wanted.q)
+
+
+def _median(durations: Sequence[int]) -> int | None:
+    ordered = sorted(durations)
+    return ordered[len(ordered) // 2] if ordered else None

@@ -1,0 +1,142 @@
+"""How verdicts, statuses and outcomes look and read: word, tone, what it means, what to do. Pure.
+
+The tone is one of the four state colours or "unknown"; its mark has a shape of its own, so that no colour
+stands alone. Orders are from worst to harmless, as lists and chips show them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+from fenceline.groups import Status, Waiting
+from fenceline.partitions import VERDICTS, Ground, Verdict
+from fenceline.recoveries import Outcome
+
+
+class Standing(NamedTuple):
+    """A word, its tone, and what it means in half a sentence."""
+
+    words: str
+    tone: str
+    means: str
+
+
+WORST_VERDICTS: Sequence[Verdict] = tuple(reversed(VERDICTS))
+WORST_STATUSES: Sequence[Status] = (
+    Status.STOP,
+    Status.STALL,
+    Status.REWIND,
+    Status.WARN,
+    Status.UNKNOWN,
+    Status.OK,
+)
+
+VERDICT_LOOKS: Mapping[str, Standing] = MappingProxyType(
+    {
+        Verdict.HANGING: Standing("hanging", "critical", "no coordinator owns it: nobody will ever end it"),
+        Verdict.LATE: Standing("late", "warning", "its coordinator should have ended it by now"),
+        Verdict.UNKNOWN: Standing("unknown", "unknown", "whose it is could not be seen"),
+        Verdict.OPEN: Standing("open", "info", "its coordinator owns it, and it is within its limit"),
+        Verdict.CLEAR: Standing("clear", "ok", "no transaction holds it back"),
+    }
+)
+STATUS_LOOKS: Mapping[str, Standing] = MappingProxyType(
+    {
+        Status.STOP: Standing("STOP", "critical", "it has stopped committing"),
+        Status.STALL: Standing(
+            "STALL", "critical", "it commits the same offset again and again while there is more to read"
+        ),
+        Status.REWIND: Standing("REWIND", "warning", "its offset went back"),
+        Status.WARN: Standing("WARN", "warning", "it advances, but falls behind"),
+        Status.UNKNOWN: Standing("UNKNOWN", "unknown", "too little is known of it yet, or it cannot be seen"),
+        Status.OK: Standing("OK", "ok", "it keeps up"),
+    }
+)
+WAITING_LOOKS: Mapping[str, Standing] = MappingProxyType(
+    {
+        Waiting.PROBABLY: Standing(
+            "probably waits", "warning", "it stands at the LSO, as read_committed consumers do"
+        ),
+        Waiting.READS_PAST: Standing(
+            "reads uncommitted", "info", "it committed past the LSO, which only read_uncommitted can"
+        ),
+        Waiting.NOT_YET: Standing("not there yet", "unknown", "it is still on its way to the LSO"),
+    }
+)
+OUTCOME_LOOKS: Mapping[str, Standing] = MappingProxyType(
+    {
+        Outcome.OPEN: Standing("open", "info", "the LSO is still held, or nobody has committed again so far"),
+        Outcome.RESUMED: Standing(
+            "resumed", "ok", "readers were released, and the id or its application committed again"
+        ),
+        Outcome.NOT_RESUMED: Standing(
+            "released, not resumed", "warning", "readers were released; nobody committed for 10 minutes"
+        ),
+        Outcome.UNSEEN: Standing("unseen", "unknown", "it could not be seen to its end"),
+    }
+)
+
+
+class Reason(NamedTuple):
+    """Why a verdict on an open transaction, and what to do about it."""
+
+    why: str
+    next_step: str
+
+
+REASONS: Mapping[str, Reason] = MappingProxyType(
+    {
+        Ground.OWNED: Reason(
+            "Its coordinator names this partition as one of the open transaction's.",
+            "Nothing yet: its producer ends it, or its coordinator aborts it at its timeout.",
+        ),
+        Ground.TWO_PHASE: Reason(
+            "Its coordinator owns it as part of a two-phase commit: such a transaction never times out.",
+            "Only its own system may end it: find the job whose checkpoint decides on this transaction.",
+        ),
+        Ground.PAST_TIMEOUT: Reason(
+            "Its coordinator owns it, but its timeout and the coordinator's next scan have passed.",
+            "Look at the broker that coordinates it: it should have aborted this transaction by itself.",
+        ),
+        Ground.STUCK_IN_PREPARE: Reason(
+            "Its coordinator has decided, but the marker has not arrived in this partition.",
+            "Look at this partition's leader and at the coordinator: one does not reach the other.",
+        ),
+        Ground.NOT_ITS_PARTITION: Reason(
+            "The id that this producer belongs to has no open transaction in this partition, as its own "
+            "coordinator says: no marker will come.",
+            "Make sure that its producer is gone, then write an abort marker at its first offset.",
+        ),
+        Ground.NO_SUCH_PRODUCER: Reason(
+            "No transactional id has this producer id, and none can be hidden from us: no marker will come.",
+            "Make sure that its producer is gone, then write an abort marker at its first offset.",
+        ),
+        Ground.MAY_BE_HIDDEN: Reason(
+            "No transactional id that we may see has this producer id, but some may be hidden from us.",
+            "Grant DESCRIBE on every transactional id, or set sees_all_transactional_ids if you know better.",
+        ),
+        Ground.UNSEEN: Reason(
+            "Its coordinator, or this partition's leader, could not be asked.",
+            "See on System what could not be seen; the verdict follows once it answers.",
+        ),
+        Ground.SEEN_ONCE: Reason(
+            "It was seen once; a verdict needs two looks that agree.", "Wait for the next look."
+        ),
+    }
+)
+UNTOLD = Reason("Why is not told.", "See System for what could not be seen.")
+
+
+def trend(values: Sequence[int]) -> str:
+    """Return "rising", "falling" or "steady", and "" for fewer than two values.
+
+    A twentieth of the largest, and at least one, counts as a change: lag moves with every commit.
+    """
+    if len(values) < 2:
+        return ""
+    moved = values[-1] - values[0]
+    if abs(moved) <= max(1, max(values) // 20):
+        return "steady"
+    return "rising" if moved > 0 else "falling"
