@@ -19,9 +19,12 @@ FOLDER = Path(__file__).parents[1] / "data" / "kafka_schema"
 LAYOUT = ("name", "type", "versions", "taggedVersions", "tag", "default", "nullableVersions")
 
 
-def in_jar(version: str, name: str) -> str:
+TRANSACTIONS, GROUPS = "kafka-transaction-coordinator", "kafka-group-coordinator"
+
+
+def in_jar(version: str, name: str, coordinator: str = TRANSACTIONS) -> str:
     """The text of a schema file as the coordinator's jar carries it."""
-    (jar,) = (path for path in jars(f"kafka-{version}") if path.name.startswith("kafka-transaction-coord"))
+    (jar,) = (path for path in jars(f"kafka-{version}") if path.name == f"{coordinator}-{version}.jar")
     with zipfile.ZipFile(jar) as archive:
         return archive.read(f"common/message/{name}").decode()
 
@@ -36,6 +39,25 @@ def layout(text: str) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize("name", ["TransactionLogKey.json", "TransactionLogValue.json"])
 def test_it_is_the_file_of_kafka_4_2(name: str) -> None:
     assert (FOLDER / name).read_text() == in_jar("4.2.0", name)
+
+
+@pytest.mark.parametrize(
+    "name", sorted(path.name for path in FOLDER.glob("*.json") if "Transaction" not in path.name)
+)
+def test_what_groups_write_is_the_file_of_kafka_4_2(name: str) -> None:
+    assert (FOLDER / name).read_text() == in_jar("4.2.0", name, GROUPS)
+
+
+def test_commits_and_members_of_kafka_3_9_are_laid_out_alike() -> None:
+    """But for what 4.1 added: the topic's id, and v4 with it."""
+    for name in (
+        "OffsetCommitValue.json",
+        "GroupMetadataValue.json",
+        "ConsumerGroupMemberMetadataValue.json",
+    ):
+        old, new = (layout(in_jar(version, name, GROUPS)) for version in ("3.9.1", "4.2.0"))
+        assert set(old) <= set(new), name
+        assert {field[0] for field in set(new) - set(old)} <= {"topicId"}
 
 
 def test_kafka_3_9_has_no_field_that_4_2_has_not() -> None:
