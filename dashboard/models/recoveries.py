@@ -44,9 +44,9 @@ class Recovery(models.Model):
     partitions = models.JSONField(default=list)
     #: The LSO that it held where it was seen holding one: [["topic", 0, offset], …]
     pins = models.JSONField(default=list)
-    #: Who waited: [["group", "topic", partition, offset, since_ms, resumed_ms], …] (`fenceline.recoveries.Wait`)
+    #: Who waited, as `fenceline.recoveries.Wait`: [["group", "topic", 0, offset, since_ms, resumed_ms], …]
     waited = models.JSONField(default=list)
-    #: What was lost: [["topic", partition, first, last, records, sure, note], …] (`fenceline.recoveries.Lost`)
+    #: What was lost, as `fenceline.recoveries.Lost`: [["topic", 0, first, last, records, sure, note], …]
     lost = models.JSONField(default=list)
     #: Whether every partition's range was looked for.
     lost_complete = models.BooleanField(default=False)

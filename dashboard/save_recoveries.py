@@ -1,0 +1,221 @@
+"""What the recoveries collector keeps: who is held by what now, episodes as they open, and their progress.
+
+A transaction that was ended has let go of its readers by the time we hear of it. So who waits, and where, is
+noted while it lasts, in the collector's own row, and is taken into the episode when one opens.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Q
+
+from dashboard import aftermath, live, store
+from dashboard.leases import Lease, collector, renew
+from dashboard.models import Cluster, GroupOffset, PinRecord, Position, Recovery, TransitionRecord
+from fenceline.facts import ABORTS, Kind
+from fenceline.groups import Waiting
+from fenceline.recoveries import Episode, Lost, Outcome, Wait, opens, progress
+
+NAME = "recoveries"
+#: Transitions taken up in one tick, and episodes followed at a time: in a storm the others are counted.
+_AT_ONCE = 500
+MOST_OPEN = 500
+#: Older ends are history that was read late: nobody waits for them any more.
+_OLDEST_MS = 3_600_000
+#: How long it is remembered who was held: a release is seen before its cause, or after it.
+_REMEMBER_MS = 60_000
+#: Transactions remembered at a time.
+_MOST_HELD = 1_000
+_CHANGING = (
+    "released_ms", "records_released", "resumed_ms", "resumed_by", "waited", "closed_ms", "outcome",
+)  # fmt: skip
+
+#: What was held by a producer: {"seen": ms, "pins": [[topic, partition, start]], "waits": [Wait, …]}.
+Memory = dict[str, dict[str, Any]]
+
+
+def tick(lease: Lease, *, limit_ms: float, now_ms: int) -> None:
+    """Open what was ended since the last tick, note who waits now, and follow what is open.
+
+    `limit_ms` is for how long a client may hold readers before its own abort counts. Raises `LeaseLost`.
+    """
+    detail = dict(collector(lease).values_list("detail", flat=True).get())
+    memory: Memory = detail.get("held", {})
+    with transaction.atomic():
+        renew(lease)
+        opened, place = _open(lease, detail.get("place"), memory, limit_ms, now_ms)
+        known = {"place": place, "held": _remember(lease.cluster_id, memory, now_ms)}
+        renew(lease, seen_through_ms=now_ms, behind=0, **({"detail": known} if known != detail else {}))
+        moved = _follow(lease.cluster_id, now_ms)
+        if opened or moved:
+            _ring(lease)
+
+
+def waiting_for_a_search(lease: Lease) -> Sequence[Recovery]:
+    """Return episodes whose markers are written and whose losses were not looked for."""
+    rows = Recovery.objects.filter(cluster_id=lease.cluster_id, closed_ms=None, lost_complete=False)
+    return list(rows.exclude(completed_ms=None).order_by("opened_ms")[:_AT_ONCE])
+
+
+def save_lost(lease: Lease, row: Recovery, lost: Iterable[Lost]) -> None:
+    """Save what an aborted transaction had written, as far as it was found."""
+    found = {each.where: each for each in lost}
+    for where in aftermath.wrote_to(row):
+        found.setdefault(where, Lost(*where, None, None, None, False, "the partition cannot be seen"))
+    with transaction.atomic():
+        renew(lease)
+        Recovery.objects.filter(pk=row.pk).update(
+            lost=[list(found[at]) for at in sorted(found)], lost_complete=True
+        )
+        _ring(lease)
+
+
+def _ring(lease: Lease) -> None:
+    rev = store.next_rev(lease.cluster_id)
+    transaction.on_commit(partial(live.ring, lease.cluster, "recoveries", rev))
+
+
+def _open(
+    lease: Lease, place: Sequence[int] | None, memory: Memory, limit_ms: float, now_ms: int
+) -> tuple[bool, list[int]]:
+    """Open episodes for what was aborted behind `place`: a revision, and a row of it.
+
+    Return whether there was any news, and the next place.
+    """
+    rev = Cluster.objects.values_list("rev", flat=True).get(pk=lease.cluster_id)
+    if place is None:
+        return False, [rev, 0]
+    rows = _news(lease.cluster_id, *place)
+    clocks = _clocks(lease.cluster_id)
+    fresh = [row for row in rows if not _told_before(row) and _is_news(row, clocks, limit_ms, now_ms)]
+    room = max(0, MOST_OPEN - Recovery.objects.filter(cluster_id=lease.cluster_id, closed_ms=None).count())
+    Recovery.objects.bulk_create([_episode(row, clocks, memory) for row in fresh[:room]])
+    if fresh[room:]:
+        reason = f"more than {MOST_OPEN} episodes at once: the others were not followed"
+        store.add_gap(lease, "episodes", reason, now_ms, len(fresh[room:]))
+    whole = len(rows) < _AT_ONCE
+    return bool(rows), [max(rev, place[0]), 0] if whole else [rows[-1].rev, rows[-1].pk]
+
+
+def _news(cluster_id: int, rev: int, row: int) -> list[TransitionRecord]:
+    aborts = TransitionRecord.objects.filter(cluster_id=cluster_id, kind__in=[kind.value for kind in ABORTS])
+    behind = aborts.filter(Q(rev__gt=rev) | Q(pk__gt=row), rev__gte=rev)
+    return list(behind.order_by("rev", "pk")[:_AT_ONCE])
+
+
+def _clocks(cluster_id: int) -> dict[int, int]:
+    rows = Position.objects.filter(cluster_id=cluster_id, topic=store.TRANSACTION_STATE)
+    return {p: ms for p, ms in rows.values_list("partition", "clock_ms") if ms is not None}
+
+
+def _told_before(row: TransitionRecord) -> bool:
+    """Bring the episode of a transition up to what is said of it now; False where there is none."""
+    same = Recovery.objects.filter(
+        cluster_id=row.cluster_id,
+        topic_id=row.topic_id,
+        log_partition=row.log_partition,
+        log_offset=row.log_offset,
+    )
+    return bool(same.update(cause=row.kind, confidence=row.confidence, completed_ms=row.completed_ms))
+
+
+def _is_news(row: TransitionRecord, clocks: Mapping[int, int], limit_ms: float, now_ms: int) -> bool:
+    if now_ms - row.at_ms - clocks.get(row.log_partition, 0) > _OLDEST_MS:
+        return False
+    return opens(Kind(row.kind), held=bool(row.partitions), open_ms=row.open_ms, limit_ms=limit_ms)
+
+
+def _episode(row: TransitionRecord, clocks: Mapping[int, int], memory: Memory) -> Recovery:
+    held = memory.get(str(row.producer_id), {})
+    opened_ms = row.at_ms + clocks.get(row.log_partition, 0)
+    return Recovery(
+        cluster_id=row.cluster_id,
+        key=row.key,
+        transactional_id=row.transactional_id,
+        application=row.application,
+        cause=row.kind,
+        confidence=row.confidence,
+        producer_id=row.producer_id,
+        producer_epoch=row.producer_epoch,
+        topic_id=row.topic_id,
+        log_partition=row.log_partition,
+        log_offset=row.log_offset,
+        opened_ms=opened_ms,
+        begun_ms=None if row.open_ms is None else opened_ms - row.open_ms,
+        completed_ms=row.completed_ms,
+        outcome=Outcome.OPEN.value,
+        partitions=json.loads(row.partitions),
+        pins=held.get("pins", []),
+        waited=held.get("waits", []),
+        rev=row.rev,
+    )
+
+
+def _remember(cluster_id: int, memory: Memory, now_ms: int) -> Memory:
+    """Return what producers hold now, and what they held until a minute ago."""
+    now: Memory = {}
+    for pin in PinRecord.objects.filter(cluster_id=cluster_id).order_by("first_seen_ms")[:_MOST_HELD]:
+        held = now.setdefault(str(pin.producer_id), {"seen": 0, "pins": [], "waits": []})
+        held["pins"].append([pin.topic, pin.partition, pin.start_offset])
+    for wait, producers in _waits(cluster_id):
+        for producer_id in producers & now.keys():
+            now[producer_id]["waits"].append(list(wait))
+    for producer_id, held in now.items():
+        before = memory.get(producer_id)
+        # What a look missed for a moment is not forgotten at once, nor is the row written for nothing.
+        held["seen"] = before["seen"] if before and _same(before, held, now_ms) else now_ms
+        if before and not held["waits"]:
+            held["waits"] = before["waits"]
+    return {**{key: held for key, held in memory.items() if now_ms - held["seen"] <= _REMEMBER_MS}, **now}
+
+
+def _same(before: Mapping[str, Any], held: Mapping[str, Any], now_ms: int) -> bool:
+    fresh = now_ms - before["seen"] < _REMEMBER_MS // 2
+    return bool(fresh and before["pins"] == held["pins"] and before["waits"] == held["waits"])
+
+
+def _waits(cluster_id: int) -> Iterable[tuple[Wait, set[str]]]:
+    rows = GroupOffset.objects.filter(group__cluster_id=cluster_id, waiting=Waiting.PROBABLY.value)
+    for row in rows.select_related("group").order_by("group_id", "topic", "partition")[:_MOST_HELD]:
+        wait = Wait(row.group.group_id, row.topic, row.partition, row.offset or 0, row.waiting_ms or 0)
+        yield wait, {str(each.get("producer_id")) for each in row.blockers}
+
+
+def _follow(cluster_id: int, now_ms: int) -> bool:
+    """Bring open episodes up to what was seen since; return whether any changed."""
+    rows = list(Recovery.objects.filter(cluster_id=cluster_id, closed_ms=None).order_by("pk"))
+    if not rows:
+        return False
+    since = aftermath.since(cluster_id, rows)
+    changed = [row for row in rows if _take(row, progress(_known(row), since[row.pk], now_ms=now_ms))]
+    Recovery.objects.bulk_update(changed, _CHANGING)
+    return bool(changed)
+
+
+def _known(row: Recovery) -> Episode:
+    return Episode(
+        opened_ms=row.opened_ms,
+        complete=row.completed_ms is not None and row.lost_complete,
+        held=tuple(aftermath.held(row)),
+        released_ms=row.released_ms,
+        records_released=row.records_released,
+        resumed_ms=row.resumed_ms,
+        resumed_by=row.resumed_by,
+        waited=tuple(Wait(*each) for each in row.waited),
+        closed_ms=row.closed_ms,
+        outcome=Outcome(row.outcome),
+    )
+
+
+def _take(row: Recovery, now: Episode) -> bool:
+    new = {name: getattr(now, name) for name in _CHANGING}
+    new |= {"outcome": now.outcome.value, "waited": [list(wait) for wait in now.waited]}
+    differs = any(getattr(row, name) != value for name, value in new.items())
+    for name, value in new.items():
+        setattr(row, name, value)
+    return differs
