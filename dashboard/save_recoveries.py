@@ -83,13 +83,13 @@ def _ring(lease: Lease) -> None:
 def _open(
     lease: Lease, place: Sequence[int] | None, memory: Memory, limit_ms: float, now_ms: int
 ) -> tuple[bool, list[int]]:
-    """Open episodes for what was aborted behind `place`: a revision, and a row of it.
+    """Open episodes for what was aborted from `place` on: a revision, and the row of it that was seen last.
 
     Return whether there was any news, and the next place.
     """
     rev = Cluster.objects.values_list("rev", flat=True).get(pk=lease.cluster_id)
     if place is None:
-        return False, [rev, 0]
+        return False, [rev + 1, 0]
     rows = _news(lease.cluster_id, *place)
     clocks = _clocks(lease.cluster_id)
     fresh = [row for row in rows if not _told_before(row) and _is_news(row, clocks, limit_ms, now_ms)]
@@ -99,7 +99,7 @@ def _open(
         reason = f"more than {MOST_OPEN} episodes at once: the others were not followed"
         store.add_gap(lease, "episodes", reason, now_ms, len(fresh[room:]))
     whole = len(rows) < _AT_ONCE
-    return bool(rows), [max(rev, place[0]), 0] if whole else [rows[-1].rev, rows[-1].pk]
+    return bool(rows), [max(rev + 1, place[0]), 0] if whole else [rows[-1].rev, rows[-1].pk]
 
 
 def _news(cluster_id: int, rev: int, row: int) -> list[TransitionRecord]:

@@ -1,0 +1,207 @@
+"""Proves that an episode keeps who was held while it lasted, and is followed through the tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from dashboard import aftermath, save_recoveries, store
+from dashboard.leases import Lease
+from dashboard.models import (
+    Cluster,
+    Collector,
+    GapRecord,
+    Group,
+    GroupOffset,
+    PartitionRecord,
+    PinRecord,
+    Recovery,
+    TransitionRecord,
+)
+from fenceline.facts import State, TopicPartition, TopicPartitions, TransactionRecord
+from fenceline.recoveries import Lost
+from tests.db.conftest import NOW_MS
+from tests.looks import look_at
+
+Take = Callable[..., Lease]
+PAYMENTS = TopicPartition("payments", 0)
+LIMIT_MS = 60_000
+BEGUN_MS = NOW_MS - 9_000
+
+
+def record(state: State, epoch: int, at_ms: int, name: str = "payments-1") -> TransactionRecord:
+    open_now = state in (State.ONGOING, State.PREPARE_ABORT, State.PREPARE_COMMIT)
+    partitions = (TopicPartitions("payments", (0,)),) if open_now else ()
+    return TransactionRecord(name, state, 7, epoch, 60_000, partitions, at_ms, BEGUN_MS)
+
+
+class Story:
+    """A transaction that is taken over while a group waits for it, told record by record."""
+
+    def __init__(self, take: Take) -> None:
+        self.tail, self.lease = take(), take(save_recoveries.NAME)
+        self.next: int | None = None
+        self.read(record(State.EMPTY, 4, BEGUN_MS - 1), record(State.ONGOING, 4, BEGUN_MS))
+        self.hold()
+
+    def read(self, *records: TransactionRecord) -> None:
+        """Let the tail save records."""
+        start, now_ms = self.next or 0, records[-1].updated_ms
+        look = look_at(3, *records, previous=self.next, end=start + len(records), seen_through_ms=now_ms)
+        store.save_look(self.tail, look, topic_id="t", rate=1.0, now_ms=now_ms)
+        self.next = start + len(records)
+
+    def hold(self) -> None:
+        """Let the leader tell of the open transaction, and a group stand before it."""
+        cluster = Cluster.objects.get()
+        ends = json.dumps([[BEGUN_MS - 20_000, 90, 90], [BEGUN_MS - 10_000, 95, 95], [NOW_MS, 100, 120]])
+        where = {"cluster": cluster, "topic": "payments", "partition": 0}
+        PartitionRecord.objects.create(
+            **where, log_start=0, lso=100, high_watermark=120, seen_ms=NOW_MS, ends=ends, rev=1
+        )
+        PinRecord.objects.create(
+            **where, producer_id=7, producer_epoch=4, start_offset=100, last_sequence=1, last_timestamp_ms=1,
+            first_seen_ms=BEGUN_MS, seen_ms=NOW_MS, verdict="open", ground="owned",
+        )  # fmt: skip
+        group = Group.objects.create(
+            cluster=cluster,
+            key=b"k",
+            group_id="billing",
+            family="billing",
+            seen_ms=NOW_MS,
+            status="OK",
+            rev=1,
+        )
+        GroupOffset.objects.create(
+            group=group, topic="payments", partition=0, offset=100, status="OK", waiting="probably",
+            waiting_ms=NOW_MS - 5_000, blockers=[{"producer_id": 7, "transactional_id": "payments-1"}],
+        )  # fmt: skip
+
+    def release(self) -> None:
+        """Let the next looks at the partition and the group see what the markers did."""
+        PinRecord.objects.all().delete()
+        PartitionRecord.objects.update(lso=121, high_watermark=121, seen_ms=NOW_MS + 2_000)
+        GroupOffset.objects.update(offset=121, waiting="", waiting_ms=None, blockers=[])
+
+    def tick(self, at_ms: int = NOW_MS) -> None:
+        save_recoveries.tick(self.lease, limit_ms=LIMIT_MS, now_ms=at_ms)
+
+
+TAKEOVER = (
+    record(State.PREPARE_ABORT, 5, NOW_MS - 1_000),
+    record(State.COMPLETE_ABORT, 5, NOW_MS - 990),
+    record(State.EMPTY, 6, NOW_MS - 900),
+)
+AGAIN = (
+    record(State.ONGOING, 6, NOW_MS + 3_000)._replace(started_ms=NOW_MS + 3_000),
+    record(State.PREPARE_COMMIT, 6, NOW_MS + 3_100)._replace(started_ms=NOW_MS + 3_000),
+)
+
+
+@pytest.fixture
+def story(take: Take) -> Story:
+    told = Story(take)
+    told.tick()
+    return told
+
+
+def test_an_episode_knows_who_was_held_although_that_is_over(story: Story) -> None:
+    story.release()
+    story.tick()
+    story.read(*TAKEOVER)
+    story.tick()
+    row = Recovery.objects.get()
+    assert (row.cause, row.transactional_id, row.producer_epoch) == ("takeover", "payments-1", 5)
+    assert (row.opened_ms, row.begun_ms, row.completed_ms) == (NOW_MS - 1_000, BEGUN_MS, NOW_MS - 990)
+    assert row.pins == [["payments", 0, 100]]
+    assert [each[:5] for each in row.waited] == [["billing", "payments", 0, 100, NOW_MS - 5_000]]
+
+
+def test_the_search_begins_where_it_held_the_lso(story: Story) -> None:
+    story.read(*TAKEOVER)
+    story.tick()
+    (row,) = save_recoveries.waiting_for_a_search(story.lease)
+    assert aftermath.starts(row) == {PAYMENTS: 100}
+
+
+def test_else_the_search_begins_at_the_end_before_it_was_begun(take: Take) -> None:
+    told = Story(take)
+    PinRecord.objects.all().delete()
+    told.tick()
+    told.read(*TAKEOVER)
+    told.tick()
+    assert aftermath.starts(Recovery.objects.get()) == {PAYMENTS: 95}
+
+
+def test_an_episode_is_released_and_over_when_its_id_commits_again(story: Story) -> None:
+    story.read(*TAKEOVER)
+    story.tick()
+    row = Recovery.objects.get()
+    save_recoveries.save_lost(story.lease, row, [Lost(*PAYMENTS, 100, 119, 20, True)])
+    story.tick(NOW_MS + 1_000)
+    assert Recovery.objects.get().released_ms is None
+    story.release()
+    story.tick(NOW_MS + 2_500)
+    row = Recovery.objects.get()
+    assert (row.released_ms, row.records_released, row.outcome) == (NOW_MS + 2_000, 21, "open")
+    assert row.waited[0][-1] == NOW_MS + 2_500
+    story.read(*AGAIN)
+    story.tick(NOW_MS + 4_000)
+    row = Recovery.objects.get()
+    assert (row.outcome, row.resumed_by, row.resumed_ms) == ("resumed", "payments-1", NOW_MS + 3_100)
+    assert row.closed_ms == row.resumed_ms
+
+
+def test_a_partition_that_cannot_be_seen_is_said_to_be_so(story: Story) -> None:
+    story.read(*TAKEOVER)
+    story.tick()
+    PartitionRecord.objects.all().delete()
+    row = Recovery.objects.get()
+    assert aftermath.starts(row) == {}
+    save_recoveries.save_lost(story.lease, row, [])
+    (lost,) = (Lost(*each) for each in Recovery.objects.get().lost)
+    assert (lost.first, lost.sure) == (None, False)
+    assert "cannot be seen" in lost.note
+
+
+def test_a_revised_verdict_is_the_episodes_too(story: Story) -> None:
+    story.read(*TAKEOVER)
+    story.tick()
+    TransitionRecord.objects.filter(kind="takeover").update(
+        kind="timeout", confidence="probable", rev=Cluster.objects.get().rev + 1
+    )
+    Cluster.objects.update(rev=Cluster.objects.get().rev + 1)
+    story.tick()
+    assert Recovery.objects.values_list("cause", "confidence").get() == ("timeout", "probable")
+
+
+def test_what_was_aborted_before_the_first_tick_opens_nothing(take: Take) -> None:
+    told = Story(take)
+    told.read(*TAKEOVER)
+    told.tick()
+    told.tick()
+    assert not Recovery.objects.exists()
+
+
+def test_old_news_opens_nothing(story: Story) -> None:
+    story.read(*TAKEOVER)
+    story.tick(NOW_MS + 3_700_000)
+    assert not Recovery.objects.exists()
+
+
+def test_a_storm_is_counted_where_it_is_not_followed(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(save_recoveries, "MOST_OPEN", 0)
+    story.read(*TAKEOVER)
+    story.tick()
+    gap = GapRecord.objects.get(source=save_recoveries.NAME)
+    assert (gap.scope, gap.count, Recovery.objects.count()) == ("episodes", 1, 0)
+
+
+def test_nothing_is_opened_twice(story: Story) -> None:
+    story.read(*TAKEOVER)
+    story.tick()
+    story.tick()
+    assert Recovery.objects.count() == 1
+    assert Collector.objects.get(name=save_recoveries.NAME).seen_through_ms == NOW_MS
