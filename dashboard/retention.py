@@ -10,7 +10,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from dashboard import leases
-from dashboard.models import FindingRecord, GapRecord, Recent, Tally, TransitionRecord
+from dashboard.models import FindingRecord, GapRecord, Recent, Recovery, Tally, TransitionRecord
 from fenceline.limits import Retention
 
 NAME = "retention"
@@ -44,5 +44,6 @@ def _outdated(cluster_id: int, keep: Retention, now_ms: int) -> Iterator[QuerySe
     yield Tally.objects.filter(cluster_id=cluster_id, span_s=60, start_ms__lt=before_ms(keep.minutes_d))
     yield Tally.objects.filter(cluster_id=cluster_id, span_s=3600, start_ms__lt=before_ms(keep.hours_d))
     yield Recent.objects.filter(cluster_id=cluster_id, expired_ms__lt=before_ms(keep.transitions_d))
+    yield Recovery.objects.filter(cluster_id=cluster_id, closed_ms__lt=before_ms(keep.transitions_d))
     yield GapRecord.objects.filter(cluster_id=cluster_id, until_ms__lt=closed_ms)
     yield FindingRecord.objects.filter(cluster_id=cluster_id, closed_at__lt=closed_at)

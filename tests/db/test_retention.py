@@ -9,7 +9,15 @@ import pytest
 
 from dashboard import retention
 from dashboard.leases import Lease, LeaseLost
-from dashboard.models import Cluster, FindingRecord, GapRecord, Recent, Tally, TransitionRecord
+from dashboard.models import (
+    Cluster,
+    FindingRecord,
+    GapRecord,
+    Recent,
+    Recovery,
+    Tally,
+    TransitionRecord,
+)
 from fenceline.limits import Retention
 from tests.db.conftest import NOW_MS
 
@@ -35,6 +43,11 @@ def add(days_ago: float, number: int = 0) -> None:
         cluster=cluster, rule="r", subject="s", fingerprint=f"{number} {at_ms}".encode(), severity="info",
         since_ms=0, seen_at=datetime.now(UTC), closed_at=datetime.fromtimestamp(at_ms / 1000, UTC),
     )  # fmt: skip
+    Recovery.objects.create(
+        cluster=cluster, key=b"k", transactional_id="a", application="a", cause="timeout",
+        confidence="certain", producer_id=1, producer_epoch=1, topic_id="t", log_partition=0,
+        log_offset=number + at_ms, opened_ms=at_ms, closed_ms=at_ms, outcome="resumed", rev=1,
+    )  # fmt: skip
 
 
 def left() -> dict[str, int]:
@@ -45,6 +58,7 @@ def left() -> dict[str, int]:
         "recents": Recent.objects.count(),
         "gaps": GapRecord.objects.count(),
         "findings": FindingRecord.objects.count(),
+        "recoveries": Recovery.objects.count(),
     }
 
 
@@ -59,7 +73,9 @@ def test_each_table_keeps_its_own_time(take: Callable[..., Lease]) -> None:
     for days in (0.5, 1.5, 2.5, 3.5, 9, 11):
         add(days)
     prune_all(take(retention.NAME))
-    assert left() == {"transitions": 2, "minutes": 1, "hours": 5, "recents": 2, "gaps": 3, "findings": 3}
+    assert left() == {
+        "transitions": 2, "minutes": 1, "hours": 5, "recents": 2, "gaps": 3, "findings": 3, "recoveries": 2,
+    }  # fmt: skip
 
 
 def test_what_is_not_over_is_never_old(take: Callable[..., Lease]) -> None:
@@ -74,7 +90,7 @@ def test_it_goes_by_portions(take: Callable[..., Lease], monkeypatch: pytest.Mon
     monkeypatch.setattr(retention, "AT_ONCE", 2)
     for number in range(5):
         add(400, number)
-    assert prune_all(take(retention.NAME)) == 6 * 3
+    assert prune_all(take(retention.NAME)) == 7 * 3
     assert set(left().values()) == {0}
 
 
