@@ -10,6 +10,7 @@ from fenceline.facts import State
 from fenceline.reconcile import Described, Listed, NotDescribed
 
 TRANSACTION_STATE = "__transaction_state"
+CONSUMER_OFFSETS = "__consumer_offsets"
 
 
 class CannotAdminister(Exception):
@@ -71,9 +72,11 @@ class TransactionAdmin(Protocol):
         """Close every connection."""
 
 
+def grant(principal: str, operation: str, resource: str) -> str:
+    """Return the command that lets a principal do an operation on a resource (`--topic orders`)."""
+    return f"kafka-acls --add --allow-principal {principal} --operation {operation} {resource}"
+
+
 def describe_grant(principal: str, transactional_id: str = "'*'") -> str:
     """Return the command that lets a principal see transactional ids."""
-    return (
-        f"kafka-acls --add --allow-principal {principal} --operation DESCRIBE "
-        f"--transactional-id {transactional_id}"
-    )
+    return grant(principal, "DESCRIBE", f"--transactional-id {transactional_id}")

@@ -15,12 +15,11 @@ import kafka.errors as errors
 from kafka.protocol.admin.transactions import DescribeTransactionsRequest, ListTransactionsRequest
 from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest, MetadataRequest
 
-from fenceline.decode import text
 from fenceline.facts import State, TopicPartitions
 from fenceline.reconcile import Described, Listed, NotDescribed, Obstacle
 from fenceline.words import count
-from transaction_admin.api import TRANSACTION_STATE, Cost, Listing, Unseen, describe_grant
-from transaction_admin.wire import Wire, explain
+from transaction_admin.api import TRANSACTION_STATE, Cost, Listing, Unseen, describe_grant, grant
+from transaction_admin.wire import Wire, explain, kafka_word, text_form, wire_form
 
 #: Bounds of one request that names ids: how many, and their bytes (an id may have 32 kB).
 _MOST_IDS = 1_000
@@ -84,7 +83,7 @@ class KafkaPythonAdmin:
         refusal = await self._look_up_refused()
         if refusal is not None:
             return dict.fromkeys(names, refusal)
-        by_wire = {_wire_form(name): name for name in names}
+        by_wire = {wire_form(name): name for name in names}
         answers: dict[str, Described | NotDescribed] = {}
         questions: list[tuple[Any, int]] = []
         for broker, ids in (await self._coordinators(by_wire, answers)).items():
@@ -101,7 +100,7 @@ class KafkaPythonAdmin:
                     self._refusal(row.error_code, name) if row.error_code else _described(name, row)
                 )
         # Two names are one on the wire where their bytes are no UTF-8: Kafka takes them for one as well.
-        return {name: answers.get(by_wire[_wire_form(name)], _NO_ANSWER) for name in names}
+        return {name: answers.get(by_wire[wire_form(name)], _NO_ANSWER) for name in names}
 
     async def _coordinators(
         self, by_wire: Mapping[str, str], answers: dict[str, Described | NotDescribed]
@@ -133,12 +132,9 @@ class KafkaPythonAdmin:
             return None
         if error is errors.UnknownTopicOrPartitionError:
             return _NO_TOPIC
-        grant = (
-            f"kafka-acls --add --allow-principal {self._wire.principal} --operation DESCRIBE "
-            f"--topic {TRANSACTION_STATE}"
-        )
+        remedy = grant(self._wire.principal, "DESCRIBE", f"--topic {TRANSACTION_STATE}")
         reason = (
-            f"it cannot be seen whether {TRANSACTION_STATE} exists, and a look-up could create it: {grant}"
+            f"it cannot be seen whether {TRANSACTION_STATE} exists, and a look-up could create it: {remedy}"
         )
         return NotDescribed(Obstacle.UNSEEN, reason)
 
@@ -147,10 +143,10 @@ class KafkaPythonAdmin:
         if error is errors.TransactionalIdNotFoundError:
             return _UNKNOWN
         if issubclass(error, errors.AuthorizationError):
-            grant = describe_grant(self._wire.principal, f"'{name}'")
-            reason = f"no DESCRIBE on this transactional id; grant it: {grant}"
+            remedy = describe_grant(self._wire.principal, f"'{name}'")
+            reason = f"no DESCRIBE on this transactional id; grant it: {remedy}"
             return NotDescribed(Obstacle.FORBIDDEN, reason)
-        return NotDescribed(Obstacle.UNSEEN, f"its coordinator says {_word(error)}")
+        return NotDescribed(Obstacle.UNSEEN, f"its coordinator says {kafka_word(error)}")
 
     def _may_hide(self) -> str:
         return (
@@ -188,7 +184,7 @@ def _collect(answer: Any, entries: dict[str, Listed]) -> Iterator[str]:
         return
     error = errors.for_code(answer.error_code)
     if error is not errors.NoError:
-        yield _LOADING if error is errors.CoordinatorLoadInProgressError else f"it says {_word(error)}"
+        yield _LOADING if error is errors.CoordinatorLoadInProgressError else f"it says {kafka_word(error)}"
         return
     strange: Counter[str] = Counter()
     # Millions of them may come: each is let go once it is taken.
@@ -199,7 +195,7 @@ def _collect(answer: Any, entries: dict[str, Listed]) -> Iterator[str]:
         if state is None:
             strange[row.transaction_state] += 1
         else:
-            entries[_text_form(row.transactional_id)] = Listed(state, row.producer_id)
+            entries[text_form(row.transactional_id)] = Listed(state, row.producer_id)
     for word, number in strange.items():
         yield f"{count(number, 'id')} in state {word}, which Fenceline does not know"
 
@@ -232,16 +228,3 @@ def _batches(ids: Iterable[str]) -> Iterator[list[str]]:
         size += length
     if batch:
         yield batch
-
-
-def _wire_form(name: str) -> str:
-    # Java decodes what is no UTF-8 in the same way, before it hashes and looks up.
-    return text.unescape(name).decode(errors="replace")
-
-
-def _text_form(wire: str) -> str:
-    return text.escape(wire.encode())
-
-
-def _word(error: Any) -> str:
-    return str(getattr(error, "message", None) or error.__name__)

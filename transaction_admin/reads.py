@@ -103,10 +103,18 @@ class ClusterReads(Protocol):
     def groups(self) -> GroupListing:
         """Return every consumer group that coordinators list to us."""
 
-    def committed(self, groups: Collection[str], *, require_stable: bool) -> Mapping[str, Commits | Unseen]:
+    def committed(
+        self,
+        groups: Collection[str],
+        *,
+        require_stable: bool,
+        named: Mapping[str, Collection[TopicPartition]] | None = None,
+    ) -> Mapping[str, Commits | Unseen]:
         """Return the committed offsets of groups, many in a request (OffsetFetch, KIP-709).
 
-        With `require_stable` a partition whose transactional commit is pending is `Unstable`.
+        With `require_stable` a partition whose transactional commit is pending is `Unstable`. Of a group in
+        `named` those partitions are told alone, of all others every one that has a commit: one whose first
+        commit is pending is only told of when it is named.
         """
 
     def batches(self, partition: TopicPartition, start: int, *, most_bytes: int) -> Batches | Unseen:

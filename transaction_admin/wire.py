@@ -8,7 +8,9 @@ behind when a cluster cannot be reached. So its message classes are sent through
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import kafka.errors as errors
@@ -16,6 +18,7 @@ from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from kafka.protocol.metadata import MetadataRequest
 
+from fenceline.decode import text
 from transaction_admin.api import CannotAdminister, Cost
 from transaction_admin.properties import kafka_python
 
@@ -32,6 +35,8 @@ _DEFAULTS: Mapping[str, Any] = {
 _IN_FLIGHT = 4
 #: How many brokers are tried for a question that any of them can answer.
 _TRIES = 3
+#: How often a connection that was told to hold back is looked at again, in seconds.
+_PAUSE_S = 0.01
 
 
 class Wire:
@@ -44,6 +49,7 @@ class Wire:
     def __init__(self, properties: Mapping[str, str], timeout_s: float) -> None:
         self.where = properties["bootstrap.servers"]
         self._principal = properties.get("sasl.username", "")
+        self._timeout_s = timeout_s
         self._requests, self._broker_s = 0, 0.0
         timeout_ms = int(timeout_s * 1_000)
         settings = {
@@ -87,12 +93,28 @@ class Wire:
 
     async def ask(self, request: Any, broker: int | str) -> Any:
         """Send a request to a broker and return its answer; counts both."""
+        return await (await self._sent(request, broker))
+
+    async def _sent(self, request: Any, broker: int | str) -> Any:
+        """Send a request and return the future of its answer. Answers of a broker come in this order."""
         self._requests += 1
+        await self._until_unpaused(broker)
         begun = time.monotonic()
-        try:
-            return await self._manager.send(request, node_id=broker)
-        finally:
-            self._broker_s += time.monotonic() - begun
+        future = self._manager.send(request, node_id=broker)
+        future.add_both(lambda _: self._count(begun))
+        return future
+
+    def _count(self, begun: float) -> None:
+        self._broker_s += time.monotonic() - begun
+
+    async def _until_unpaused(self, broker: int | str) -> None:
+        """Wait while a quota, or requests on their way, hold a connection back: the library would refuse."""
+        connection = self._manager.get_connection(broker)
+        until = time.monotonic() + self._timeout_s
+        while connection.paused:
+            if time.monotonic() > until:
+                raise errors.ThrottlingQuotaExceededError
+            await self._net.sleep(_PAUSE_S)
 
     async def ask_any(self, make: Callable[[], Any]) -> Any:
         """Send a request that any broker answers, to another one when the first cannot be reached."""
@@ -104,18 +126,42 @@ class Wire:
                     raise
 
     async def ask_each(self, questions: Sequence[tuple[Any, int]]) -> list[Any]:
-        """Send (request, broker) pairs, four at a time; return an answer or a KafkaError for each."""
-        answers: list[Any] = []
-        for start in range(0, len(questions), _IN_FLIGHT):
-            wave = [
-                self._manager.call_soon(self.ask, *each) for each in questions[start : start + _IN_FLIGHT]
-            ]
-            for future in wave:
-                try:
-                    answers.append(await future)
-                except errors.KafkaError as error:
-                    answers.append(error)
+        """Send (request, broker) pairs; return an answer or a KafkaError for each.
+
+        A broker has four of them at a time and answers in their order; none waits for another broker.
+        """
+        lines: dict[int, list[int]] = {}
+        for number, (_, broker) in enumerate(questions):
+            lines.setdefault(broker, []).append(number)
+        answers: list[Any] = [None] * len(questions)
+        asked = [
+            self._manager.call_soon(self._ask_in_line, questions, numbers, answers)
+            for numbers in lines.values()
+        ]
+        for each in asked:
+            await each
         return answers
+
+    async def _ask_in_line(
+        self, questions: Sequence[tuple[Any, int]], numbers: Sequence[int], answers: list[Any]
+    ) -> None:
+        on_their_way: deque[tuple[int, Any]] = deque()
+        for number in numbers:
+            if len(on_their_way) == _IN_FLIGHT:
+                await _take(on_their_way.popleft(), answers)
+            try:
+                on_their_way.append((number, await self._sent(*questions[number])))
+            except errors.KafkaError as error:
+                answers[number] = error
+        while on_their_way:
+            await _take(on_their_way.popleft(), answers)
+
+    async def learn(self, cluster: Any) -> None:
+        """Let the library know brokers that have joined or moved, by an answer to a metadata request."""
+        known = {(each.node_id, each.host, each.port) for each in self._manager.cluster.brokers()}
+        if known != {(each.node_id, each.host, each.port) for each in cluster.brokers}:
+            with suppress(errors.KafkaError):
+                await self._manager.cluster.request_update()
 
     async def _open(self, timeout_ms: int) -> None:
         """Find one server that answers: the library's own bootstrap would only say that none did."""
@@ -158,6 +204,30 @@ class _SignIn:
         return explain(error)
 
 
+async def _take(asked: tuple[int, Any], answers: list[Any]) -> None:
+    number, future = asked
+    try:
+        answers[number] = await future
+    except errors.KafkaError as error:
+        answers[number] = error
+
+
+def wire_form(name: str) -> str:
+    """Return an id as kafka-python writes it, from its escaped text."""
+    # Java decodes what is no UTF-8 in the same way, before it hashes and looks up.
+    return text.unescape(name).decode(errors="replace")
+
+
+def text_form(wire: str) -> str:
+    """Return the escaped text of an id as kafka-python read it."""
+    return text.escape(wire.encode())
+
+
+def kafka_word(error: Any) -> str:
+    """Return Kafka's own name of an error."""
+    return str(getattr(error, "message", None) or error.__name__)
+
+
 def explain(error: Exception) -> str:
     """Return what an error of kafka-python means and what to do about it."""
     said = str(error.args[0]) if error.args else ""
@@ -186,6 +256,10 @@ _MEANINGS: tuple[tuple[type[Exception], str], ...] = (
     ),
     (errors.RequestTimedOutError, "no answer in time"),
     (errors.KafkaTimeoutError, "no answer in time"),
+    (
+        errors.ThrottlingQuotaExceededError,
+        "it held us back for too long: a quota of this client (request_percentage) is used up",
+    ),
     (errors.NodeNotReadyError, "it was gone a moment ago and is not back yet"),
     (
         errors.KafkaConnectionError,

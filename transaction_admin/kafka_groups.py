@@ -1,0 +1,218 @@
+"""Consumer groups and what they committed, as coordinators tell: many groups in one request (KIP-709)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import kafka.errors as errors
+from kafka.protocol.admin import ListGroupsRequest
+from kafka.protocol.consumer import OffsetFetchRequest
+from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
+
+from fenceline.decode import text
+from fenceline.facts import TopicPartition
+from fenceline.groups import Committed
+from transaction_admin.api import CONSUMER_OFFSETS, Unseen, grant
+from transaction_admin.leaders import Leaders
+from transaction_admin.reads import Commits, GroupListed, GroupListing, Unstable
+from transaction_admin.wire import Wire, explain, kafka_word, text_form, wire_form
+
+#: Bounds of one request that names groups: how many, and their bytes (an id may have 32 kB).
+_MOST_GROUPS = 500
+_MOST_BYTES = 1024 * 1024
+#: From version 10 on topics go by their ids.
+_BY_NAME = 9
+_NO_OFFSET = -1
+_LEFT_OUT = Unseen("", "its coordinator left it out of its answer")
+
+
+class Groups:
+    """Questions about the groups of one cluster."""
+
+    def __init__(self, wire: Wire, leaders: Leaders) -> None:
+        self._wire = wire
+        self._leaders = leaders
+        #: Whether a look-up of a coordinator is sure not to create `__consumer_offsets`.
+        self._topic_seen = False
+
+    async def listing(self) -> GroupListing:
+        """Return every group that coordinators list to us."""
+        brokers = (await self._leaders.survey([])).brokers
+        answers = await self._wire.ask_each([(_list_request(), broker) for broker in brokers])
+        groups: dict[str, GroupListed] = {}
+        unseen = []
+        for (broker, where), answer in zip(brokers.items(), answers, strict=True):
+            reason = _why_not(answer)
+            if reason:
+                unseen.append(Unseen(f"broker {broker} at {where}", reason))
+            else:
+                groups.update(_listed(answer.groups, broker))
+        self._topic_seen = self._topic_seen or bool(groups)
+        return GroupListing(groups, tuple(unseen))
+
+    async def committed(
+        self,
+        names: Collection[str],
+        *,
+        require_stable: bool,
+        named: Mapping[str, Collection[TopicPartition]] | None = None,
+    ) -> Mapping[str, Commits | Unseen]:
+        """Return what groups committed; of a group in `named` for those partitions alone, else for all.
+
+        A partition that has never had a stable commit is only told of when it is named.
+        """
+        refusal = await self._look_up_refused()
+        if refusal is not None:
+            return dict.fromkeys(names, refusal)
+        by_wire = {wire_form(name): name for name in names}
+        answers: dict[str, Commits | Unseen] = {}
+        asked = {wire_form(name): each for name, each in (named or {}).items()}
+        left: Collection[str] = by_wire
+        for _ in range(2):
+            left = await self._fetch(left, by_wire, asked, require_stable, answers)
+            if not left:
+                break
+        return {name: answers.get(by_wire[wire_form(name)], _LEFT_OUT) for name in names}
+
+    async def _fetch(
+        self,
+        wanted: Collection[str],
+        by_wire: Mapping[str, str],
+        named: Mapping[str, Collection[TopicPartition]],
+        stable: bool,
+        answers: dict[str, Commits | Unseen],
+    ) -> list[str]:
+        """Put what coordinators tell into `answers`; return the groups that have moved to another one."""
+        again: list[str] = []
+        questions = [
+            (_fetch_request(some, named, stable), broker)
+            for broker, ids in (await self._coordinators(wanted, by_wire, answers)).items()
+            for some in _portions(ids)
+        ]
+        for (request, broker), answer in zip(questions, await self._wire.ask_each(questions), strict=True):
+            if isinstance(answer, errors.KafkaError):
+                reason = f"its coordinator, broker {broker}: {explain(answer)}"
+                ids = [each.group_id for each in request.groups]
+                answers.update((by_wire[each], Unseen(by_wire[each], reason)) for each in ids)
+                again += ids
+                continue
+            for group in answer.groups:
+                name = by_wire[group.group_id]
+                answers[name] = self._said(group, name)
+                if errors.for_code(group.error_code) is errors.NotCoordinatorError:
+                    again.append(group.group_id)
+        return again
+
+    def _said(self, group: Any, name: str) -> Commits | Unseen:
+        if group.error_code:
+            return self._refusal(group.error_code, name)
+        return dict(_commits(group.topics))
+
+    async def _coordinators(
+        self, wanted: Collection[str], by_wire: Mapping[str, str], answers: dict[str, Commits | Unseen]
+    ) -> Mapping[int, list[str]]:
+        """Return groups by their coordinator; put those that have none into `answers`."""
+        found: dict[int, list[str]] = {}
+        for ids in _portions(list(wanted)):
+            answer = await self._wire.ask_any(partial(_find_request, ids))
+            for row in answer.coordinators:
+                name = by_wire[row.key]
+                if row.error_code:
+                    answers[name] = self._refusal(row.error_code, name)
+                else:
+                    found.setdefault(row.node_id, []).append(row.key)
+        return found
+
+    async def _look_up_refused(self) -> Unseen | dict[TopicPartition, Committed] | None:
+        """Return why no coordinator may be looked up: FindCoordinator would create a topic that is absent."""
+        if not self._topic_seen:
+            topology = await self._leaders.survey([CONSUMER_OFFSETS])
+            self._topic_seen = bool(topology.partitions)
+            if not self._topic_seen and not self._leaders.forbidden(CONSUMER_OFFSETS):
+                return {}
+        if self._topic_seen:
+            return None
+        remedy = grant(self._wire.principal, "DESCRIBE", f"--topic {CONSUMER_OFFSETS}")
+        return Unseen(
+            CONSUMER_OFFSETS, f"it cannot be seen whether it exists, and a look-up could create it: {remedy}"
+        )
+
+    def _refusal(self, code: int, name: str) -> Unseen:
+        error = errors.for_code(code)
+        if issubclass(error, errors.AuthorizationError):
+            remedy = grant(self._wire.principal, "DESCRIBE", f"--group '{name}'")
+            return Unseen(name, f"no DESCRIBE on this group; grant it: {remedy}")
+        return Unseen(name, f"its coordinator says {kafka_word(error)}")
+
+
+def _list_request() -> Any:
+    return ListGroupsRequest(states_filter=[], types_filter=[], min_version=4)
+
+
+def _find_request(ids: list[str]) -> Any:
+    kind = CoordinatorType.GROUP.value
+    return FindCoordinatorRequest(key_type=kind, coordinator_keys=ids, min_version=4)
+
+
+def _fetch_request(ids: list[str], named: Mapping[str, Collection[TopicPartition]], stable: bool) -> Any:
+    group = OffsetFetchRequest.OffsetFetchRequestGroup
+    groups = [group(group_id=each, topics=_topics(named.get(each))) for each in ids]
+    return OffsetFetchRequest(groups=groups, require_stable=stable, min_version=8, max_version=_BY_NAME)
+
+
+def _topics(partitions: Collection[TopicPartition] | None) -> list[Any] | None:
+    if partitions is None:
+        return None
+    by_topic: dict[str, list[int]] = {}
+    for topic, number in partitions:
+        by_topic.setdefault(topic, []).append(number)
+    topic_of = OffsetFetchRequest.OffsetFetchRequestGroup.OffsetFetchRequestTopics
+    return [topic_of(name=topic, partition_indexes=numbers) for topic, numbers in by_topic.items()]
+
+
+def _why_not(answer: Any) -> str:
+    if isinstance(answer, errors.KafkaError):
+        return explain(answer)
+    error = errors.for_code(answer.error_code)
+    if error is errors.CoordinatorLoadInProgressError:
+        return f"it is still loading its part of {CONSUMER_OFFSETS}; it will answer soon"
+    return "" if error is errors.NoError else f"it says {kafka_word(error)}"
+
+
+def _listed(rows: Sequence[Any], broker: int) -> Iterator[tuple[str, GroupListed]]:
+    for row in rows:
+        kind = (row.group_type or "classic").capitalize()
+        yield text_form(row.group_id), GroupListed(row.group_state or "", kind, row.protocol_type, broker)
+
+
+def _commits(
+    topics: Sequence[Any],
+) -> Iterator[tuple[TopicPartition, Committed | Unstable | Unseen]]:
+    for topic in topics:
+        for each in topic.partitions:
+            where = TopicPartition(topic.name, each.partition_index)
+            if errors.for_code(each.error_code) is errors.UnstableOffsetCommitError:
+                yield where, Unstable()
+            elif each.error_code:
+                word = kafka_word(errors.for_code(each.error_code))
+                yield where, Unseen(str(where), f"its coordinator says {word}")
+            elif each.committed_offset != _NO_OFFSET:
+                epoch = each.committed_leader_epoch
+                metadata = text.escape((each.metadata or "").encode())
+                yield where, Committed(each.committed_offset, epoch if epoch >= 0 else None, metadata)
+
+
+def _portions(ids: Sequence[str]) -> Iterator[list[str]]:
+    portion: list[str] = []
+    size = 0
+    for each in ids:
+        length = len(each.encode())
+        if portion and (len(portion) == _MOST_GROUPS or size + length > _MOST_BYTES):
+            yield portion
+            portion, size = [], 0
+        portion.append(each)
+        size += length
+    if portion:
+        yield portion

@@ -1,0 +1,241 @@
+"""`ClusterReads` on kafka-python: offsets, producers, groups, batches, settings, in few large questions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import kafka.errors as errors
+from kafka.protocol.admin import DescribeConfigsRequest, DescribeProducersRequest
+from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
+
+from fenceline.facts import TopicPartition
+from fenceline.partitions import Offsets, ProducerState
+from transaction_admin.api import Cost, Unseen
+from transaction_admin.batch_headers import batches
+from transaction_admin.kafka_groups import Groups
+from transaction_admin.leaders import Leaders, Question, Said, Topics
+from transaction_admin.owners import Owners
+from transaction_admin.reads import Batches, Commits, GroupListing, Topology
+from transaction_admin.wire import Wire
+
+_LATEST, _EARLIEST = -1, -2
+_UNCOMMITTED, _COMMITTED = 0, 1
+#: Log start, LSO, high watermark: each is at least the one before it when it is asked after it.
+_IN_ORDER = ((_UNCOMMITTED, _EARLIEST), (_COMMITTED, _LATEST), (_UNCOMMITTED, _LATEST))
+#: From version 13 on topics go by their ids.
+_FETCH_BY_NAME = 12
+_BROKER_RESOURCE = 4
+_NONE = -1
+
+#: Topic and partition -> error code, offset, leader epoch.
+_Told = dict[tuple[str, int], tuple[int, int, int]]
+
+
+class KafkaPythonReads:
+    """A `ClusterReads` on kafka-python. `properties` are librdkafka's; a question waits up to `timeout_s`.
+
+    Raises `CannotTranslate` when kafka-python has no like of a property, `CannotAdminister` when the cluster
+    cannot be reached. One thread at a time asks.
+    """
+
+    def __init__(self, properties: Mapping[str, str], timeout_s: float = 10.0) -> None:
+        self._wire = Wire(properties, timeout_s)
+        self._leaders = Leaders(self._wire)
+        self._groups = Groups(self._wire, self._leaders)
+        self._owners = Owners(self._wire)
+
+    @property
+    def cost(self) -> Cost:
+        """What was asked of the brokers since this was made."""
+        return self._wire.cost
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._wire.close()
+
+    def topology(self, topics: Collection[str] | None = None) -> Topology:
+        """Return brokers, and leaders of the partitions of `topics`, of all visible topics when None."""
+        return self._wire.run(self._leaders.survey, topics)
+
+    def offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Offsets | Unseen]:
+        """Return log start, LSO and high watermark, never an LSO above the high watermark."""
+        question = Question(_offset_requests, self._read_offsets, "DESCRIBE")
+        return self._wire.run(self._leaders.ask, partitions, question)
+
+    def _read_offsets(
+        self, answers: Sequence[Any], broker: int
+    ) -> Iterator[tuple[TopicPartition, Offsets | Said]]:
+        starts, stable, ends = (_told(answer) for answer in answers)
+        for (topic, number), (code, end, epoch) in ends.items():
+            where = TopicPartition(topic, number)
+            start_code, start, _ = starts[topic, number]
+            stable_code, lso, _ = stable[topic, number]
+            code = start_code or stable_code or code
+            if code:
+                yield where, Said(code)
+                continue
+            leader_epoch = epoch if epoch >= 0 else self._leaders.leader_epoch(where)
+            yield where, Offsets(start, lso, end, broker, leader_epoch)
+
+    def producers(
+        self, partitions: Collection[TopicPartition], broker: int | None = None
+    ) -> Mapping[TopicPartition, tuple[ProducerState, ...] | Unseen]:
+        """Return the active producers by the leaders, or by one replica on `broker` (KIP-664)."""
+        question = Question(_producer_requests, _read_producers, "READ", most=500)
+        return self._wire.run(self._leaders.ask, partitions, question, broker)
+
+    def transactional_ids(self, producer_ids: Collection[int]) -> Mapping[int, str]:
+        """Return the escaped transactional ids that have these producer ids, in whatever state."""
+        return self._wire.run(self._owners.find, producer_ids)
+
+    def groups(self) -> GroupListing:
+        """Return every consumer group that coordinators list to us."""
+        return self._wire.run(self._groups.listing)
+
+    def committed(
+        self,
+        groups: Collection[str],
+        *,
+        require_stable: bool,
+        named: Mapping[str, Collection[TopicPartition]] | None = None,
+    ) -> Mapping[str, Commits | Unseen]:
+        """Return the committed offsets of groups, many in a request (OffsetFetch, KIP-709)."""
+
+        async def ask() -> Mapping[str, Commits | Unseen]:
+            return await self._groups.committed(groups, require_stable=require_stable, named=named)
+
+        return self._wire.run(ask)
+
+    def batches(self, partition: TopicPartition, start: int, *, most_bytes: int) -> Batches | Unseen:
+        """Return headers of the batches from the one that holds `start` on, uncommitted ones as well.
+
+        One that is larger than `most_bytes` is told all the same where it is the first (KIP-74).
+        """
+
+        def requests(topics: Topics) -> Sequence[Any]:
+            return [_fetch_request(topics, start, most_bytes)]
+
+        def read(answers: Sequence[Any], _: int) -> Iterator[tuple[TopicPartition, Batches | Said]]:
+            yield from _read_batches(answers[0], start)
+
+        question = Question(requests, read, "READ")
+        return self._wire.run(self._leaders.ask, [partition], question)[partition]
+
+    def setting(self, name: str) -> str | None:
+        """Return a broker's own setting (DescribeConfigs); None where it may not be seen."""
+        return self._wire.run(self._setting, name)
+
+    async def _setting(self, name: str) -> str | None:
+        brokers = (await self._leaders.survey([])).brokers
+        # Any one of them: the first that answers.
+        for broker in brokers:
+            (answer,) = await self._wire.ask_each([(_setting_request(broker, name), broker)])
+            if not isinstance(answer, errors.KafkaError):
+                return next(
+                    (each.value for result in answer.results for each in result.configs if each.name == name),
+                    None,
+                )
+        return None
+
+
+def _offset_requests(topics: Topics) -> Sequence[Any]:
+    topic_of = ListOffsetsRequest.ListOffsetsTopic
+    partition_of = topic_of.ListOffsetsPartition
+    return [
+        ListOffsetsRequest(
+            replica_id=_NONE,
+            isolation_level=isolation,
+            topics=[
+                topic_of(
+                    name=name,
+                    partitions=[partition_of(partition_index=number, timestamp=which) for number in numbers],
+                )
+                for name, numbers in topics.items()
+            ],
+        )
+        for isolation, which in _IN_ORDER
+    ]
+
+
+def _told(answer: Any) -> _Told:
+    return {
+        (topic.name, each.partition_index): (each.error_code, each.offset, each.leader_epoch)
+        for topic in answer.topics
+        for each in topic.partitions
+    }
+
+
+def _producer_requests(topics: Topics) -> Sequence[Any]:
+    topic_of = DescribeProducersRequest.TopicRequest
+    rows = [topic_of(name=name, partition_indexes=list(numbers)) for name, numbers in topics.items()]
+    return [DescribeProducersRequest(topics=rows)]
+
+
+def _read_producers(
+    answers: Sequence[Any], _: int
+) -> Iterator[tuple[TopicPartition, tuple[ProducerState, ...] | Said]]:
+    for topic in answers[0].topics:
+        for each in topic.partitions:
+            where = TopicPartition(topic.name, each.partition_index)
+            if each.error_code:
+                yield where, Said(each.error_code)
+            else:
+                yield where, tuple(map(_producer, each.active_producers))
+
+
+def _producer(row: Any) -> ProducerState:
+    return ProducerState(
+        row.producer_id,
+        row.producer_epoch,
+        row.last_sequence,
+        row.last_timestamp,
+        row.coordinator_epoch if row.coordinator_epoch != _NONE else None,
+        row.current_txn_start_offset if row.current_txn_start_offset != _NONE else None,
+    )
+
+
+def _fetch_request(topics: Topics, start: int, most_bytes: int) -> Any:
+    topic_of = FetchRequest.FetchTopic
+    partition_of = topic_of.FetchPartition
+    return FetchRequest(
+        replica_id=_NONE,
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=most_bytes,
+        isolation_level=_UNCOMMITTED,
+        session_id=0,
+        session_epoch=-1,
+        topics=[
+            topic_of(
+                topic=name,
+                partitions=[
+                    partition_of(partition=number, fetch_offset=start, partition_max_bytes=most_bytes)
+                    for number in numbers
+                ],
+            )
+            for name, numbers in topics.items()
+        ],
+        forgotten_topics_data=[],
+        max_version=_FETCH_BY_NAME,
+    )
+
+
+def _read_batches(answer: Any, start: int) -> Iterator[tuple[TopicPartition, Batches | Said]]:
+    for topic in answer.responses:
+        for each in topic.partitions:
+            where = TopicPartition(topic.topic, each.partition_index)
+            if each.error_code:
+                yield where, Said(each.error_code)
+                continue
+            found = tuple(batches(each.records or b""))
+            yield where, Batches(found, found[-1].last + 1 if found else start, each.high_watermark)
+
+
+def _setting_request(broker: int, name: str) -> Any:
+    resource = DescribeConfigsRequest.DescribeConfigsResource
+    return DescribeConfigsRequest(
+        resources=[
+            resource(resource_type=_BROKER_RESOURCE, resource_name=str(broker), configuration_keys=[name])
+        ]
+    )

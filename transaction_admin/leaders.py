@@ -1,0 +1,237 @@
+"""Who leads which partition, and questions that only a partition's leader, or one of its replicas, answers.
+
+Questions are batched by broker. A partition that has moved is asked for once more, where it is now.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import kafka.errors as errors
+from kafka.protocol.metadata import MetadataRequest
+
+from fenceline.facts import TopicPartition
+from transaction_admin.api import Unseen, grant
+from transaction_admin.reads import Leader, Topology
+from transaction_admin.wire import Wire, explain, kafka_word
+
+T = TypeVar("T")
+
+#: Partition numbers by topic.
+Topics = Mapping[str, Sequence[int]]
+_NOWHERE = Leader(None, None, (), ())
+
+
+class Said(NamedTuple):
+    """An error code that a broker gave for a partition."""
+
+    code: int
+
+
+@dataclass(frozen=True, slots=True)
+class Question(Generic[T]):
+    """What to ask of the partitions of one broker."""
+
+    #: The requests about some partitions; they are answered in this order.
+    requests: Callable[[Topics], Sequence[Any]]
+    #: What their answers say, and which broker gave them.
+    read: Callable[[Sequence[Any], int], Iterator[tuple[TopicPartition, T | Said]]]
+    #: The right on the topic that it takes, in kafka-acls' words.
+    operation: str
+    #: How many partitions one request may name.
+    most: int = 2_000
+
+
+class Leaders:
+    """The leaders of one cluster as its brokers told them last."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._known: dict[str, dict[int, Leader]] = {}
+        #: Kafka's code for why a topic could not be seen.
+        self._refused: dict[str, int] = {}
+
+    async def survey(self, topics: Collection[str] | None) -> Topology:
+        """Ask for the leaders of some topics, of all that may be seen when None; remember them."""
+        cluster = await self._wire.ask_any(lambda: _metadata_request(topics))
+        await self._wire.learn(cluster)
+        if topics is None:
+            self._known.clear()
+            self._refused.clear()
+        ids: dict[str, str] = {}
+        for topic in cluster.topics:
+            self._known[topic.name] = {} if topic.error_code else _leaders(topic)
+            if topic.error_code:
+                self._refused[topic.name] = topic.error_code
+            else:
+                self._refused.pop(topic.name, None)
+                ids[topic.name] = _written(topic.topic_id)
+        return Topology(
+            {each.node_id: f"{each.host}:{each.port}" for each in cluster.brokers},
+            cluster.controller_id if cluster.controller_id >= 0 else None,
+            {
+                TopicPartition(topic.name, number): leader
+                for topic in cluster.topics
+                for number, leader in self._known[topic.name].items()
+            },
+            ids,
+            tuple(
+                Unseen(each.name, self._refusal(each.error_code, each.name, "DESCRIBE"))
+                for each in cluster.topics
+                if each.error_code
+            ),
+        )
+
+    def leader_epoch(self, which: TopicPartition) -> int | None:
+        """Return the leader epoch of a partition as it was told last."""
+        return self._known[which.topic][which.partition].leader_epoch
+
+    def forbidden(self, topic: str) -> bool:
+        """Whether the last survey of a topic was refused: it may exist, and we may not see it."""
+        return issubclass(errors.for_code(self._refused.get(topic, 0)), errors.AuthorizationError)
+
+    async def ask(
+        self, partitions: Collection[TopicPartition], question: Question[T], broker: int | None = None
+    ) -> dict[TopicPartition, T | Unseen]:
+        """Ask the leaders, or one `broker`, about partitions; each one asked for is answered."""
+        answers: dict[TopicPartition, T | Unseen] = {}
+        left: Collection[TopicPartition] = dict.fromkeys(partitions)
+        unknown = {each.topic for each in left if each.partition not in self._known.get(each.topic, ())}
+        for topics in unknown, None:
+            if topics is None:
+                topics = {each.topic for each in left}
+            if topics and broker is None:
+                await self.survey(topics)
+            left = await self._ask_once(left, question, broker, answers)
+            if not left:
+                break
+        return answers
+
+    async def _ask_once(
+        self,
+        partitions: Collection[TopicPartition],
+        question: Question[T],
+        broker: int | None,
+        answers: dict[TopicPartition, T | Unseen],
+    ) -> list[TopicPartition]:
+        """Put what is told into `answers`; return the partitions that may be told once leaders are known."""
+        by_broker, again = self._by_broker(partitions, broker, answers)
+        asked: list[tuple[int, list[TopicPartition], int]] = []
+        questions: list[tuple[Any, int]] = []
+        for where, some in _portions(by_broker, question.most):
+            requests = question.requests(_by_topic(some))
+            asked.append((where, some, len(requests)))
+            questions += [(request, where) for request in requests]
+        told = iter(await self._wire.ask_each(questions))
+        for where, some, number in asked:
+            again += self._take(where, some, [next(told) for _ in range(number)], question, answers)
+        return again
+
+    def _by_broker(
+        self,
+        partitions: Collection[TopicPartition],
+        broker: int | None,
+        answers: dict[TopicPartition, T | Unseen],
+    ) -> tuple[dict[int, list[TopicPartition]], list[TopicPartition]]:
+        if broker is not None:
+            return {broker: list(partitions)}, []
+        found: dict[int, list[TopicPartition]] = {}
+        leaderless: list[TopicPartition] = []
+        for each in partitions:
+            leader = self._known.get(each.topic, {}).get(each.partition, _NOWHERE).leader
+            if leader is None:
+                leaderless.append(each)
+                answers[each] = Unseen(str(each), self._why_none(each))
+            else:
+                found.setdefault(leader, []).append(each)
+        return found, leaderless
+
+    def _why_none(self, which: TopicPartition) -> str:
+        if which.topic in self._refused:
+            return self._refusal(self._refused[which.topic], which.topic, "DESCRIBE")
+        known = which.partition in self._known.get(which.topic, {})
+        return "it has no leader: its replicas are down" if known else "there is no such partition"
+
+    def _take(
+        self,
+        broker: int,
+        partitions: Sequence[TopicPartition],
+        told: Sequence[Any],
+        question: Question[T],
+        answers: dict[TopicPartition, T | Unseen],
+    ) -> list[TopicPartition]:
+        failed = next((each for each in told if isinstance(each, errors.KafkaError)), None)
+        if failed is not None:
+            reason = f"broker {broker}: {explain(failed)}"
+            answers.update((each, Unseen(str(each), reason)) for each in partitions)
+            return list(partitions)
+        again = []
+        left = set(partitions)
+        for each, said in question.read(told, broker):
+            left.discard(each)
+            if not isinstance(said, Said):
+                answers[each] = said
+                continue
+            error = errors.for_code(said.code)
+            answers[each] = Unseen(
+                str(each),
+                self._refusal(said.code, each.topic, question.operation, f"broker {broker} says "),
+            )
+            if issubclass(error, errors.RetriableError):
+                again.append(each)
+        answers.update((each, Unseen(str(each), f"broker {broker} left it out")) for each in left)
+        return again
+
+    def _refusal(self, code: int, topic: str, operation: str, who: str = "") -> str:
+        error = errors.for_code(code)
+        if issubclass(error, errors.AuthorizationError):
+            remedy = grant(self._wire.principal, operation, f"--topic {topic}")
+            return f"no {operation} on this topic; grant it: {remedy}"
+        return who + _MEANINGS.get(error, kafka_word(error))
+
+
+_MEANINGS = {
+    errors.UnknownTopicOrPartitionError: "there is no such topic, or we have no DESCRIBE on it",
+    errors.NotLeaderForPartitionError: "it does not lead the partition any more",
+    errors.OffsetNotAvailableError: "it was elected a moment ago and does not know its high watermark yet",
+}
+
+
+def _metadata_request(topics: Collection[str] | None) -> Any:
+    names = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
+    return MetadataRequest(topics=names, allow_auto_topic_creation=False)
+
+
+def _leaders(topic: Any) -> dict[int, Leader]:
+    return {
+        each.partition_index: Leader(
+            each.leader_id if each.leader_id >= 0 else None,
+            each.leader_epoch if each.leader_epoch >= 0 else None,
+            tuple(each.replica_nodes),
+            tuple(each.isr_nodes),
+        )
+        for each in topic.partitions
+    }
+
+
+def _written(topic_id: Any) -> str:
+    """Return a topic's id as Kafka's tools write it."""
+    return urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
+
+
+def _portions(
+    by_broker: Mapping[int, Sequence[TopicPartition]], most: int
+) -> Iterator[tuple[int, list[TopicPartition]]]:
+    for broker, partitions in by_broker.items():
+        for start in range(0, len(partitions), most):
+            yield broker, list(partitions[start : start + most])
+
+
+def _by_topic(partitions: Collection[TopicPartition]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for topic, number in partitions:
+        found.setdefault(topic, []).append(number)
+    return found

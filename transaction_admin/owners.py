@@ -1,0 +1,108 @@
+"""Which transactional id has a producer id, as the coordinators tell; asked so that "none" means none.
+
+A broker that has just become a coordinator, and has not yet begun to load its part of the topic, lists no id
+and no error. So every partition of `__transaction_state` is asked, before and after the list, for an id that
+nobody has: a coordinator that has loaded it says that it does not know it, any other one says something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from itertools import count
+from typing import Any
+
+import kafka.errors as errors
+from kafka.protocol.admin.transactions import DescribeTransactionsRequest, ListTransactionsRequest
+from kafka.protocol.metadata import MetadataRequest
+
+from fenceline.coordinator import partition_for
+from transaction_admin.api import TRANSACTION_STATE, CannotAdminister
+from transaction_admin.wire import Wire, explain, kafka_word, text_form
+
+#: What a coordinator that has loaded its part says of an id that nobody has. That we may not describe it is
+#: said before it is looked for: then ids may be hidden from us anyway.
+_LOADED = (errors.TransactionalIdNotFoundError, errors.TransactionalIdAuthorizationFailedError)
+
+
+class Owners:
+    """Questions about the ids of one cluster."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._nobody: dict[int, str] = {}
+
+    async def find(self, producer_ids: Collection[int]) -> Mapping[int, str]:
+        """Return the escaped ids of these producer ids; raise `CannotAdminister` where one may be missing."""
+        if not producer_ids:
+            return {}
+        brokers, before = await self._coordinators()
+        await self._prove_loaded(before)
+        request = [ListTransactionsRequest(state_filters=[], producer_id_filters=list(producer_ids))]
+        answers = await self._wire.ask_each([(request[0], broker) for broker in brokers])
+        found = {
+            row.producer_id: text_form(row.transactional_id)
+            for broker, answer in zip(brokers, answers, strict=True)
+            for row in self._rows(broker, answer)
+        }
+        _, after = await self._coordinators()
+        if after != before:
+            raise CannotAdminister("coordinators changed while they were asked whose a producer id is")
+        await self._prove_loaded(after)
+        return found
+
+    async def _coordinators(self) -> tuple[list[int], Mapping[int, tuple[int, int]]]:
+        """Return brokers, and leader and epoch by partition of the topic; none where it may not be seen."""
+        topic = MetadataRequest.MetadataRequestTopic(name=TRANSACTION_STATE)
+        cluster = await self._wire.ask_any(
+            lambda: MetadataRequest(topics=[topic], allow_auto_topic_creation=False)
+        )
+        await self._wire.learn(cluster)
+        leaders = {
+            each.partition_index: (each.leader_id, each.leader_epoch) for each in cluster.topics[0].partitions
+        }
+        leaderless = [number for number, (leader, _) in leaders.items() if leader < 0]
+        if leaderless:
+            raise CannotAdminister(f"{TRANSACTION_STATE}-{leaderless[0]} has no leader")
+        return sorted(each.node_id for each in cluster.brokers), leaders
+
+    async def _prove_loaded(self, leaders: Mapping[int, tuple[int, int]]) -> None:
+        by_broker: dict[int, list[str]] = {}
+        for number, (leader, _) in leaders.items():
+            by_broker.setdefault(leader, []).append(self._nobody_of(number, len(leaders)))
+        questions = [
+            (DescribeTransactionsRequest(transactional_ids=ids), broker) for broker, ids in by_broker.items()
+        ]
+        for (_, broker), answer in zip(questions, await self._wire.ask_each(questions), strict=True):
+            if isinstance(answer, errors.KafkaError):
+                raise CannotAdminister(f"broker {broker}: {explain(answer)}")
+            for row in answer.transaction_states:
+                error = errors.for_code(row.error_code)
+                # Somebody may have just this id.
+                if error not in (*_LOADED, errors.NoError):
+                    raise CannotAdminister(f"coordinator {broker} says {kafka_word(error)}")
+
+    def _nobody_of(self, partition: int, partitions: int) -> str:
+        """Return an id of that partition that nobody has."""
+        if len(self._nobody) != partitions:
+            self._nobody = dict(_one_of_each(partitions))
+        return self._nobody[partition]
+
+    def _rows(self, broker: int, answer: Any) -> Any:
+        if isinstance(answer, errors.KafkaError):
+            raise CannotAdminister(f"broker {broker}: {explain(answer)}")
+        error = errors.for_code(answer.error_code)
+        if error is not errors.NoError:
+            raise CannotAdminister(f"broker {broker} says {kafka_word(error)}")
+        return answer.transaction_states
+
+
+def _one_of_each(partitions: int) -> Iterator[tuple[int, str]]:
+    found: set[int] = set()
+    for number in count():
+        name = f"fenceline-nobody-{number}"
+        where = partition_for(name.encode(), partitions)
+        if where not in found:
+            found.add(where)
+            yield where, name
+        if len(found) == partitions:
+            return
