@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import Consumer, KafkaException
 
 from sandbox import clients, topics
-from sandbox.scenes import open_transaction, producer
+from sandbox.stage import open_transaction, producer
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer

@@ -6,23 +6,23 @@ producers go on undisturbed; playing a scene again uses the same ids and so firs
 
 from __future__ import annotations
 
-import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
+from types import FrameType
+from typing import NoReturn
 
-from sandbox import clients, topics
+from sandbox import clients, hanging, late_marker, topics
 from sandbox.errors import SandboxError as SandboxError
+from sandbox.stage import Say, Stage, open_transaction, producer
+from sandbox.stage import of_stack as of_stack
 
-if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, Producer
-
-Say = Callable[[str], None]
 ABANDONED_TIMEOUT_S = 600
 _TIMEOUT_S = 3
 #: The coordinator looks for timed-out transactions every 10 s; the rest is for a busy machine.
@@ -36,73 +36,21 @@ _PROGRESS_EVERY = 8192
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A scene's one-line summary, and the function that plays it against a broker."""
+    """A scene's one-line summary, and the function that plays it."""
 
     summary: str
-    play: Callable[[str, Say], None]
+    play: Callable[[Stage, Say], None]
 
 
-def sandbox_bootstrap(stack_file: Path) -> str:
-    """Return the sandbox's own Kafka from a running stack's description.
-
-    Raises SandboxError where none runs or where its Kafka is somebody else's: scenes break things.
-    """
-    try:
-        stack = json.loads(stack_file.read_text())
-        parts = {part["name"] for part in stack["parts"]}
-    except FileNotFoundError:
-        raise SandboxError(
-            f"no stack runs here ({stack_file} is missing): start one with `make up`"
-        ) from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise SandboxError(f"{stack_file} cannot be read ({error}): restart with `make up`") from None
-    if "kafka" not in parts:
-        raise SandboxError("this stack watches a Kafka that is not the sandbox's: scenes never touch those")
-    return str(stack["kafka"])
-
-
-def producer(bootstrap: str, transactional_id: str, timeout_s: float = 60) -> Producer:
-    """Return a transactional producer, labelled demo, initialised: whoever had the id is fenced now."""
-    from confluent_kafka import Producer
-
-    settings = {
-        **clients.settings(bootstrap, transactional_id),
-        "transactional.id": transactional_id,
-        "transaction.timeout.ms": int(timeout_s * 1000),
-        "linger.ms": 5,
-    }
-    made = Producer(settings)
-    made.init_transactions(30)
-    return made
-
-
-def open_transaction(made: Producer, topic: str, partition: int, text: str) -> int:
-    """Begin a transaction and write one record; return its offset once the broker has it."""
-    from confluent_kafka import KafkaException, Message
-
-    offsets: list[int] = []
-
-    def delivered(error: KafkaError | None, message: Message) -> None:
-        if error is None:
-            offsets.append(message.offset() or 0)
-
-    made.begin_transaction()
-    value = json.dumps({"demo": True, "scene": text})
-    made.produce(topic, value=value, partition=partition, on_delivery=delivered)
-    if made.flush(30) or not offsets:
-        raise KafkaException("the broker did not take the record")
-    return offsets[0]
-
-
-def zombie(bootstrap: str, say: Say) -> None:
+def zombie(stage: Stage, say: Say) -> None:
     """A second instance takes over an id whose first instance is in the middle of a transaction."""
     from confluent_kafka import KafkaException
 
     name = "demo-zombie"
-    first = producer(bootstrap, name)
+    first = producer(stage.bootstrap, name)
     offset = open_transaction(first, "orders", 0, "zombie, first instance")
     say(f"1. the first instance of {name} has a transaction open (orders-0, offset {offset})")
-    second = producer(bootstrap, name)
+    second = producer(stage.bootstrap, name)
     say("2. a second instance has initialised the same id: the coordinator aborted and raised the epoch")
     open_transaction(second, "orders", 0, "zombie, second instance")
     second.commit_transaction(30)
@@ -118,16 +66,16 @@ def zombie(bootstrap: str, say: Say) -> None:
     )
 
 
-def timeout(bootstrap: str, say: Say) -> None:
+def timeout(stage: Stage, say: Say) -> None:
     """A producer takes longer than its own transaction timeout."""
     from confluent_kafka import KafkaException
 
     name = "demo-timeout"
-    slow = producer(bootstrap, name, timeout_s=_TIMEOUT_S)
+    slow = producer(stage.bootstrap, name, timeout_s=_TIMEOUT_S)
     offset = open_transaction(slow, "orders", 1, "timeout")
     say(f"1. {name} has a transaction open with a timeout of {_TIMEOUT_S} s (orders-1, offset {offset})")
     say("2. it now thinks for too long; the coordinator looks every 10 s …")
-    waited = _wait_for_release(bootstrap, "orders", 1, offset)
+    waited = _wait_for_release(stage.bootstrap, "orders", 1, offset)
     say(f"3. the coordinator aborted it after {waited:.1f} s, and the last stable offset moved on")
     try:
         slow.commit_transaction(30)
@@ -136,10 +84,10 @@ def timeout(bootstrap: str, say: Say) -> None:
     say(f"Look for: {name} in CompleteAbort, aborted by the broker, and no new instance after it")
 
 
-def abandoned(bootstrap: str, say: Say) -> None:
+def abandoned(stage: Stage, say: Say) -> None:
     """A producer dies in the middle of a transaction that may stay open for ten minutes."""
     name = "demo-abandoned"
-    command = [sys.executable, "-m", "sandbox.scenes", bootstrap, name]
+    command = [sys.executable, "-m", "sandbox.scenes", stage.bootstrap, name]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     if done.returncode:
         raise SandboxError(f"the producer of the scene failed: {done.stderr.strip()[-300:]}")
@@ -157,17 +105,17 @@ def _abandon(bootstrap: str, name: str) -> None:
     os._exit(0)
 
 
-def fence(bootstrap: str, say: Say) -> None:
+def fence(stage: Stage, say: Say) -> None:
     """A third party, as an administrator's tool would, fences a producer in the middle of a transaction."""
     from confluent_kafka import KafkaException
 
     from sandbox import wire
 
     name = "demo-fence"
-    healthy = producer(bootstrap, name)
+    healthy = producer(stage.bootstrap, name)
     offset = open_transaction(healthy, "orders", 2, "fence")
     say(f"1. {name} has a transaction open (orders-2, offset {offset}), well within its timeout")
-    with wire.Coordinator(bootstrap, name) as coordinator:
+    with wire.Coordinator(stage.bootstrap, name) as coordinator:
         given = coordinator.init_producer_id(timeout_ms=_ADMIN_TIMEOUT_MS)
     say(f"2. somebody asked for a producer id, as Admin.fenceProducers does: epoch {given.epoch} is nobody's")
     try:
@@ -181,14 +129,14 @@ def fence(bootstrap: str, say: Say) -> None:
     )
 
 
-def rotation(bootstrap: str, say: Say) -> None:
+def rotation(stage: Stage, say: Say) -> None:
     """An id is initialised until its epochs are used up, and goes on under a new producer id."""
     from sandbox import wire
 
     name = "demo-rotation"
-    _commit_one(bootstrap, name, "rotation, before")
+    _commit_one(stage.bootstrap, name, "rotation, before")
     say(f"1. {name} has committed a transaction")
-    with wire.Coordinator(bootstrap, name) as coordinator:
+    with wire.Coordinator(stage.bootstrap, name) as coordinator:
         first = coordinator.init_producer_id()
         left = _LAST_EPOCH - first.epoch + 1
         say(f"2. producer id {first.producer_id} is at epoch {first.epoch}: initialising {left} times more …")
@@ -199,7 +147,7 @@ def rotation(bootstrap: str, say: Say) -> None:
     if given.producer_id == first.producer_id:
         raise SandboxError(f"producer id {first.producer_id} is at epoch {given.epoch} and was not replaced")
     say(f"3. after {time.monotonic() - started:.1f} s: producer id {given.producer_id}, epoch {given.epoch}")
-    _commit_one(bootstrap, name, "rotation, after")
+    _commit_one(stage.bootstrap, name, "rotation, after")
     say(f"4. {name} has committed under its new producer id: nobody noticed, and nobody was fenced")
     say(f"Look for: {name} with one rotation, from epoch {_LAST_EPOCH} to a new producer id")
 
@@ -228,28 +176,51 @@ def _wait_for_release(bootstrap: str, topic: str, partition: int, offset: int) -
     return time.monotonic() - started
 
 
+@contextmanager
+def _told_to_end() -> Iterator[None]:
+    """Leave in order when told to end: what a scene has turned off or stopped goes on again."""
+
+    def leave(number: int, frame: FrameType | None) -> NoReturn:
+        sys.exit(128 + number)
+
+    here = threading.current_thread() is threading.main_thread()
+    numbers = (signal.SIGTERM, signal.SIGHUP) if here else ()
+    before = {number: signal.signal(number, leave) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 SCENES: Mapping[str, Scene] = {
     "zombie": Scene("a second instance takes an id over; the first tries to commit and is fenced", zombie),
     "timeout": Scene("a transaction outlives its timeout; the coordinator aborts it", timeout),
     "abandoned": Scene(
         "a process dies with a 10-minute transaction open; the LSO of payments is held", abandoned
     ),
+    "hanging": Scene("a partition holds a transaction that its coordinator knows nothing of", hanging.play),
+    "late-marker": Scene(
+        f"a broker is away and a commit stays in PrepareCommit (needs make up BROKERS={late_marker.BROKERS})",
+        late_marker.play,
+    ),
     "fence": Scene("an administrator's tool fences a healthy producer in mid-transaction", fence),
     "rotation": Scene("an id uses up its 32,767 epochs and gets a new producer id", rotation),
 }
 
 
-def play(name: str, bootstrap: str, say: Say) -> None:
+def play(name: str, stage: Stage, say: Say) -> None:
     """Play a scene. Raises SandboxError for an unknown name and for a broker that does not answer."""
     from confluent_kafka import KafkaException
 
     if name not in SCENES:
         raise SandboxError(f"no scene {name!r}: choose one of {', '.join(SCENES)}")
     try:
-        topics.ensure(bootstrap)
-        SCENES[name].play(bootstrap, say)
+        with _told_to_end():
+            topics.ensure(stage.bootstrap)
+            SCENES[name].play(stage, say)
     except KafkaException as error:
-        raise SandboxError(f"the sandbox's Kafka at {bootstrap} refused: {error}") from None
+        raise SandboxError(f"the sandbox's Kafka at {stage.bootstrap} refused: {error}") from None
 
 
 if __name__ == "__main__":

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from sandbox import clients
+
+if TYPE_CHECKING:
+    from confluent_kafka.cimpl import NewTopic
 
 #: Topic -> partitions.
 TOPICS: Mapping[str, int] = {"orders": 4, "orders_enriched": 4, "payments": 2, "payments_ledger": 2}
@@ -14,15 +18,21 @@ _CREATE_WITHIN_S = 30
 _BROKER_DEFAULT = -1
 
 
-def ensure(bootstrap: str) -> None:
-    """Create what is missing of TOPICS. Raises KafkaException when the broker refuses."""
+def ensure(bootstrap: str, wanted: Mapping[str, int] = TOPICS) -> None:
+    """Create what is missing of these topics. Raises KafkaException when the broker refuses."""
+    from confluent_kafka.cimpl import NewTopic
+
+    create(bootstrap, [NewTopic(name, count, _BROKER_DEFAULT) for name, count in wanted.items()])
+
+
+def create(bootstrap: str, wanted: Sequence[NewTopic]) -> None:
+    """Create those of the topics that are missing. Raises KafkaException when the broker refuses."""
     from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import AdminClient
-    from confluent_kafka.cimpl import NewTopic
 
     admin = AdminClient(clients.settings(bootstrap, "setup"))
     there = admin.list_topics(timeout=_CREATE_WITHIN_S).topics
-    missing = [NewTopic(name, count, _BROKER_DEFAULT) for name, count in TOPICS.items() if name not in there]
+    missing = [topic for topic in wanted if topic.topic not in there]
     if not missing:
         return
     for created in admin.create_topics(missing, operation_timeout=_CREATE_WITHIN_S).values():

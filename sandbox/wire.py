@@ -3,6 +3,9 @@
     with Coordinator(bootstrap, "demo-fence") as coordinator:
         given = coordinator.init_producer_id()                    # as any producer's first request
         for given in coordinator.init_again(1000): ...            # pipelined on one connection
+        coordinator.state()                                       # "Empty"
+    with Connection(leader) as broker:
+        produce(broker, "demo-hanging-0", given, ("demo-hanging", 0), [b"x"])
 
 A plain blocking socket and kafka-python's message classes. Never near a Kafka that is not the sandbox's.
 """
@@ -12,21 +15,27 @@ from __future__ import annotations
 import socket
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from kafka.protocol.admin.transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.metadata import FindCoordinatorRequest, FindCoordinatorResponse
+from kafka.protocol.producer import ProduceRequest, ProduceResponse
 from kafka.protocol.producer.transaction import InitProducerIdRequest, InitProducerIdResponse
+from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from sandbox.errors import SandboxError
 
 CONCURRENT_TRANSACTIONS = 51
+_NOT_FOUND = 105
 #: The coordinator is not there yet, loads its partition, has moved.
 _NOT_YET = (14, 15, 16)
-#: Versions that 3.9 and 4.2 speak. InitProducerId 4 takes an epoch and answers PRODUCER_FENCED.
-_FIND, _INIT = 3, 4
+#: Versions that 3.9 to 4.3 speak. InitProducerId 4 takes an epoch and answers PRODUCER_FENCED; Produce 11 is
+#: the last whose sender adds partitions to a transaction by a request of its own.
+_FIND, _INIT, _DESCRIBE, _PRODUCE = 3, 4, 0, 11
+_ALL_IN_SYNC = -1
 #: FindCoordinator's word for transactions.
 _TRANSACTION = 1
 #: One answer, and how long to ask again while an abort's markers are written.
@@ -62,9 +71,9 @@ class Coordinator:
 
     def __init__(self, bootstrap: str, transactional_id: str) -> None:
         self.transactional_id = transactional_id
-        host, _, port = bootstrap.rpartition(":")
-        with _Connection(host, int(port)) as any_broker:
-            self._connection = _Connection(*_find(any_broker, transactional_id))
+        with Connection(bootstrap) as any_broker:
+            self.node_id, self.address = _find(any_broker, transactional_id)
+        self._connection = Connection(self.address)
 
     def __enter__(self) -> Self:
         return self
@@ -103,6 +112,31 @@ class Coordinator:
         for answer in self._connection.ask_often(request, InitProducerIdResponse, _INIT, times):
             yield _given(answer)
 
+    def state(self) -> str:
+        """Return Kafka's own word for the state of the id. Raises Refused."""
+        return str(self._described().transaction_state)
+
+    def knows(self) -> bool:
+        """Whether the coordinator knows the id. Raises Refused where it cannot say."""
+        try:
+            self._described()
+        except Refused as refused:
+            if refused.code != _NOT_FOUND:
+                raise
+            return False
+        return True
+
+    def _described(self) -> Any:
+        request = DescribeTransactionsRequest(transactional_ids=[self.transactional_id])
+        until = time.monotonic() + _RETRY_FOR_S
+        while True:
+            (found,) = self.ask(request, DescribeTransactionsResponse, _DESCRIBE).transaction_states
+            if not found.error_code:
+                return found
+            if found.error_code not in _NOT_YET or time.monotonic() > until:
+                raise Refused("DescribeTransactions", found.error_code)
+            time.sleep(_RETRY_EVERY_S)
+
     def _init(self, identity: Identity, timeout_ms: int) -> InitProducerIdRequest:
         return InitProducerIdRequest(
             transactional_id=self.transactional_id,
@@ -118,25 +152,55 @@ def _given(answer: Any) -> Identity:
     return Identity(answer.producer_id, answer.producer_epoch)
 
 
-def _find(broker: _Connection, transactional_id: str) -> tuple[str, int]:
-    """Return the coordinator's host and port; the first question of all creates `__transaction_state`."""
+def produce(
+    leader: Connection,
+    transactional_id: str,
+    identity: Identity,
+    where: tuple[str, int],
+    values: Sequence[bytes],
+) -> int:
+    """Write the first records of a transaction to a partition; return the offset of the first.
+
+    The coordinator is told nothing: no AddPartitionsToTxn comes before. Raises Refused.
+    """
+    size = 1000 + sum(map(len, values))
+    builder = DefaultRecordBatchBuilder(2, 0, True, identity.producer_id, identity.epoch, 0, size)
+    for number, value in enumerate(values):
+        builder.append(number, int(time.time() * 1000), None, value, [])
+    topic, partition = where
+    of_topic = ProduceRequest.TopicProduceData
+    data = of_topic.PartitionProduceData(index=partition, records=bytes(builder.build()))
+    request = ProduceRequest(
+        transactional_id=transactional_id,
+        acks=_ALL_IN_SYNC,
+        timeout_ms=int(_ANSWER_WITHIN_S * 1000),
+        topic_data=[of_topic(name=topic, partition_data=[data])],
+    )
+    (answer,) = leader.ask(request, ProduceResponse, _PRODUCE).responses[0].partition_responses
+    if answer.error_code:
+        raise Refused("Produce", answer.error_code)
+    return int(answer.base_offset)
+
+
+def _find(broker: Connection, transactional_id: str) -> tuple[int, str]:
+    """Return the coordinator's node id and `host:port`; the first question creates `__transaction_state`."""
     request = FindCoordinatorRequest(key=transactional_id, key_type=_TRANSACTION)
     until = time.monotonic() + _RETRY_FOR_S
     while (found := broker.ask(request, FindCoordinatorResponse, _FIND)).error_code:
         if found.error_code not in _NOT_YET or time.monotonic() > until:
             raise Refused("FindCoordinator", found.error_code)
         time.sleep(_RETRY_EVERY_S)
-    return found.host, found.port
+    return found.node_id, f"{found.host}:{found.port}"
 
 
-class _Connection:
-    """One broker: bytes out, answers in, in the same order."""
+class Connection:
+    """One broker, the first of `host:port,host:port` that takes us: bytes out, answers in, in the same order.
 
-    def __init__(self, host: str, port: int) -> None:
-        try:
-            self._socket = socket.create_connection((host, port), timeout=_ANSWER_WITHIN_S)
-        except OSError as error:
-            raise SandboxError(f"no Kafka answers at {host}:{port}: {error}") from None
+    Raises SandboxError where none does.
+    """
+
+    def __init__(self, addresses: str) -> None:
+        self._socket = _connected(addresses)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._answers = self._socket.makefile("rb")
 
@@ -176,3 +240,13 @@ class _Connection:
         if not body:
             raise ConnectionError("closed by the broker")
         return body
+
+
+def _connected(addresses: str) -> socket.socket:
+    for address in addresses.split(","):
+        host, _, port = address.rpartition(":")
+        try:
+            return socket.create_connection((host, int(port)), timeout=_ANSWER_WITHIN_S)
+        except OSError as error:
+            refused = error
+    raise SandboxError(f"no Kafka answers at {addresses}: {refused}")

@@ -3,28 +3,37 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from kafka.protocol.admin.transactions import DescribeProducersRequest, DescribeProducersResponse
 
 from fenceline.decode.transaction_state import decode
 from fenceline.encode import encode_key
 from fenceline.facts import State, TransactionRecord
-from sandbox import clients, demo, scenes, wire
+from sandbox import clients, demo, hanging, late_marker, scenes, topics, wire
+from sandbox.cluster import Cluster
 from sandbox.errors import SandboxError
 from sandbox.kafka import Broker
+from sandbox.stage import Stage, producer
+from tests.brokers import kafka_three
 from tests.kafka.observe import raw_records
 from tests.waiting import wait_for
 
+__all__ = ["kafka_three"]
+
 
 @pytest.fixture(scope="module")
-def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     """Return a broker that looks for timed-out transactions twice a second."""
     often = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
     with Broker(tmp_path_factory.mktemp("kafka"), properties=often) as broker:
-        yield broker.bootstrap
+        assert broker.process
+        yield Stage(broker.bootstrap, {1: broker.process.pid})
 
 
 def end_of(bootstrap: str, topic: str, partition: int, isolation: str) -> int:
@@ -39,12 +48,12 @@ def end_of(bootstrap: str, topic: str, partition: int, isolation: str) -> int:
 
 @pytest.mark.kafka
 @pytest.mark.parametrize(("name", "partition"), [("zombie", 0), ("timeout", 1)])
-def test_the_loser_is_fenced_and_nothing_stays_open(bootstrap: str, name: str, partition: int) -> None:
+def test_the_loser_is_fenced_and_nothing_stays_open(stage: Stage, name: str, partition: int) -> None:
     said: list[str] = []
-    scenes.play(name, bootstrap, said.append)
+    scenes.play(name, stage, said.append)
     assert [line for line in said if line.startswith("4.") and "refused: _FENCED" in line]
     stable, high = (
-        end_of(bootstrap, "orders", partition, f"read_{kind}") for kind in ("committed", "uncommitted")
+        end_of(stage.bootstrap, "orders", partition, f"read_{kind}") for kind in ("committed", "uncommitted")
     )
     assert stable == high > 0
 
@@ -59,22 +68,22 @@ def last_record(bootstrap: str, transactional_id: str) -> TransactionRecord:
 
 
 @pytest.mark.kafka
-def test_fence_ends_a_healthy_transaction_and_leaves_nobody(bootstrap: str) -> None:
+def test_fence_ends_a_healthy_transaction_and_leaves_nobody(stage: Stage) -> None:
     said: list[str] = []
-    scenes.play("fence", bootstrap, said.append)
+    scenes.play("fence", stage, said.append)
     assert [line for line in said if line.startswith("3.") and "refused: _FENCED" in line]
-    assert end_of(bootstrap, "orders", 2, "read_committed") > 0
-    last = last_record(bootstrap, "demo-fence")
+    assert end_of(stage.bootstrap, "orders", 2, "read_committed") > 0
+    last = last_record(stage.bootstrap, "demo-fence")
     assert (last.state, last.producer_epoch, last.timeout_ms) == (State.EMPTY, 2, 30_000)
 
 
 @pytest.mark.kafka
-def test_rotation_goes_on_under_another_producer_id_as_often_as_it_is_played(bootstrap: str) -> None:
+def test_rotation_goes_on_under_another_producer_id_as_often_as_it_is_played(stage: Stage) -> None:
     seen = set()
     for _ in range(2):
         said: list[str] = []
-        scenes.play("rotation", bootstrap, said.append)
-        last = last_record(bootstrap, "demo-rotation")
+        scenes.play("rotation", stage, said.append)
+        last = last_record(stage.bootstrap, "demo-rotation")
         assert (last.state, last.producer_epoch) == (State.COMPLETE_COMMIT, 1)
         assert [line for line in said if f"producer id {last.producer_id}, epoch 0" in line]
         seen.add(last.producer_id)
@@ -82,8 +91,8 @@ def test_rotation_goes_on_under_another_producer_id_as_often_as_it_is_played(boo
 
 
 @pytest.mark.kafka
-def test_what_the_coordinator_refuses_is_said_in_words(bootstrap: str) -> None:
-    with wire.Coordinator(bootstrap, "refused") as coordinator:
+def test_what_the_coordinator_refuses_is_said_in_words(stage: Stage) -> None:
+    with wire.Coordinator(stage.bootstrap, "refused") as coordinator:
         coordinator.init_producer_id()
         with pytest.raises(wire.Refused, match=r"^InitProducerId was refused: PRODUCER_FENCED$"):
             coordinator.init_producer_id(wire.Identity(12_345, 7))
@@ -95,27 +104,145 @@ def test_a_kafka_that_is_gone_is_said_in_words() -> None:
 
 
 @pytest.mark.kafka
-def test_abandoned_holds_the_lso_until_somebody_takes_over(bootstrap: str) -> None:
+def test_abandoned_holds_the_lso_until_somebody_takes_over(stage: Stage) -> None:
     said: list[str] = []
     for _ in range(2):
-        scenes.play("abandoned", bootstrap, said.append)
+        scenes.play("abandoned", stage, said.append)
         held = int(said[-4].rpartition("offset ")[2].split()[0])
-        assert end_of(bootstrap, "payments", 0, "read_committed") == held
-        assert end_of(bootstrap, "payments", 0, "read_uncommitted") == held + 1
-    scenes.producer(bootstrap, "demo-abandoned")
-    wait_for(lambda: end_of(bootstrap, "payments", 0, "read_committed") > held, "the LSO moves on")
+        assert end_of(stage.bootstrap, "payments", 0, "read_committed") == held
+        assert end_of(stage.bootstrap, "payments", 0, "read_uncommitted") == held + 1
+    producer(stage.bootstrap, "demo-abandoned")
+    wait_for(lambda: end_of(stage.bootstrap, "payments", 0, "read_committed") > held, "the LSO moves on")
+
+
+def told(stage: Stage, name: str) -> list[str]:
+    """Play a scene; return what it said."""
+    said: list[str] = []
+    scenes.play(name, stage, said.append)
+    return said
+
+
+def active_producers(stage: Stage) -> dict[int, int]:
+    """Return the start offset of what each producer has open on the scene's partition, by producer id."""
+    request = DescribeProducersRequest(
+        topics=[DescribeProducersRequest.TopicRequest(name=hanging.TOPIC, partition_indexes=[0])]
+    )
+    with wire.Connection(stage.bootstrap) as broker:
+        (partition,) = broker.ask(request, DescribeProducersResponse, 0).topics[0].partitions
+    return {each.producer_id: each.current_txn_start_offset for each in partition.active_producers}
+
+
+def stray_record(stage: Stage, name: str) -> int:
+    """Write a record of a transaction that no coordinator was told of; return its offset. Raises Refused."""
+    with wire.Coordinator(stage.bootstrap, name) as coordinator, wire.Connection(stage.bootstrap) as broker:
+        identity = coordinator.init_producer_id()
+        return wire.produce(broker, name, identity, (hanging.TOPIC, 0), [b"x"])
 
 
 @pytest.mark.kafka
-def test_the_demo_commits_to_every_topic_and_stops_when_told(bootstrap: str) -> None:
+def test_hanging_pins_the_lso_and_its_coordinator_knows_nothing_of_it(stage: Stage) -> None:
+    for number, held in (1, 0), (2, hanging.RECORDS):
+        said = told(stage, "hanging")
+        assert [line for line in said if line.startswith("4.") and line.endswith("it says Empty")]
+        assert said[-1].endswith(f"abort --topic {hanging.TOPIC} --partition 0 --start-offset {held}")
+        last = last_record(stage.bootstrap, f"demo-stray-{number}")
+        assert (last.state, last.partitions) == (State.EMPTY, None)
+        assert active_producers(stage)[last.producer_id] == held
+        assert end_of(stage.bootstrap, hanging.TOPIC, 0, "read_committed") == 0
+        assert end_of(stage.bootstrap, hanging.TOPIC, 0, "read_uncommitted") == held + hanging.RECORDS
+    with pytest.raises(wire.Refused) as refused:
+        stray_record(stage, "refused-stray")
+    assert refused.value.code in hanging.VERIFIED
+
+
+@pytest.mark.kafka
+def test_verification_is_on_again_when_a_scene_fails(stage: Stage) -> None:
+    topics.ensure(stage.bootstrap, {hanging.TOPIC: 1})
+    with pytest.raises(KeyboardInterrupt):
+        fail_without_verification(stage)
+    wait_for(lambda: not accepts_strays(stage), "the broker asks the coordinator again")
+
+
+def fail_without_verification(stage: Stage) -> None:
+    """Fail as a scene that is ended in the middle."""
+    with hanging.verification_off(AdminClient(clients.settings(stage.bootstrap, "test")), 1):
+        wait_for(lambda: accepts_strays(stage), "the broker takes what it cannot know")
+        raise KeyboardInterrupt
+
+
+def accepts_strays(stage: Stage) -> bool:
+    """Whether the broker takes a transaction's record without asking its coordinator."""
+    try:
+        stray_record(stage, f"stray-{time.monotonic_ns()}")
+    except wire.Refused:
+        return False
+    return True
+
+
+@pytest.mark.kafka
+def test_late_marker_needs_three_brokers(stage: Stage) -> None:
+    with pytest.raises(SandboxError, match=r"needs 3 brokers and this stack has 1: .*`make up BROKERS=3`"):
+        told(stage, "late-marker")
+
+
+@pytest.fixture
+def three(kafka_three: Cluster) -> Iterator[Stage]:
+    """Return a cluster of three brokers, which is whole again afterwards."""
+    pids = {broker.node_id: broker.process.pid for broker in kafka_three.brokers if broker.process}
+    yield Stage(kafka_three.bootstrap, pids)
+    kafka_three.wait_ready()
+
+
+def is_still(pid: int) -> bool:
+    """Whether a process is stopped."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+def away(stage: Stage) -> list[int]:
+    """Return the nodes that stand still."""
+    return [node for node, pid in stage.pids.items() if is_still(pid)]
+
+
+@pytest.mark.kafka
+def test_late_marker_keeps_a_decided_commit_from_its_end(three: Stage, kafka_three: Cluster) -> None:
+    while_away: list[TransactionRecord] = []
+
+    def listen(line: str) -> None:
+        if line.startswith("4."):
+            (victim,) = away(three)
+            alive = next(node for node in three.pids if node != victim)
+            while_away.append(last_record(kafka_three.node(alive).bootstrap, late_marker.TRANSACTIONAL_ID))
+
+    late_marker.play(three, listen, away_s=3)
+    assert [record.state for record in while_away] == [State.PREPARE_COMMIT]
+    assert {(topic, len(numbers)) for topic, numbers in while_away[0].partitions} == {(late_marker.TOPIC, 3)}
+    last = last_record(three.bootstrap, late_marker.TRANSACTIONAL_ID)
+    assert (last.state, last.producer_id) == (State.COMPLETE_COMMIT, while_away[0].producer_id)
+    assert away(three) == []
+
+
+@pytest.mark.kafka
+def test_late_marker_lets_the_broker_go_on_when_it_is_ended(three: Stage) -> None:
+    def listen(line: str) -> None:
+        if line.startswith("3."):
+            assert len(away(three)) == 1
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        late_marker.play(three, listen)
+    assert away(three) == []
+
+
+@pytest.mark.kafka
+def test_the_demo_commits_to_every_topic_and_stops_when_told(stage: Stage) -> None:
     import threading
 
-    traffic = demo.Demo(bootstrap)
+    traffic = demo.Demo(stage.bootstrap)
     thread = threading.Thread(target=traffic.run)
     thread.start()
     try:
         for topic in ("orders", "payments", "payments_ledger"):
-            wait_for(lambda topic=topic: sum(_ends(bootstrap, topic)) > 0, f"records on {topic}", 60)  # type: ignore[misc]
+            wait_for(lambda topic=topic: sum(_ends(stage.bootstrap, topic)) > 0, f"records on {topic}", 60)  # type: ignore[misc]
     finally:
         traffic.stop.set()
         thread.join(60)
@@ -131,18 +258,21 @@ def _ends(bootstrap: str, topic: str) -> list[int]:
 def stack_file(folder: Path, parts: list[str]) -> Path:
     """Write a stack.json with these parts."""
     path = folder / "stack.json"
-    described = {"kafka": "127.0.0.1:1", "parts": [{"name": name, "pid": 1} for name in parts]}
+    described = {
+        "kafka": "127.0.0.1:1",
+        "parts": [{"name": name, "pid": pid} for pid, name in enumerate(parts, 1)],
+    }
     path.write_text(json.dumps(described))
     return path
 
 
 def test_it_takes_the_sandboxes_kafka_from_the_stack(tmp_path: Path) -> None:
-    assert scenes.sandbox_bootstrap(stack_file(tmp_path, ["redis", "kafka"])) == "127.0.0.1:1"
+    assert scenes.of_stack(stack_file(tmp_path, ["redis", "kafka"])) == Stage("127.0.0.1:1", {1: 2})
 
 
 def test_it_never_touches_another_kafka(tmp_path: Path) -> None:
     with pytest.raises(SandboxError, match=r"a Kafka that is not the sandbox's: scenes never touch those"):
-        scenes.sandbox_bootstrap(stack_file(tmp_path, ["redis", "web"]))
+        scenes.of_stack(stack_file(tmp_path, ["redis", "web"]))
 
 
 @pytest.mark.parametrize(
@@ -154,9 +284,9 @@ def test_it_says_when_no_stack_can_be_seen(tmp_path: Path, text: str | None, lin
     if text is not None:
         path.write_text(text)
     with pytest.raises(SandboxError, match=line):
-        scenes.sandbox_bootstrap(path)
+        scenes.of_stack(path)
 
 
 def test_it_names_the_scenes_it_has() -> None:
-    with pytest.raises(SandboxError, match=r"no scene 'hanging': choose one of zombie, timeout, abandoned"):
-        scenes.play("hanging", "127.0.0.1:1", print)
+    with pytest.raises(SandboxError, match=r"no scene 'sleeping': choose one of zombie, timeout, abandoned"):
+        scenes.play("sleeping", Stage("127.0.0.1:1", {}), print)

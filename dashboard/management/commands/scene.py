@@ -7,7 +7,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from sandbox.scenes import SCENES, SandboxError, play, sandbox_bootstrap
+from sandbox.scenes import SCENES, SandboxError, of_stack, play
 
 
 class Command(BaseCommand):
@@ -24,9 +24,11 @@ class Command(BaseCommand):
         """Play or list; a refusal is one line and exit status 1."""
         if not options["name"]:
             for name, scene in SCENES.items():
-                self.stdout.write(f"{name:<10} {scene.summary}")
+                self.stdout.write(f"{name:<12} {scene.summary}")
             return
         try:
-            play(options["name"], sandbox_bootstrap(settings.DATA / "stack.json"), self.stdout.write)
+            play(options["name"], of_stack(settings.DATA / "stack.json"), self.stdout.write)
         except SandboxError as error:
             raise CommandError(str(error)) from None
+        except KeyboardInterrupt:
+            raise CommandError("ended by Ctrl-C; what the scene had stopped or turned off goes on") from None

@@ -1,0 +1,130 @@
+"""The scene of a truly hanging transaction: a partition holds one that its coordinator knows nothing of.
+
+Brokers before 3.6 took such records, and later ones do where `transaction.partition.verification.enable`
+is off (kafka.md §0): a request that arrives late, after its transaction's end, begins another one that
+nobody will ever end. Here the switch is off for as long as one request takes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented there, and imported from below
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+
+from sandbox import clients, topics, wire
+from sandbox.errors import SandboxError
+from sandbox.stage import Say, Stage, record
+from sandbox.waiting import wait_until
+
+TOPIC, PARTITION = "demo-hanging", 0
+RECORDS = 3
+VERIFICATION = "transaction.partition.verification.enable"
+#: How long the controller's word takes to reach a broker, at most.
+_WITHIN_S = 30.0
+#: INVALID_TXN_STATE and TRANSACTION_ABORTABLE: the broker has asked the coordinator, and there is none.
+VERIFIED = (48, 120)
+
+
+def play(stage: Stage, say: Say) -> None:
+    """Write records of a transaction that was never added to any, each time under another id."""
+    topics.ensure(stage.bootstrap, {TOPIC: 1})
+    admin = AdminClient(clients.settings(stage.bootstrap, "hanging"))
+    leader, address = _leader(admin)
+    name = _unused_id(stage.bootstrap)
+    with wire.Coordinator(stage.bootstrap, name) as coordinator:
+        identity = coordinator.init_producer_id()
+        say(f"1. {name} has producer id {identity.producer_id}, epoch {identity.epoch}, and no transaction")
+        with verification_off(admin, leader), wire.Connection(address) as broker:
+            say(f"2. broker {leader} believes for a moment what it is told: {VERIFICATION} is off")
+            offset = _produce(broker, name, identity)
+            say(f"3. it took {RECORDS} records of a transaction at {TOPIC}-{PARTITION}, offset {offset}")
+        say("4. verification is on again; the coordinator was never told: it says " + coordinator.state())
+    say(f"Look for: {TOPIC}-{PARTITION} hanging; its LSO stays, and nothing will ever end this")
+    say(
+        f"To end it: kafka-transactions.sh --bootstrap-server {address} abort --topic {TOPIC} "
+        f"--partition {PARTITION} --start-offset {offset}"
+    )
+
+
+@contextmanager
+def verification_off(admin: AdminClient, node_id: int) -> Iterator[None]:
+    """Turn a broker's verification of transactions off by dynamic configuration, and back to its default.
+
+    Raises SandboxError where it could not be turned back on, with the command that does it.
+    """
+    try:
+        _set(admin, node_id, AlterConfigOpType.SET)
+        wait_until(
+            lambda: _is(admin, node_id) == "false", f"broker {node_id} turns verification off", _WITHIN_S
+        )
+        yield
+    finally:
+        try:
+            _set(admin, node_id, AlterConfigOpType.DELETE)
+            wait_until(
+                lambda: _is(admin, node_id) == "true", f"broker {node_id} turns verification on", _WITHIN_S
+            )
+        except (KafkaException, SandboxError) as error:
+            raise SandboxError(
+                f"{VERIFICATION} may still be off ({error}); turn it on: kafka-configs.sh --alter "
+                f"--entity-type brokers --entity-name {node_id} --delete-config {VERIFICATION}"
+            ) from None
+
+
+def _unused_id(bootstrap: str) -> str:
+    """Return an id that no coordinator knows: one that is known would only go on with what it has open."""
+
+    def is_unused(name: str) -> bool:
+        with wire.Coordinator(bootstrap, name) as coordinator:
+            return not coordinator.knows()
+
+    return next(filter(is_unused, (f"demo-stray-{number}" for number in itertools.count(1))))
+
+
+def _set(admin: AdminClient, node_id: int, how: AlterConfigOpType) -> None:
+    change = ConfigEntry(VERIFICATION, "false", incremental_operation=how)
+    broker = ConfigResource(ResourceType.BROKER, str(node_id), incremental_configs=[change])
+    admin.incremental_alter_configs([broker])[broker].result(_WITHIN_S)
+
+
+def _is(admin: AdminClient, node_id: int) -> str:
+    """Return what a broker says of its own verification."""
+    broker = ConfigResource(ResourceType.BROKER, str(node_id))
+    return str(admin.describe_configs([broker])[broker].result(_WITHIN_S)[VERIFICATION].value)
+
+
+def _produce(broker: wire.Connection, name: str, identity: wire.Identity) -> int:
+    """Write the records as soon as the broker no longer verifies; return the first one's offset."""
+    values = [record(f"hanging, {number}") for number in range(1, RECORDS + 1)]
+
+    def taken() -> list[int]:
+        try:
+            return [wire.produce(broker, name, identity, (TOPIC, PARTITION), values)]
+        except wire.Refused as refused:
+            if refused.code not in VERIFIED:
+                raise
+        return []
+
+    (offset,) = wait_until(taken, "the broker takes the records", _WITHIN_S)
+    return offset
+
+
+def _leader(admin: AdminClient) -> tuple[int, str]:
+    """Return the node id and `host:port` of the partition's leader, once it has one."""
+
+    def found() -> tuple[int, str] | None:
+        metadata = admin.list_topics(TOPIC, timeout=10)
+        partition = metadata.topics[TOPIC].partitions.get(PARTITION)
+        broker = metadata.brokers.get(partition.leader) if partition else None
+        return (broker.id, f"{broker.host}:{broker.port}") if broker else None
+
+    return wait_until(found, f"{TOPIC}-{PARTITION} has a leader", _WITHIN_S)

@@ -1,0 +1,104 @@
+"""The scene of a marker that comes late: the commit is decided, and a partition's leader is away.
+
+The coordinator writes PrepareCommit, then a marker into each partition, then CompleteCommit. A partition
+whose only replica is away gets no marker, so the transaction stays in PrepareCommit and the partition's last
+stable offset where it is. The broker is stopped as a process, not ended: its supervisor would start it again.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from sandbox import clients, topics, wire
+from sandbox.errors import SandboxError
+from sandbox.paused import paused
+from sandbox.stage import Say, Stage, producer, write
+from sandbox.waiting import wait_until
+
+TOPIC = TRANSACTIONAL_ID = "demo-late-marker"
+BROKERS = 3
+#: How long the broker stays away once it is missed.
+AWAY_S = 60.0
+#: A broker is missed 9 s after its last word; it comes back, and is caught up, within a minute or so.
+_WITHIN_S = 180.0
+
+
+def play(stage: Stage, say: Say, away_s: float = AWAY_S) -> None:
+    """Commit a transaction over partitions of three brokers, one of which is away for `away_s` seconds."""
+    if len(stage.pids) < BROKERS:
+        raise SandboxError(
+            f"late-marker needs {BROKERS} brokers and this stack has {len(stage.pids)}: start one with "
+            f"`make up BROKERS={BROKERS}`, in another folder with FENCELINE_DATA="
+        )
+    nodes = sorted(stage.pids)[:BROKERS]
+    _make_topic(stage.bootstrap, nodes)
+    made = producer(stage.bootstrap, TRANSACTIONAL_ID)
+    with wire.Coordinator(stage.bootstrap, TRANSACTIONAL_ID) as coordinator:
+        victim = next(node for node in nodes if node != coordinator.node_id)
+        held = _open_everywhere(made, len(nodes))[nodes.index(victim)]
+        where = f"{TOPIC}-{nodes.index(victim)}"
+        say(
+            f"1. {TRANSACTIONAL_ID} has a transaction open on a partition of each of the {len(nodes)} brokers"
+        )
+        say(f"2. broker {victim} stands still; it alone has {where} (offset {held}) …")
+        with paused(stage.pids[victim]):
+            _decide(made, coordinator, victim, say)
+            _stay(coordinator, away_s, say)
+        say(f"5. broker {victim} goes on …")
+        waited = _wait_for(coordinator, "CompleteCommit")
+    say(f"6. after {waited:.1f} s the marker is written, and {TRANSACTIONAL_ID} is in CompleteCommit")
+    say(f"Look for: {TRANSACTIONAL_ID} stuck in PrepareCommit while broker {victim} was away; {where} held")
+
+
+def _make_topic(bootstrap: str, nodes: list[int]) -> None:
+    """Make a topic with a partition on each node and nowhere else."""
+    assigned = [[node] for node in nodes]
+    alone = {"min.insync.replicas": "1"}
+    topic = NewTopic(TOPIC, len(nodes), replica_assignment=assigned, config=alone)
+    topics.create(bootstrap, [topic])
+
+
+def _open_everywhere(made: Producer, partitions: int) -> list[int]:
+    """Begin a transaction with a record in each partition; return their offsets."""
+    made.begin_transaction()
+    return [write(made, TOPIC, number, "late-marker") for number in range(partitions)]
+
+
+def _decide(made: Producer, coordinator: wire.Coordinator, victim: int, say: Say) -> None:
+    """Commit once the victim is missed: before that no record could be written to its replicas."""
+    started = time.monotonic()
+    # Asked of the coordinator's broker alone: the victim would not answer.
+    admin = AdminClient(clients.settings(coordinator.address, "late-marker"))
+    wait_until(partial(_is_missed, admin, victim), f"broker {victim} is missed", _WITHIN_S)
+    say(f"3. after {time.monotonic() - started:.1f} s it is missed, and its partition has no leader")
+    made.commit_transaction(60)
+    _wait_for(coordinator, "PrepareCommit")
+    say("4. the commit is decided and its client told so, and yet it stays in PrepareCommit …")
+
+
+def _is_missed(admin: AdminClient, victim: int) -> bool:
+    metadata = admin.list_topics(TOPIC, timeout=10)
+    leaders = {partition.leader for partition in metadata.topics[TOPIC].partitions.values()}
+    return victim not in leaders
+
+
+def _stay(coordinator: wire.Coordinator, away_s: float, say: Say) -> None:
+    """Wait. Raises SandboxError where the transaction completes all the same."""
+    say(f"   for {away_s:.0f} s")
+    until = time.monotonic() + away_s
+    while (left := until - time.monotonic()) > 0:
+        if (state := coordinator.state()) != "PrepareCommit":
+            raise SandboxError(f"{TRANSACTIONAL_ID} is in {state} though a broker is away")
+        time.sleep(min(1.0, left))
+
+
+def _wait_for(coordinator: wire.Coordinator, state: str) -> float:
+    """Wait until the coordinator has the id in a state; return the seconds that it took."""
+    started = time.monotonic()
+    wait_until(lambda: coordinator.state() == state, f"{TRANSACTIONAL_ID} is in {state}", _WITHIN_S)
+    return time.monotonic() - started

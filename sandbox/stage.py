@@ -1,0 +1,91 @@
+"""Where scenes are played, and what several of them do: the sandbox's own Kafka and no other."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sandbox import clients
+from sandbox.errors import SandboxError
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Producer
+
+Say = Callable[[str], None]
+#: What `make up` calls its brokers: one alone, or each by its node id.
+_BROKER = re.compile(r"kafka(?:-(\d+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The sandbox's Kafka: `host:port` of its brokers, and the process of each by its node id."""
+
+    bootstrap: str
+    pids: Mapping[int, int]
+
+
+def of_stack(stack_file: Path) -> Stage:
+    """Return the sandbox's own Kafka from a running stack's description.
+
+    Raises SandboxError where none runs or where its Kafka is somebody else's: scenes break things.
+    """
+    try:
+        stack = json.loads(stack_file.read_text())
+        parts = {str(part["name"]): int(part["pid"]) for part in stack["parts"]}
+    except FileNotFoundError:
+        raise SandboxError(
+            f"no stack runs here ({stack_file} is missing): start one with `make up`"
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SandboxError(f"{stack_file} cannot be read ({error}): restart with `make up`") from None
+    found = {_BROKER.fullmatch(name): pid for name, pid in parts.items()}
+    pids = {int(name[1] or 1): pid for name, pid in found.items() if name}
+    if not pids:
+        raise SandboxError("this stack watches a Kafka that is not the sandbox's: scenes never touch those")
+    return Stage(str(stack["kafka"]), pids)
+
+
+def producer(bootstrap: str, transactional_id: str, timeout_s: float = 60) -> Producer:
+    """Return a transactional producer, labelled demo, initialised: whoever had the id is fenced now."""
+    from confluent_kafka import Producer
+
+    settings = {
+        **clients.settings(bootstrap, transactional_id),
+        "transactional.id": transactional_id,
+        "transaction.timeout.ms": int(timeout_s * 1000),
+        "linger.ms": 5,
+    }
+    made = Producer(settings)
+    made.init_transactions(30)
+    return made
+
+
+def open_transaction(made: Producer, topic: str, partition: int, text: str) -> int:
+    """Begin a transaction and write one record; return its offset once the broker has it."""
+    made.begin_transaction()
+    return write(made, topic, partition, text)
+
+
+def write(made: Producer, topic: str, partition: int, text: str) -> int:
+    """Write one record in the transaction that is open; return its offset once the broker has it."""
+    from confluent_kafka import KafkaException, Message
+
+    offsets: list[int] = []
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            offsets.append(message.offset() or 0)
+
+    made.produce(topic, value=record(text), partition=partition, on_delivery=delivered)
+    if made.flush(30) or not offsets:
+        raise KafkaException("the broker did not take the record")
+    return offsets[0]
+
+
+def record(text: str) -> bytes:
+    """Return what the records of scenes hold."""
+    return json.dumps({"demo": True, "scene": text}).encode()

@@ -1,0 +1,21 @@
+"""Wait for a condition, with a deadline that says what did not happen."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from sandbox.errors import SandboxError
+
+T = TypeVar("T")
+
+
+def wait_until(condition: Callable[[], T | None], what: str, within_s: float) -> T:
+    """Return the first true answer of `condition`. Raises SandboxError after `within_s`, naming `what`."""
+    until = time.monotonic() + within_s
+    while not (answer := condition()):
+        if time.monotonic() > until:
+            raise SandboxError(f"not within {within_s:.0f} s: {what}")
+        time.sleep(0.1)
+    return answer
