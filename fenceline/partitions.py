@@ -89,3 +89,5 @@ class Pin:
     transactional_id: str
     verdict: Verdict
     ground: Ground
+    #: By our own clock: since when its coordinator says Prepare*; None unless it does.
+    prepared_ms: int | None = None

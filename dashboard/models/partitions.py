@@ -26,7 +26,7 @@ class PartitionRecord(models.Model):
     log_start = models.BigIntegerField(null=True)
     lso = models.BigIntegerField(null=True)
     high_watermark = models.BigIntegerField(null=True)
-    #: When these offsets were answered.
+    #: When anything of this changed last; it stands until its collector's `seen_through_ms`.
     seen_ms = models.BigIntegerField(null=True)
     #: Since when, by our clock, the LSO stands at this value below the high watermark; None unless it does.
     pinned_ms = models.BigIntegerField(null=True)
@@ -67,6 +67,9 @@ class PinRecord(models.Model):
     coordinator_epoch = models.IntegerField(null=True)
     #: By our clock.
     first_seen_ms = models.BigIntegerField()
+    #: Since when, by our clock, its coordinator says Prepare*; None unless it does.
+    prepared_ms = models.BigIntegerField(null=True)
+    #: When anything of this changed last; it stands until its collector's `seen_through_ms`.
     seen_ms = models.BigIntegerField()
     #: The id that the producer id belongs to, as escaped text; "" where none is known.
     transactional_id = models.TextField(blank=True)
