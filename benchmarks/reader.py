@@ -1,4 +1,6 @@
-"""One shard's tail without Celery: `python -m benchmarks.reader SHARD`, in an environment of `environment`.
+"""One shard's tail without Celery: `python -m benchmarks.reader SHARD TASKS`, in one of `environment`'s.
+
+TASKS is `tails` for `__transaction_state`, `offsets` for `__consumer_offsets` (modules of collectors.tasks).
 
 Says `ready` once Django is, waits for a line, reads until it has seen everything that was there when it
 began, and prints one line of JSON: seconds of reading, records, resident memory.
@@ -59,21 +61,21 @@ def environment(folder: Path, bootstrap: str, redis_url: str, shards: int = 1) -
     return found
 
 
-def read_all(folder: Path, bootstrap: str, shards: int = 1) -> dict[str, float]:
+def read_all(folder: Path, bootstrap: str, shards: int = 1, tasks: str = "tails") -> dict[str, float]:
     """Read a whole topic into a new database with so many processes.
 
     Returns `seconds` from the first look to the last save, `records`, and the largest `rss_mb`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with _redis(folder) as url:
-        return _read_all(environment(folder, bootstrap, url, shards), shards)
+        return _read_all(environment(folder, bootstrap, url, shards), shards, tasks)
 
 
-def _read_all(variables: Mapping[str, str], shards: int) -> dict[str, float]:
+def _read_all(variables: Mapping[str, str], shards: int, tasks: str) -> dict[str, float]:
     command = [sys.executable, "-m", "benchmarks.reader"]
     readers = [
         subprocess.Popen(
-            [*command, str(shard)], cwd=ROOT, env=variables, text=True, stdin=subprocess.PIPE,
+            [*command, str(shard), tasks], cwd=ROOT, env=variables, text=True, stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         )
         for shard in range(shards)
@@ -94,7 +96,7 @@ def _read_all(variables: Mapping[str, str], shards: int) -> dict[str, float]:
     }
 
 
-def main(shard: int) -> None:
+def main(shard: int, tasks: str) -> None:
     """Be one reader."""
     import django
 
@@ -103,19 +105,20 @@ def main(shard: int) -> None:
     importlib.import_module("collectors.tasks")
     print("ready", flush=True)
     sys.stdin.readline()
-    records = _read(shard)
+    records = _read(shard, tasks)
     rss_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     print(json.dumps({"ended": time.time(), "records": records, "rss_mb": rss_mb}), flush=True)
 
 
-def _read(shard: int) -> int:
+def _read(shard: int, tasks: str) -> int:
     """Read one cluster to its end as its tail does; return how many records that were."""
-    from collectors.tasks import tails
+    from collectors.tasks import offsets, tails
     from dashboard import leases, slices
     from dashboard.models import Collector
 
     asked_ms = slices.now_ms()
-    lease = leases.acquire(NAME, tails.tail_name(shard), holder="bench", now_ms=asked_ms)
+    names = {"tails": tails.tail_name, "offsets": offsets.offsets_name}
+    lease = leases.acquire(NAME, names[tasks](shard), holder="bench", now_ms=asked_ms)
     assert lease is not None
     mine = Collector.objects.filter(name=lease.name)
 
@@ -125,9 +128,9 @@ def _read(shard: int) -> int:
         slices.stopping.set()
 
     threading.Thread(target=stop_at_the_end, daemon=True).start()
-    tails.read(lease, time.monotonic() + 600)
+    {"tails": tails.read, "offsets": offsets.read}[tasks](lease, time.monotonic() + 600)
     return mine.get().records
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), sys.argv[2])

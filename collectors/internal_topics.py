@@ -1,4 +1,4 @@
-"""The resumable tail of `__transaction_state`: a warm consumer that reads in offset order.
+"""The resumable tail of an internal topic: a warm consumer that reads in offset order.
 
 It knows neither the database nor Celery. Whoever drives it loads positions with `seek`, takes a `Look`,
 saves it, and confirms with `saved`; a look that was not saved is read again after the next `seek`.
@@ -17,7 +17,8 @@ from confluent_kafka.admin import AdminClient
 from collectors.kafka import CannotSee, Complaints, Requests, consumer_properties
 from fenceline.facts import Look, PositionMove, RawRecord
 
-TOPIC = "__transaction_state"
+TRANSACTION_STATE = "__transaction_state"
+CONSUMER_OFFSETS = "__consumer_offsets"
 #: A named tuple made from a tuple, without the call to its own `__new__`: a third of the time.
 _new = tuple.__new__
 #: How many records one look gathers while catching up.
@@ -44,7 +45,7 @@ _LATEST = -1
 
 
 class NoSuchTopic(Exception):
-    """The topic does not exist: no transaction was ever begun on this cluster."""
+    """The topic does not exist: nobody on this cluster ever had a use for it."""
 
 
 class TopicReplaced(Exception):
@@ -78,20 +79,31 @@ def _by_key() -> defaultdict[bytes, list[RawRecord]]:
 
 
 class Tail:
-    """A consumer of `__transaction_state`, or of one shard of its partitions, with positions of its own.
+    """A consumer of an internal topic, or of one shard of its partitions, with positions of its own.
 
-    `properties` are librdkafka's. A shard has every `shards`-th partition, from number `shard` on. Raises
+    `properties` are librdkafka's. A shard has every `shards`-th partition, from number `shard` on. With
+    `committed` it reads what is committed alone, and a partition's end is its last stable offset. Raises
     `CannotSee` from every method that speaks to the cluster, with a text for operators.
     """
 
-    def __init__(self, properties: Mapping[str, str], shard: int = 0, shards: int = 1) -> None:
+    def __init__(
+        self,
+        properties: Mapping[str, str],
+        shard: int = 0,
+        shards: int = 1,
+        *,
+        topic: str = TRANSACTION_STATE,
+        committed: bool = False,
+    ) -> None:
         self._properties = properties
         self._shard, self._shards = shard, shards
+        self._topic = topic
         self._where = properties["bootstrap.servers"]
         self._complaints = Complaints()
         self._requests = Requests()
         settings = {
             **consumer_properties(properties),
+            "isolation.level": "read_committed" if committed else "read_uncommitted",
             "error_cb": self._complaints.hear,
             "stats_cb": self._requests.hear,
         }
@@ -140,7 +152,7 @@ class Tail:
         self._next = {p: positions.get(p, oldest[p]) for p in partitions}
         self._ask_ends()
         self._refuse_positions_before(oldest)
-        self._consumer.assign([TopicPartition(TOPIC, p, offset) for p, offset in self._next.items()])
+        self._consumer.assign([TopicPartition(self._topic, p, offset) for p, offset in self._next.items()])
         self._moved = time.monotonic()
 
     def confirm(self, topic_id: str) -> None:
@@ -195,6 +207,20 @@ class Tail:
         if 0 < len(half) < len(seen.records):
             for p in half:
                 self._held.take_over(seen, p)
+
+    def held_back(self) -> dict[int, int]:
+        """Return the last stable offset of partitions where the high watermark is beyond it.
+
+        Records behind it are hidden from a tail of what is committed, until the transaction there has ended.
+        A record that has just arrived looks alike: what holds back stands at one offset, look after look.
+        """
+        stable = {}
+        for p, end in self._ends.items():
+            # As the last answer to a fetch had it: no request is sent for it.
+            known = self._consumer.get_watermark_offsets(TopicPartition(self._topic, p), cached=True)
+            if known is not None and known[1] > end:
+                stable[p] = end
+        return stable
 
     def _behind(self) -> int:
         """Return how many records there were to read when the ends were asked for last."""
@@ -266,7 +292,7 @@ class Tail:
 
     def _partitions(self) -> list[int]:
         try:
-            topic = self._consumer.list_topics(TOPIC, _TIMEOUT_S).topics[TOPIC]
+            topic = self._consumer.list_topics(self._topic, _TIMEOUT_S).topics[self._topic]
         except KafkaException as error:
             raise self._blind("reach the cluster", error) from error
         if topic.error is not None and topic.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
@@ -278,9 +304,9 @@ class Tail:
     def _ask_topic_id(self) -> str:
         settings: dict[str, Any] = {**self._properties, "log_level": 0, "error_cb": self._complaints.hear}
         admin = AdminClient(settings)
-        answers = admin.describe_topics(TopicCollection([TOPIC]), request_timeout=_TIMEOUT_S)
+        answers = admin.describe_topics(TopicCollection([self._topic]), request_timeout=_TIMEOUT_S)
         try:
-            described = answers[TOPIC].result()
+            described = answers[self._topic].result()
         except KafkaException as error:
             raise self._refused(error.args[0]) from error
         self._partition_count = len(described.partitions)
@@ -296,7 +322,7 @@ class Tail:
     def _ask_offsets(self, partitions: list[int], when: int) -> dict[int, int]:
         offsets: dict[int, int] = {}
         end = time.monotonic() + _TIMEOUT_S
-        while missing := [TopicPartition(TOPIC, p, when) for p in partitions if p not in offsets]:
+        while missing := [TopicPartition(self._topic, p, when) for p in partitions if p not in offsets]:
             patient = time.monotonic() < end
             for answer in self._ask_once(missing, patient):
                 if answer.error is None:
@@ -316,17 +342,17 @@ class Tail:
 
     def _refuse_another_topic(self, topic_id: str) -> None:
         if topic_id and topic_id != self.topic_id:
-            raise TopicReplaced(f"{TOPIC} was deleted and made again")
+            raise TopicReplaced(f"{self._topic} was deleted and made again")
 
     def _refuse_positions_past_the_end(self) -> None:
         for partition, offset in self._next.items():
             if offset > self._ends[partition]:
-                raise _lost(partition, offset)
+                raise self._lost(partition, offset)
 
     def _refuse_positions_before(self, oldest: Mapping[int, int]) -> None:
         for partition, offset in self._next.items():
             if offset < oldest[partition]:
-                raise _lost(partition, offset)
+                raise self._lost(partition, offset)
 
     def _refuse_a_stall(self, moves: bool) -> None:
         if moves:
@@ -344,19 +370,20 @@ class Tail:
 
     def _refused(self, error: KafkaError) -> Exception:
         if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            grant = "kafka-acls --add --allow-principal User:… --operation READ --operation DESCRIBE"
             return CannotSee(
-                f"no READ on {TOPIC} at {self._where}; grant it: kafka-acls --add --allow-principal User:… "
-                f"--operation READ --operation DESCRIBE --topic {TOPIC}"
+                f"no READ on {self._topic} at {self._where}; grant it: {grant} --topic {self._topic}"
             )
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-            return TopicReplaced(f"{TOPIC} no longer holds the record that came next")
+            return TopicReplaced(f"{self._topic} no longer holds the record that came next")
         if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            return TopicReplaced(f"{TOPIC} was deleted")
-        return CannotSee(f"cannot read {TOPIC} at {self._where}: {self._complaints.reason(error.str())}")
+            return TopicReplaced(f"{self._topic} was deleted")
+        reason = self._complaints.reason(error.str())
+        return CannotSee(f"cannot read {self._topic} at {self._where}: {reason}")
 
-
-def _lost(partition: int, offset: int) -> TopicReplaced:
-    return TopicReplaced(f"{TOPIC}-{partition} no longer holds offset {offset}, where reading stopped")
+    def _lost(self, partition: int, offset: int) -> TopicReplaced:
+        where = f"{self._topic}-{partition}"
+        return TopicReplaced(f"{where} no longer holds offset {offset}, where reading stopped")
 
 
 def _will_pass(error: KafkaError) -> bool:

@@ -12,6 +12,8 @@ from dashboard.models import Collector
 
 #: How the names of tails of `__transaction_state` begin: `transaction_state`, `transaction_state-1`, …
 TAIL = "transaction_state"
+#: The same of `__consumer_offsets`.
+OFFSETS = "consumer_offsets"
 RECONCILE = "reconcile"
 JUDGE = "judge"
 TRANSACTIONS, PARTITIONS, GROUPS, RECOVERIES = "transactions", "partitions", "groups", "recoveries"
@@ -21,9 +23,9 @@ EVERYTHING = "everything"
 Row = TypeVar("Row", bound=Collector)
 
 
-def tail_name(shard: int, shards: int) -> str:
+def tail_name(shard: int, shards: int, of: str = TAIL) -> str:
     """Return the name of a shard's tail: its number only says something where there are several."""
-    return TAIL if shards == 1 else f"{TAIL}-{shard}"
+    return of if shards == 1 else f"{of}-{shard}"
 
 
 def eyes(rows: Iterable[Row], noun: str = TRANSACTIONS) -> list[Row]:

@@ -32,7 +32,8 @@ HOUR_MS = 3_600_000
 _KEYS_AT_ONCE = 5_000
 
 
-def _upsert(table: str, columns: Sequence[str], key: Sequence[str], changes: Sequence[str]) -> str:
+def upsert(table: str, columns: Sequence[str], key: Sequence[str], changes: Sequence[str]) -> str:
+    """Return a statement that writes a row's columns, or makes `changes` where its key is there."""
     values = ", ".join(["%s"] * len(columns))
     return (
         f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({values}) "  # noqa: S608 - our own constants
@@ -40,7 +41,8 @@ def _upsert(table: str, columns: Sequence[str], key: Sequence[str], changes: Seq
     )
 
 
-def _taken(columns: Iterable[str]) -> list[str]:
+def taken(columns: Iterable[str]) -> list[str]:
+    """Return the changes that take over the new row's columns."""
     return [f"{column} = excluded.{column}" for column in columns]
 
 
@@ -69,16 +71,16 @@ _FIRST_VERDICT = (
     f"revised_from = CASE WHEN {_transition}.revised_from = '' THEN excluded.revised_from "
     f"ELSE {_transition}.revised_from END",
 )
-_UPSERT_TRANSACTION = _upsert(
-    Transaction._meta.db_table, _TRANSACTION, ("cluster_id", "key"), _taken(_TRANSACTION[4:])
+_UPSERT_TRANSACTION = upsert(
+    Transaction._meta.db_table, _TRANSACTION, ("cluster_id", "key"), taken(_TRANSACTION[4:])
 )
-_UPSERT_RECENT = _upsert(Recent._meta.db_table, _RECENT, ("cluster_id", "key"), _taken(_RECENT[2:]))
-_UPSERT_TRANSITION = _upsert(
-    _transition, _TRANSITION, _TRANSITION[:4], [*_taken(_TRANSITION[4:-3]), *_FIRST_VERDICT]
+_UPSERT_RECENT = upsert(Recent._meta.db_table, _RECENT, ("cluster_id", "key"), taken(_RECENT[2:]))
+_UPSERT_TRANSITION = upsert(
+    _transition, _TRANSITION, _TRANSITION[:4], [*taken(_TRANSITION[4:-3]), *_FIRST_VERDICT]
 )
-_UPSERT_TALLY = _upsert(Tally._meta.db_table, _TALLY, _TALLY_KEY, _taken(_TALLY[5:]))
+_UPSERT_TALLY = upsert(Tally._meta.db_table, _TALLY, _TALLY_KEY, taken(_TALLY[5:]))
 _state_count = StateCount._meta.db_table
-_ADD_STATE = _upsert(_state_count, (*_STATE_KEY, "n"), _STATE_KEY, [f"n = {_state_count}.n + excluded.n"])
+_ADD_STATE = upsert(_state_count, (*_STATE_KEY, "n"), _STATE_KEY, [f"n = {_state_count}.n + excluded.n"])
 _DELETE = f"DELETE FROM {Transaction._meta.db_table} WHERE cluster_id = %s AND key = %s"  # noqa: S608
 _LOSE = f"UPDATE {Transaction._meta.db_table} SET log_offset = %s WHERE cluster_id = %s AND key = %s"  # noqa: S608
 _PRIOR = "t.key, t.state, t.producer_id, t.producer_epoch, t.timeout_ms, t.updated_ms, t.started_ms, "

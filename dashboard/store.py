@@ -17,7 +17,7 @@ from django.db import connection, transaction
 from django.db.models import F, QuerySet
 
 from dashboard import live, rows
-from dashboard.eyes import RECONCILE, TAIL, tail_name
+from dashboard.eyes import OFFSETS, RECONCILE, TAIL, tail_name
 from dashboard.leases import Lease, LeaseLost, collector, renew
 from dashboard.models import Cluster, Collector, GapRecord, Position, Recent, StateCount, Transaction
 from fenceline.facts import Look, PositionMove
@@ -54,8 +54,9 @@ def sync_clusters(names: Iterable[str]) -> None:
 
 def keep_shards(shards: int) -> None:
     """Remove the collectors of tails that are no more: there were more of them, or fewer."""
-    tails = Collector.objects.filter(name__startswith=TAIL)
-    tails.exclude(name__in=[tail_name(shard, shards) for shard in range(shards)]).delete()
+    for of in TAIL, OFFSETS:
+        tails = Collector.objects.filter(name__startswith=of)
+        tails.exclude(name__in=[tail_name(shard, shards, of) for shard in range(shards)]).delete()
 
 
 def positions(
@@ -93,7 +94,7 @@ def _save(
     """Save in one transaction; nothing, and return None, where a row was corrected since it was read."""
     with transaction.atomic():
         clocks = _clocks(lease, folded, now_ms)
-        renew(lease, **_progress(look, rate))
+        renew(lease, **progress(look, rate))
         move(lease, topic_id, look.moves, now_ms=now_ms, clocks=clocks)
         rev = next_rev(lease.cluster_id)
         # The cluster's row is locked by now: who corrects waits, or has done so.
@@ -107,7 +108,7 @@ def _save(
         rows.add_states(lease.cluster_id, lease.shard, folded.states)
         if look.cold and look.seen_through_ms is not None:
             rows.count_again(lease.cluster_id, lease.shard)
-        _count_undecoded(lease, folded.undecoded)
+        count_undecoded(lease, folded.undecoded)
         add_cost(lease, look.requests, look.broker_ms, now_ms)
         if look.compacted:
             _count_compacted(lease, look.compacted, now_ms)
@@ -224,7 +225,8 @@ def next_rev(cluster_id: int) -> int:
     return rev
 
 
-def _progress(look: Look, rate: float) -> dict[str, object]:
+def progress(look: Look, rate: float) -> dict[str, object]:
+    """Return what a look says of its collector, by column."""
     fields: dict[str, object] = {
         "records": F("records") + look.count,
         "rate": rate,
@@ -242,8 +244,7 @@ def _clocks(lease: Lease, folded: Folded, now_ms: int) -> dict[int, int]:
     Only of partitions whose newest record was written before our eyes; too large by the time it took us to
     see it, never too small.
     """
-    seen_ms = collector(lease).values_list("seen_through_ms", flat=True).get()
-    if seen_ms is None or now_ms - seen_ms > _LIVE_MS:
+    if not is_live(lease, now_ms):
         return {}
     clocks: dict[int, int] = {}
     for each in folded.newest.values():
@@ -251,6 +252,12 @@ def _clocks(lease: Lease, folded: Folded, now_ms: int) -> dict[int, int]:
             ahead_ms = now_ms - each.record.updated_ms
             clocks[each.partition] = min(clocks.get(each.partition, ahead_ms), ahead_ms)
     return clocks
+
+
+def is_live(lease: Lease, now_ms: int) -> bool:
+    """Whether a tail had seen everything so shortly before that what it reads now was just written."""
+    seen_ms = collector(lease).values_list("seen_through_ms", flat=True).get()
+    return seen_ms is not None and now_ms - seen_ms <= _LIVE_MS
 
 
 def move(
@@ -279,7 +286,8 @@ def move(
             cursor.executemany(_MOVE, moved)
 
 
-def _count_undecoded(lease: Lease, undecoded: Mapping[str, int]) -> None:
+def count_undecoded(lease: Lease, undecoded: Mapping[str, int]) -> None:
+    """Add to a collector's numbers of records that could not be decoded, by reason."""
     if not undecoded:
         return
     row = collector(lease).get()

@@ -1,0 +1,142 @@
+"""How a slice of a tail goes, whichever internal topic it reads: look, save, look again; troubles are saved.
+
+A consumer stays warm in its worker's process from slice to slice, and is put where the database stands
+whenever the two differ.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import time
+from typing import Protocol
+
+from django.conf import settings
+
+from collectors.internal_topics import NoSuchTopic, Tail, TopicReplaced
+from collectors.kafka import CannotSee
+from collectors.tasks.slice import HEARTBEAT_S, RETRY_S, goes_on, report
+from dashboard import leases, slices, store
+from fenceline.facts import Look
+
+log = logging.getLogger(__name__)
+
+#: SQLite has one writer: others get their turn between two flushes.
+_YIELD_S = 0.02
+
+_tails: dict[tuple[str, str, int], Tail] = {}
+
+
+class Topic(Protocol):
+    """One internal topic: how its tail is made, and where what it read goes."""
+
+    @property
+    def name(self) -> str:
+        """Kafka's name of it."""
+
+    @property
+    def flush_s(self) -> float:
+        """How long one look waits for records."""
+
+    @property
+    def save_at_once(self) -> int:
+        """How many keys one save writes, so that no other writer waits for long (about 100 ms)."""
+
+    def open(self, cluster: str, shard: int) -> Tail:
+        """Make a tail that stands nowhere yet."""
+
+    def save(self, lease: leases.Lease, look: Look, tail: Tail | None, *, rate: float) -> None:
+        """Save a look and its positions; without a tail, one at a topic that does not exist."""
+
+    def forget(self, lease: leases.Lease, reason: str, *, topic_id: str) -> None:
+        """Drop what is known from a topic that is not the one which was read before."""
+
+
+def read(topic: Topic, lease: leases.Lease, end: float) -> None:
+    """Look and save as the holder of `lease` until `time.monotonic()` passes `end`."""
+    reader = _Reader(topic, lease, end)
+    while goes_on(end):
+        reader.read()
+
+
+class _Reader:
+    """Looks and saves until its slice is over; troubles are saved too."""
+
+    def __init__(self, topic: Topic, lease: leases.Lease, end: float) -> None:
+        self._topic = topic
+        self._lease = lease
+        self._end = end
+        self._saved_at = time.monotonic()
+
+    def read(self) -> None:
+        """Open the tail and read on, until the slice ends or something stands in the way."""
+        try:
+            tail = _open(self._topic, self._lease)
+            while goes_on(self._end):
+                self._step(tail)
+        except CannotSee as blind:
+            self._trouble(str(blind))
+        except NoSuchTopic:
+            self._nothing_yet()
+        except TopicReplaced as replaced:
+            self._start_again(str(replaced))
+
+    def _step(self, tail: Tail) -> None:
+        look = tail.look(self._topic.flush_s)
+        elapsed = time.monotonic() - self._saved_at
+        if look.moves or look.seen_through_ms is not None or elapsed > HEARTBEAT_S:
+            rate = look.count / max(elapsed, self._topic.flush_s)
+            for part in look.parted(self._topic.save_at_once):
+                self._save(part, tail, rate)
+                tail.saved(part)
+
+    def _save(self, look: Look, tail: Tail | None, rate: float) -> None:
+        self._topic.save(self._lease, look, tail, rate=rate)
+        self._saved_at = time.monotonic()
+        slices.stopping.wait(_YIELD_S)
+
+    def _trouble(self, reason: str) -> None:
+        report(self._lease, reason)
+        _cool(self._topic, self._lease)
+        slices.stopping.wait(RETRY_S)
+
+    def _nothing_yet(self) -> None:
+        """Report a cluster that never had the topic as seen; a topic that went away as gone."""
+        if store.positions(self._lease.cluster, self._topic.name)[1]:
+            self._start_again(f"{self._topic.name} was deleted")
+        self._save(Look(records={}, moves=(), seen_through_ms=slices.now_ms(), behind=0), None, 0.0)
+        slices.stopping.wait(RETRY_S)
+
+    def _start_again(self, reason: str) -> None:
+        log.warning("%s: %s; reading starts again at its oldest record", self._lease.cluster, reason)
+        topic_id = store.positions(self._lease.cluster, self._topic.name)[0]
+        _cool(self._topic, self._lease)
+        self._topic.forget(self._lease, reason, topic_id=topic_id)
+
+
+def _open(topic: Topic, lease: leases.Lease) -> Tail:
+    """Return the warm consumer if it stands where the database says, else one that was put there."""
+    which = lease.cluster, topic.name, lease.shard
+    if which not in _tails:
+        _spare_the_collector()
+        _tails[which] = topic.open(lease.cluster, lease.shard)
+    topic_id, positions = store.positions(
+        lease.cluster, topic.name, shard=lease.shard, shards=settings.SHARDS
+    )
+    if _tails[which].at(topic_id, positions):
+        _tails[which].confirm(topic_id)
+    else:
+        _tails[which].seek(topic_id, positions)
+    return _tails[which]
+
+
+def _spare_the_collector() -> None:
+    """Let Python look for cycles seldom: a fold makes millions of tuples, none in a cycle, each counted."""
+    gc.freeze()
+    gc.set_threshold(2_000_000, 5, 5)
+
+
+def _cool(topic: Topic, lease: leases.Lease) -> None:
+    tail = _tails.pop((lease.cluster, topic.name, lease.shard), None)
+    if tail is not None:
+        tail.close()

@@ -1,0 +1,226 @@
+"""Saves what the tail of `__consumer_offsets` has read: the newest commit of each group and partition.
+
+As `dashboard.store` does: the lease, the positions, then the rows in key order, in one database transaction.
+Pages are not told: whoever looks at groups takes these rows into account.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+
+from django.db import connection, transaction
+
+from dashboard import live, store
+from dashboard.eyes import OFFSETS as NAME
+from dashboard.leases import Lease, collector, renew
+from dashboard.models import Cluster, CommitRecord, GapRecord, GroupRecord, Position
+from dashboard.rows import Row as Values
+from dashboard.rows import key_of, taken, upsert
+from fenceline import commits
+from fenceline.commits import Gone, Joined, Kept, Place, Seen
+from fenceline.decode import text
+from fenceline.facts import Look
+from fenceline.groups import Commit
+
+log = logging.getLogger(__name__)
+
+TOPIC = "__consumer_offsets"
+__all__ = ["NAME", "TOPIC", "forget", "packed_commits", "save", "unpacked_commits"]
+
+_COMMIT_KEY = ("cluster_id", "key", "topic", "partition")
+_COMMIT = (
+    *_COMMIT_KEY, "group_id", "offset", "leader_epoch", "metadata", "commit_ms", "commits", "log_partition",
+    "log_offset",
+)  # fmt: skip
+_commit_table = CommitRecord._meta.db_table
+_quoted = tuple('"offset"' if column == "offset" else column for column in _COMMIT)
+_UPSERT_COMMIT = upsert(_commit_table, _quoted, _COMMIT_KEY, taken(_quoted[4:]))
+_DELETE_COMMIT = (
+    f"DELETE FROM {_commit_table} WHERE cluster_id = %s AND key = %s AND topic = %s AND partition = %s"  # noqa: S608
+)
+_HISTORIES = (
+    f"SELECT key, topic, partition, commits FROM {_commit_table} "  # noqa: S608 - our own constants
+    "WHERE cluster_id = %s AND (key, topic, partition) IN (VALUES"
+)
+_GROUP = ("cluster_id", "key", "group_id", "members", "log_partition", "log_offset")
+_UPSERT_GROUP = upsert(GroupRecord._meta.db_table, _GROUP, _GROUP[:2], taken(_GROUP[2:]))
+#: Three parameters each: SQLite takes 32,766, and 500 rows of VALUES.
+_ASK_AT_ONCE = 500
+
+#: A place by its group's key.
+_Row = tuple[bytes, str, int]
+
+
+def save(
+    lease: Lease, look: Look, *, topic_id: str, rate: float, held: Mapping[int, int], now_ms: int
+) -> None:
+    """Save what a look says, and how far it came.
+
+    `held` are partitions whose last stable offset lags, by since when, on our clock. Raises `LeaseLost` when
+    the token is outdated or a position is not where the look began.
+    """
+    seen = Seen()
+    for number, records in look.records.items():
+        commits.read(seen, number, records)
+    for reason, (number, offset, detail) in seen.strange.items():
+        log.warning("%s-%s@%s cannot be decoded: %s (%s)", TOPIC, number, offset, reason, detail)
+    newest, joined = _onto_what_was_known(lease.cluster_id, look, seen)
+    with transaction.atomic():
+        clocks = _clocks(lease, newest, now_ms)
+        renew(lease, **store.progress(look, rate))
+        store.move(lease, topic_id, look.moves, now_ms=now_ms, topic=TOPIC, clocks=clocks)
+        _write(lease.cluster_id, newest, joined)
+        store.count_undecoded(lease, seen.undecoded)
+        _count_newer(lease, seen.newer)
+        store.add_cost(lease, look.requests, look.broker_ms, now_ms)
+        _tell_held(lease, held, now_ms)
+        store.clear_error(lease, now_ms)
+        if look.seen_through_ms is not None:
+            rev = store.next_rev(lease.cluster_id)
+            transaction.on_commit(partial(live.ring, lease.cluster, "collectors", rev))
+
+
+def forget(lease: Lease, reason: str, *, topic_id: str, now_ms: int) -> None:
+    """Drop every commit and position of a topic that is not the one we read before; leave a gap.
+
+    Nothing is dropped when another shard did so before: `topic_id` is the one that was read.
+    """
+    with transaction.atomic():
+        renew(lease, seen_through_ms=None, behind=None)
+        of_cluster = {"cluster_id": lease.cluster_id}
+        if not Position.objects.filter(topic=TOPIC, topic_id=topic_id, **of_cluster).exists():
+            return
+        Position.objects.filter(topic=TOPIC, **of_cluster).delete()
+        CommitRecord.objects.filter(**of_cluster).delete()
+        GroupRecord.objects.filter(**of_cluster).delete()
+        store.add_gap(lease, "history", reason, now_ms)
+
+
+def packed_commits(commits: Iterable[Commit]) -> str:
+    """Return commits as the JSON text of their column."""
+    return f"[{','.join([f'[{at_ms},{offset}]' for at_ms, offset in commits])}]"
+
+
+def unpacked_commits(packed: str) -> tuple[Commit, ...]:
+    """Return what `packed_commits` was given."""
+    return tuple(Commit(*each) for each in json.loads(packed)) if packed else ()
+
+
+def _onto_what_was_known(
+    cluster_id: int, look: Look, seen: Seen
+) -> tuple[dict[_Row, tuple[Place, Kept | Gone]], dict[str, Joined]]:
+    """Return the newest commits by their keys in the database, and the members of groups."""
+    keys = {group: key_of(text.unescape(group)) for group in {place.group for place in seen.newest}}
+    newest = {(keys[where.group], *where[1:]): (where, found) for where, found in seen.newest.items()}
+    # Of partitions that are read for the first time nothing is known.
+    known = {move.partition for move in look.moves if move.previous}
+    asked = {row: kept for row, (_, kept) in newest.items() if isinstance(kept, Kept)}
+    asked = {row: kept for row, kept in asked.items() if kept.log_partition in known}
+    for row, before in _histories(cluster_id, list(asked)):
+        newest[row] = newest[row][0], commits.merge(asked[row], before)
+    members = _members(cluster_id, seen.changes) if known else {}
+    joined = {group: commits.join(each, members.get(group, {})) for group, each in seen.changes.items()}
+    return newest, joined
+
+
+def _histories(cluster_id: int, rows: Sequence[_Row]) -> Iterator[tuple[_Row, tuple[Commit, ...]]]:
+    with connection.cursor() as cursor:
+        for start in range(0, len(rows), _ASK_AT_ONCE):
+            some = rows[start : start + _ASK_AT_ONCE]
+            values = ", ".join(["(%s, %s, %s)"] * len(some))
+            cursor.execute(f"{_HISTORIES} {values})", [cluster_id, *(each for row in some for each in row)])
+            for key, topic, number, packed in cursor.fetchall():
+                yield (bytes(key), topic, number), unpacked_commits(packed)
+
+
+def _members(cluster_id: int, groups: Iterable[str]) -> dict[str, dict[str, tuple[str, str]]]:
+    keys = [key_of(text.unescape(group)) for group in groups]
+    found: dict[str, dict[str, tuple[str, str]]] = {}
+    for start in range(0, len(keys), _ASK_AT_ONCE):
+        rows = GroupRecord.objects.filter(cluster_id=cluster_id, key__in=keys[start : start + _ASK_AT_ONCE])
+        for group, packed in rows.values_list("group_id", "members"):
+            found[group] = {name: (client, host) for name, (client, host) in json.loads(packed).items()}
+    return found
+
+
+def _clocks(
+    lease: Lease, newest: Mapping[_Row, tuple[Place, Kept | Gone]], now_ms: int
+) -> dict[int, int]:  # fmt: skip
+    """Return, by partition, how far our clock is ahead of the one its coordinator stamps commits with."""
+    if not newest or not store.is_live(lease, now_ms):
+        return {}
+    clocks: dict[int, int] = {}
+    for _, kept in newest.values():
+        if isinstance(kept, Kept):
+            ahead_ms = now_ms - kept.commit_ms
+            clocks[kept.log_partition] = min(clocks.get(kept.log_partition, ahead_ms), ahead_ms)
+    return clocks
+
+
+def _write(
+    cluster_id: int, newest: Mapping[_Row, tuple[Place, Kept | Gone]], joined: Mapping[str, Joined]
+) -> None:
+    upserts = [
+        _commit_row(cluster_id, row, where.group, kept)
+        for row, (where, kept) in sorted(newest.items())
+        if isinstance(kept, Kept)
+    ]
+    deletes = [(cluster_id, *row) for row, (_, kept) in sorted(newest.items()) if isinstance(kept, Gone)]
+    groups = sorted(_group_row(cluster_id, group, each) for group, each in joined.items())
+    with connection.cursor() as cursor:
+        if upserts:
+            cursor.executemany(_UPSERT_COMMIT, upserts)
+        if deletes:
+            cursor.executemany(_DELETE_COMMIT, deletes)
+        if groups:
+            cursor.executemany(_UPSERT_GROUP, groups)
+
+
+def _commit_row(cluster_id: int, row: _Row, group: str, kept: Kept) -> Values:
+    said = kept.offset, kept.leader_epoch, kept.metadata, kept.commit_ms, packed_commits(kept.commits)
+    return (cluster_id, *row, group, *said, kept.log_partition, kept.log_offset)
+
+
+def _group_row(cluster_id: int, group: str, joined: Joined) -> tuple[int, bytes, str, str, int, int]:
+    key, members = key_of(text.unescape(group)), json.dumps(joined.members, separators=(",", ":"))
+    return cluster_id, key, group, members, joined.log_partition, joined.log_offset
+
+
+def _count_newer(lease: Lease, newer: Mapping[int, int]) -> None:
+    """Add to the numbers of records of types that tell nothing which is shown."""
+    if not newer:
+        return
+    row = collector(lease).get()
+    counts = dict(row.detail.get("newer_types", {}))
+    for kind, number in newer.items():
+        counts[str(kind)] = counts.get(str(kind), 0) + number
+    row.detail |= {"newer_types": counts}
+    row.save(update_fields=["detail"])
+
+
+def _tell_held(lease: Lease, held: Mapping[int, int], now_ms: int) -> None:
+    """Open a gap for each partition that is held back, and close those of partitions that no longer are."""
+    scopes = {f"{TOPIC}-{number}": since_ms for number, since_ms in held.items()}
+    gaps = GapRecord.objects.filter(
+        cluster_id=lease.cluster_id, source=lease.name, scope__startswith=f"{TOPIC}-", until_ms=None
+    )
+    is_open = set(gaps.values_list("scope", flat=True))
+    if over := is_open - scopes.keys():
+        gaps.filter(scope__in=over).update(until_ms=now_ms)
+    for scope in sorted(scopes.keys() - is_open):
+        reason = (
+            "commits behind an open transaction are not read until it ends; what groups have committed "
+            "there is still known from their coordinator"
+        )
+        GapRecord.objects.create(
+            cluster_id=lease.cluster_id, source=lease.name, scope=scope, since_ms=scopes[scope], reason=reason
+        )
+
+
+def clocks(cluster: Cluster) -> dict[int, int]:
+    """Return, by partition, our clock minus the coordinator's, where a commit came before our eyes."""
+    rows = Position.objects.filter(cluster=cluster, topic=TOPIC).exclude(clock_ms=None)
+    return {number: ahead for number, ahead in rows.values_list("partition", "clock_ms") if ahead is not None}

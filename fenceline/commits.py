@@ -1,0 +1,194 @@
+"""Many records of `__consumer_offsets` -> what is worth keeping of them: newest commits, their last instants.
+
+In two steps, so that what the database knows is asked for once and only of what was met: `read` goes through
+the records of a partition, `merge` puts what it found onto what was known. Of millions of commits only the
+newest of each key, and some before it, are decoded at all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from fenceline.decode.consumer_offsets import (
+    GroupMember,
+    GroupMetadata,
+    GroupTombstone,
+    Newer,
+    OffsetCommit,
+    OffsetTombstone,
+    decode,
+    peek,
+)
+from fenceline.facts import RawRecord, Records, Undecoded
+from fenceline.groups import Commit
+
+#: How many commits of a key are kept, the newest included.
+MOST_COMMITS = 20
+#: Those are at least so far apart: of a group that commits ten times a second twenty would say little.
+_APART_MS = 1_000
+#: How many records of a key are looked at for that, evenly spread over what came at once.
+_LOOKED_AT = 2 * MOST_COMMITS
+_COMMIT_KEYS = (b"\x00\x00", b"\x00\x01")
+_new = tuple.__new__
+
+
+class Place(NamedTuple):
+    """What a commit is for; the group as escaped text."""
+
+    group: str
+    topic: str
+    partition: int
+
+
+class Kept(NamedTuple):
+    """The newest commit for a place, with the last ones up to it, oldest first."""
+
+    offset: int
+    leader_epoch: int | None
+    metadata: str
+    commit_ms: int
+    commits: tuple[Commit, ...]
+    log_partition: int
+    log_offset: int
+
+
+class Gone(NamedTuple):
+    """The commits for a place were deleted."""
+
+    log_offset: int
+
+
+class Joined(NamedTuple):
+    """The members of a group, by their ids: the client's own name, and its host."""
+
+    members: Mapping[str, tuple[str, str]]
+    log_partition: int
+    log_offset: int
+
+
+#: What happened to a group's members: all of them anew, or one that came or left (None).
+_Change = Mapping[str, tuple[str, str]] | tuple[str, tuple[str, str] | None]
+
+
+@dataclass(slots=True)
+class Seen:
+    """What was read."""
+
+    newest: dict[Place, Kept | Gone] = field(default_factory=dict)
+    #: By group, with the offsets of the records that say it.
+    changes: dict[str, list[tuple[int, int, _Change]]] = field(default_factory=dict)
+    undecoded: Counter[str] = field(default_factory=Counter)
+    #: The first record of each reason: where it lies, and what is wrong with it.
+    strange: dict[str, tuple[int, int, str]] = field(default_factory=dict)
+    #: Records of types that tell nothing which is shown, by their number.
+    newer: Counter[int] = field(default_factory=Counter)
+
+
+def read(seen: Seen, partition: int, records: Records) -> None:
+    """Go through one partition's records; `seen` grows by what they say. Never raises."""
+    for key, raws in records.items():
+        if key[:2] in _COMMIT_KEYS:
+            _read_commits(seen, partition, key, raws)
+        else:
+            _read_other(seen, partition, key, raws)
+
+
+def _read_commits(seen: Seen, partition: int, key: bytes, raws: Sequence[RawRecord]) -> None:
+    for number in range(len(raws) - 1, -1, -1):
+        raw = raws[number]
+        found = decode(key, raw.value)
+        if isinstance(found, OffsetCommit):
+            commits = _last_commits(raws[: number + 1])
+            said = (found.offset, found.leader_epoch, found.metadata, found.commit_ms, commits)
+            kept = _new(Kept, (*said, partition, raw.offset))
+            return _take(seen, _new(Place, (found.group, found.topic, found.partition)), kept)
+        if isinstance(found, OffsetTombstone):
+            return _take(seen, Place(*found), Gone(raw.offset))
+        if isinstance(found, Undecoded):
+            _count(seen, partition, raw, found)
+
+
+def _take(seen: Seen, where: Place, found: Kept | Gone) -> None:
+    # Two versions of a key name one place: what lies behind is the newer.
+    before = seen.newest.get(where)
+    if before is None or before.log_offset < found.log_offset:
+        seen.newest[where] = found
+
+
+def _last_commits(raws: Sequence[RawRecord]) -> tuple[Commit, ...]:
+    """Return the last commits of a key since its last tombstone, thinned."""
+    step = max(1, len(raws) // _LOOKED_AT)
+    found: list[Commit] = []
+    for raw in raws[(len(raws) - 1) % step :: step]:
+        if raw.value is None:
+            found.clear()
+        elif (seen := peek(raw.value)) is not None:
+            found.append(_new(Commit, seen))
+    return thinned(found)
+
+
+def thinned(commits: Iterable[Commit]) -> tuple[Commit, ...]:
+    """Return the last of some commits, a second apart or more, the newest always; oldest first."""
+    kept: list[Commit] = []
+    for commit in commits:
+        # The last one gives way until it is far enough from the one before it.
+        if len(kept) > 1 and kept[-1][0] - kept[-2][0] < _APART_MS:
+            kept[-1] = commit
+        else:
+            kept.append(commit)
+    return tuple(kept[-MOST_COMMITS:])
+
+
+def _read_other(seen: Seen, partition: int, key: bytes, raws: Sequence[RawRecord]) -> None:
+    """Take the newest record of a key that is no commit's."""
+    newest = raws[-1]
+    found = decode(key, newest.value)
+    change: _Change
+    match found:
+        case Newer(kind):
+            seen.newer[kind] += len(raws)
+            return
+        case GroupMetadata():
+            change = {each.member_id: (each.client_id, each.host) for each in found.members}
+        case GroupTombstone():
+            change = {}
+        case GroupMember(_, member_id, member):
+            change = member_id, member and (member.client_id, member.host)
+        case Undecoded():
+            _count(seen, partition, newest, found)
+            return
+        case _:
+            return
+    seen.changes.setdefault(found.group, []).append((partition, newest.offset, change))
+
+
+def _count(seen: Seen, partition: int, raw: RawRecord, found: Undecoded) -> None:
+    seen.undecoded[found.reason] += 1
+    seen.strange.setdefault(found.reason, (partition, raw.offset, found.detail))
+
+
+def merge(kept: Kept, before: Sequence[Commit]) -> Kept:
+    """Put a place's newest commit onto the last commits that were known of it."""
+    if not before:
+        return kept
+    new = [commit for commit in kept.commits if commit.at_ms >= before[-1].at_ms]
+    return kept._replace(commits=thinned([*before, *new]))
+
+
+def join(
+    changes: Sequence[tuple[int, int, _Change]], before: Mapping[str, tuple[str, str]]
+) -> Joined:  # fmt: skip
+    """Put changes of a group's members onto those that were known, in the order of the log."""
+    members = dict(before)
+    ordered = sorted(changes, key=lambda each: each[1])
+    for _, _, change in ordered:
+        if isinstance(change, Mapping):
+            members = dict(change)
+        elif change[1] is None:
+            members.pop(change[0], None)
+        else:
+            members[change[0]] = change[1]
+    return Joined(members, ordered[-1][0], ordered[-1][1])
