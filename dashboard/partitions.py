@@ -60,8 +60,11 @@ class Counts:
 
     def of(self, verdict: str, *, internal: bool) -> int:
         """Return how many have a verdict, "pinned", or any for ""."""
-        among = [self.users, self.internal] if internal else [self.users]
-        return sum(n for counts in among for each, n in counts.items() if _is(each, verdict))
+        return _sum(self.users, verdict) + (self.hidden(verdict) if internal else 0)
+
+    def hidden(self, verdict: str) -> int:
+        """Return how many of the internal topics' have a verdict, "pinned", or any for ""."""
+        return _sum(self.internal, verdict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,10 +200,11 @@ def held(row: PartitionRecord) -> int | None:
     return max(0, row.high_watermark - row.lso)
 
 
-def _is(verdict: str, wanted: str) -> bool:
-    if wanted == PINNED:
-        return verdict != Verdict.CLEAR
-    return wanted in ("", verdict)
+def _sum(counted: Mapping[str, int], verdict: str) -> int:
+    pinned = verdict == PINNED
+    return sum(
+        n for each, n in counted.items() if verdict in ("", each) or (pinned and each != Verdict.CLEAR)
+    )
 
 
 def _all(cluster: str) -> QuerySet[PartitionRecord]:

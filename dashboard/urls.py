@@ -7,7 +7,17 @@ from django.contrib.auth import views as auth
 from django.urls import path
 
 from dashboard.api import api, problems
-from dashboard.views import fencing, health, overview, system, transactions
+from dashboard.views import (
+    fencing,
+    groups,
+    health,
+    overview,
+    partitions,
+    recoveries,
+    rules_page,
+    system,
+    transactions,
+)
 
 urlpatterns = [
     path("", overview.overview, name="overview"),
@@ -18,6 +28,20 @@ urlpatterns = [
         name="transaction",
     ),
     path("fencing", fencing.fencing, name="fencing"),
+    path("partitions", partitions.partition_list, name="partitions"),
+    path(
+        "partitions/<str:cluster>/<str:topic>/<int:partition>", partitions.partition_detail, name="partition"
+    ),
+    path(
+        "partitions/<str:cluster>/<str:topic>/<int:partition>/replicas",
+        partitions.ask_replicas,
+        name="ask-replicas",
+    ),
+    path("groups", groups.group_list, name="groups"),
+    path("groups/<str:cluster>/<path:group_id>", groups.group_detail, name="group"),
+    path("recoveries", recoveries.recovery_list, name="recoveries"),
+    path("recoveries/<str:cluster>/<int:number>", recoveries.recovery_detail, name="recovery"),
+    path("rules/<slug:name>", rules_page.rule, name="rule"),
     path("system", system.system, name="system"),
     path("login/", auth.LoginView.as_view(template_name="login.html"), name="login"),
     path("logout/", auth.LogoutView.as_view(), name="logout"),

@@ -9,20 +9,16 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from django import template
 from django.contrib.staticfiles import finders
 from django.templatetags.static import static
-from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from dashboard.looks import LOOKS, Look
 from dashboard.models import FindingRecord, Transaction, TransitionRecord
-from dashboard.rows import key_of
-from dashboard.views import sight
-from fenceline.decode import text
+from dashboard.views import addresses, sight
 from fenceline.facts import NOT_TOLD, OPEN_STATES, TWO_PHASE_COMMIT_TIMEOUT_MS, Kind
 from fenceline.words import duration as in_words
 
@@ -30,8 +26,6 @@ if TYPE_CHECKING:
     from dashboard.queries import LiveCollector
 
 register = template.Library()
-#: Longer ids are addressed by their key: servers and proxies refuse longer lines.
-_LONGEST_IN_URL = 512
 _LONGEST_IN_CELL = 120
 _DAY_MS = 86_400_000
 _JSON_IN_HTML = {ord("<"): "\\u003C", ord(">"): "\\u003E", ord("&"): "\\u0026"}
@@ -172,22 +166,19 @@ def _digest(path: str) -> str:
 @register.simple_tag
 def transaction_url(row: Transaction | TransitionRecord) -> str:
     """Return the address of the page of a row's transactional id."""
-    return _url(row.cluster.name, row.transactional_id)
+    return addresses.transaction(row.cluster.name, row.transactional_id)
 
 
 @register.simple_tag
 def finding_url(finding: FindingRecord) -> str:
     """Return the address of what a finding is about."""
-    kind, _, name = finding.subject.partition(":")
-    if kind == "transaction":
-        return _url(finding.cluster.name, name)
-    return f"{reverse('system')}#collector-{finding.cluster.name}-{quote(name, safe='')}"
+    return addresses.finding(finding)
 
 
 @register.filter
 def finding_label(finding: FindingRecord) -> str:
     """Return the words of the link to what a finding is about."""
-    return "Open transaction" if finding.subject.startswith("transaction:") else "See collectors"
+    return addresses.finding_label(finding)
 
 
 @register.filter
@@ -232,18 +223,6 @@ def spark(counts: Sequence[int]) -> SafeString:
 def spoken(rule: str) -> str:
     """Return a rule's name as words."""
     return rule.replace("_", " ")
-
-
-def _url(cluster: str, transactional_id: str) -> str:
-    return f"{reverse('transactions')}/{quote(cluster, safe='')}/{_segment(transactional_id)}"
-
-
-def _segment(transactional_id: str) -> str:
-    """Return what names an id in a path: the id, or `~` and its key where a path cannot hold it."""
-    parts = transactional_id.replace("\\", "/").split("/")
-    if not transactional_id or len(transactional_id) > _LONGEST_IN_URL or {".", "..", ""} & set(parts):
-        return "~" + key_of(text.unescape(transactional_id)).hex()
-    return quote(transactional_id, safe="")
 
 
 def _iso(moment: datetime) -> str:

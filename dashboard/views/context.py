@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,23 +12,46 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from dashboard import queries
+from dashboard.eyes import EVERYTHING, GROUPS, PARTITIONS, RECOVERIES, TRANSACTIONS
 from dashboard.models import Cluster, FindingRecord
 from dashboard.views.clock import now_ms
 from dashboard.views.sight import Freshness, freshness, stale_after_ms
 from fenceline.facts import Severity
 
-#: Pages of the sidebar: name of the route, words, key after `g`.
+#: Pages of the sidebar: name of the route, words, key after `g`, and what it is for.
 PAGES = (
-    ("overview", "Overview", "o"),
-    ("transactions", "Transactions", "t"),
-    ("fencing", "Fencing", "f"),
-    ("system", "System", "s"),
+    ("overview", "Overview", "o", ""),
+    ("transactions", "Transactions", "t", "See"),
+    ("fencing", "Fencing", "f", "See"),
+    ("partitions", "Partitions", "p", "See"),
+    ("groups", "Groups", "g", "See"),
+    ("recoveries", "Recoveries", "r", "Act"),
+    ("system", "System", "s", "Run"),
 )
+#: The list that a page about one thing belongs to.
+_LIST_OF = {
+    "transaction": "transactions",
+    "partition": "partitions",
+    "group": "groups",
+    "recovery": "recoveries",
+}
+#: What a page stands on, by the list it is or belongs to; transactions where nothing is said.
+_NOUNS = {
+    "overview": EVERYTHING,
+    "partitions": PARTITIONS,
+    "groups": GROUPS,
+    "recoveries": RECOVERIES,
+}
 #: What of a list's address a new search keeps, by the list's route; elsewhere a search leads to the first.
 _SEARCH_KEEPS = {
     "transactions": ("state", "application", "min_age_s", "sort", "dir", "size"),
     "fencing": ("since", "kind", "confidence", "application"),
+    "partitions": ("verdict", "internal", "sort", "dir", "size"),
+    "groups": ("status", "family", "sort", "dir", "size"),
+    "recoveries": ("outcome", "cause", "application"),
 }
+#: What a search on a page looks for, by its list; transactional ids where nothing is said.
+_SEARCHED = {"partitions": "topics", "groups": "groups"}
 _NEEDS_SOMEBODY = (Severity.CRITICAL, Severity.WARNING)
 
 
@@ -41,6 +64,8 @@ class Link:
     words: str
     key: str
     here: bool
+    #: The heading above it: "" where it stands under the one before.
+    heading: str
 
 
 class Chrome:
@@ -63,20 +88,33 @@ class Chrome:
     def nav(self) -> Sequence[Link]:
         """Return the sidebar's links, which keep the cluster."""
         query = f"?{urlencode({'cluster': self.cluster})}" if self.cluster and len(self.clusters) > 1 else ""
+        before = ["", *(heading for *_, heading in PAGES)]
         return [
-            Link(name, reverse(name) + query, words, key, self._route.rstrip("s") == name.rstrip("s"))
-            for name, words, key in PAGES
+            Link(
+                name,
+                reverse(name) + query,
+                words,
+                key,
+                self._list == name,
+                "" if heading == last else heading,
+            )
+            for (name, words, key, heading), last in zip(PAGES, before, strict=False)
         ]
 
     @cached_property
     def switch_path(self) -> str:
         """Return where choosing another cluster leads: an id of one cluster is no id of another."""
-        return reverse("transactions") if self._route == "transaction" else self._request.path
+        return reverse(self._list) if self._route in _LIST_OF else self._request.path
 
     @cached_property
     def search_path(self) -> str:
         """Return where a search leads: to the list on this page, or to the transactions."""
-        return reverse(self._route if self._route in _SEARCH_KEEPS else "transactions")
+        return reverse(self._list if self._list in _SEARCH_KEEPS else "transactions")
+
+    @property
+    def searched(self) -> str:
+        """Return what a search on this page looks for."""
+        return _SEARCHED.get(self._list, "transactional ids")
 
     @cached_property
     def search_words(self) -> str:
@@ -99,6 +137,11 @@ class Chrome:
         match = self._request.resolver_match
         return (match.url_name if match else "") or ""
 
+    @property
+    def _list(self) -> str:
+        """Return the list that this page is, or belongs to."""
+        return _LIST_OF.get(self._route, self._route)
+
     @cached_property
     def all_findings(self) -> Sequence[FindingRecord]:
         """Return the open findings, worst first."""
@@ -110,6 +153,15 @@ class Chrome:
         return [row for row in self.all_findings if row.severity in _NEEDS_SOMEBODY]
 
     @cached_property
+    def about(self) -> Mapping[str, Sequence[FindingRecord]]:
+        """Return the findings that need somebody, by the list of what they are about, worst first."""
+        found: dict[str, list[FindingRecord]] = {}
+        for row in self.findings:
+            kind = row.subject.partition(":")[0]
+            found.setdefault(_LIST_OF.get(kind, kind), []).append(row)
+        return found
+
+    @cached_property
     def worst(self) -> str:
         """Return the severity that decides the tab's icon, "" when nothing needs anybody."""
         return self.findings[0].severity if self.findings else ""
@@ -117,7 +169,8 @@ class Chrome:
     @cached_property
     def freshness(self) -> Freshness:
         """Return how far the clusters of this page have been seen."""
-        return freshness(self.cluster, self.clusters, now_ms(self._request))
+        noun = _NOUNS.get(self._list, TRANSACTIONS)
+        return freshness(self.cluster, self.clusters, now_ms(self._request), noun)
 
 
 def selected_cluster(request: HttpRequest, clusters: Sequence[Cluster]) -> str:

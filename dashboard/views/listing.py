@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dashboard.ids import SORTS, Filter
@@ -34,6 +34,32 @@ class Wanted:
         return bool(wanted.state or wanted.q or wanted.application or wanted.min_age_s is not None)
 
 
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: `sorted` is "ascending", "descending" or "", `dir` what a click asks for."""
+
+    words: str
+    sort: str
+    css: str
+    sorted: str
+    dir: str
+
+
+#: Words of a column, sort key or "", class, and the direction that puts the interesting end first.
+Heading = tuple[str, str, str, str]
+
+
+def columns(headings: Iterable[Heading], sort: str, *, descending: bool) -> Sequence[Column]:
+    """Return a table's columns; a click on the sorted one turns it round."""
+    found = []
+    for words, by, css, first in headings:
+        here = bool(by) and by == sort
+        turned = "asc" if descending else "desc"
+        order = ("descending" if descending else "ascending") if here else ""
+        found.append(Column(words, by, css, order, turned if here else first))
+    return found
+
+
 def parse(query: Mapping[str, str], cluster: str, clusters: Sequence[str]) -> Wanted:
     """Return what a query string asks for. What it gets wrong falls back to the default and is told."""
     ignored: list[str] = []
@@ -50,8 +76,7 @@ def parse(query: Mapping[str, str], cluster: str, clusters: Sequence[str]) -> Wa
         sort=sort,
         descending=one_of("dir", query, ("asc", "desc"), "asc", ignored) == "desc",
     )
-    size = int(one_of("size", query, tuple(map(str, SIZES)), str(SIZES[0]), ignored))
-    return Wanted(wanted, _page(query, ignored), size, ignored)
+    return Wanted(wanted, page_number(query, ignored), size_of(query, ignored), ignored)
 
 
 def searched(query: Mapping[str, str]) -> str:
@@ -87,12 +112,30 @@ def _age(query: Mapping[str, str], ignored: list[str]) -> float | None:
     return None
 
 
-def _page(query: Mapping[str, str], ignored: list[str]) -> int:
+def size_of(query: Mapping[str, str], ignored: list[str]) -> int:
+    """Return how many rows a page is to have."""
+    return int(one_of("size", query, tuple(map(str, SIZES)), str(SIZES[0]), ignored))
+
+
+def page_number(query: Mapping[str, str], ignored: list[str]) -> int:
+    """Return which page is asked for; what is no number is told in `ignored`."""
     value = query.get("page", "1") or "1"
     if value.isascii() and value.isdigit() and len(value) <= len(str(_LAST_PAGE)):
         return max(1, int(value))
     ignored.append(f"page “{clip(value)}” is not a page number")
     return 1
+
+
+def place_of(query: Mapping[str, str], ignored: list[str]) -> tuple[int, int] | None:
+    """Return the instant and the row behind which a list goes on; what is none is told in `ignored`."""
+    value = query.get("before", "")
+    if not value:
+        return None
+    at_ms, _, row = value.partition("-")
+    if value.isascii() and at_ms.isdigit() and row.isdigit() and max(len(at_ms), len(row)) <= 18:
+        return int(at_ms), int(row)
+    ignored.append(f"before “{clip(value)}” is not a place in this list")
+    return None
 
 
 def clip(value: str) -> str:

@@ -7,7 +7,8 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 
-from dashboard import charts, history, queries
+from dashboard import charts, groups, history, partitions, queries
+from dashboard.standings import WORST_VERDICTS
 from dashboard.views import context
 from dashboard.views.clock import now_ms
 from dashboard.views.page import answer, signed_in
@@ -40,6 +41,8 @@ def _read(request: HttpRequest) -> Mapping[str, Any]:
     longest = queries.open_longest(frame.cluster, _LONGEST_OPEN)
     open_now = sum(states[state] for state in queries.OPEN)
     clusters = [frame.cluster] if frame.cluster else [row.name for row in frame.clusters]
+    held, waiting = partitions.counts(frame.cluster), groups.statuses(frame.cluster)
+    pinned = held.of(partitions.PINNED, internal=True)
     said = verdict(
         frame.all_findings,
         frame.freshness,
@@ -47,9 +50,14 @@ def _read(request: HttpRequest) -> Mapping[str, Any]:
         ids=sum(states.values()),
         open_now=open_now,
         oldest_ms=longest[0].started_ms if longest else None,
+        pinned=pinned,
+        blocked=waiting[groups.BLOCKED],
         now_ms=now_ms(request),
     )
     return {
+        "held": [(each.value, held.of(each, internal=True)) for each in WORST_VERDICTS],
+        "pinned": pinned,
+        "waiting": waiting,
         "verdict": said,
         "states": states,
         "ids": sum(states.values()),

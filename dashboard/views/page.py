@@ -11,7 +11,7 @@ from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse, HttpResponseNotModified
 from django.shortcuts import render
 from django.utils.cache import patch_vary_headers
-from django.views.decorators.http import require_safe
+from django.views.decorators.http import require_POST, require_safe
 
 from dashboard import queries
 from dashboard.views import context
@@ -34,6 +34,19 @@ def signed_in(view: View[P]) -> View[P]:
         return redirect_to_login(request.get_full_path())
 
     return require_safe(guarded)
+
+
+def acting(view: View[P]) -> View[P]:
+    """Let only POST of signed-in users through; Django has checked their token by then."""
+
+    @wraps(view)
+    def guarded(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
+        if request.user.is_authenticated:
+            return view(request, *args, **kwargs)
+        # Back to the page, not to an address that only takes POST.
+        return redirect_to_login(request.path.rsplit("/", 1)[0])
+
+    return require_POST(guarded)
 
 
 def answer(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dashboard.history import Filter, Place
 from dashboard.looks import NOTABLE
-from dashboard.views.listing import LONGEST_APPLICATION, check_cluster, clip, one_of, searched
+from dashboard.views.listing import LONGEST_APPLICATION, check_cluster, one_of, place_of, searched
 from fenceline.facts import Confidence, Kind
 
 #: How far back the page looks, and the step of its chart, in seconds: minutes up to a few hours, then hours.
@@ -65,20 +65,9 @@ def parse(query: Mapping[str, str], cluster: str, clusters: Sequence[str], *, no
         q=searched(query),
         since_ms=now_ms - RANGES[since][0] * 1_000,
     )
-    return Wanted(wanted, since, _before(query, ignored), ignored)
+    return Wanted(wanted, since, place_of(query, ignored), ignored)
 
 
 def place(at: Place | None) -> str:
     """Return where a list goes on, as a parameter; "" for nowhere."""
     return "" if at is None else f"{at[0]}-{at[1]}"
-
-
-def _before(query: Mapping[str, str], ignored: list[str]) -> Place | None:
-    value = query.get("before", "")
-    if not value:
-        return None
-    at_ms, _, row = value.partition("-")
-    if value.isascii() and at_ms.isdigit() and row.isdigit() and max(len(at_ms), len(row)) <= 18:
-        return int(at_ms), int(row)
-    ignored.append(f"before “{clip(value)}” is not a place in this list")
-    return None

@@ -9,13 +9,15 @@ from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
 
-from dashboard import charts, history, ids, queries
+from dashboard import charts, history, ids, queries, recoveries
 from dashboard.models import FindingRecord, Transaction
-from dashboard.views import context, lived, machine, way
+from dashboard.views import context, lived, machine, owners, waits, way
 from dashboard.views.clock import now_ms
+from dashboard.views.empty import why_empty
 from dashboard.views.fencing import rows
-from dashboard.views.listing import SIZES, STATES, Wanted, parse
+from dashboard.views.listing import SIZES, STATES, Wanted, columns, parse
 from dashboard.views.page import answer, signed_in
+from dashboard.views.recoveries import row_of
 from fenceline.decode import text
 from fenceline.evidence import explain
 from fenceline.facts import Severity, Transition
@@ -23,10 +25,15 @@ from fenceline.facts import Severity, Transition
 #: How often a page looks whether a timeout has passed meanwhile.
 _PASSING_MS = 15_000
 _LONGEST_ASKED = 200
+#: How many episodes of an id its page shows.
+_EPISODES = 10
 #: Over which time an application's usual durations are taken.
 _DAY_MS = 86_400_000
+#: How many partitions of a transaction its page shows one by one.
+_MOST_PLACES = 50
 #: How many notable transitions of an id its page shows.
 _NOTABLE_SHOWN = 20
+_WAITING = "Waiting"
 #: Words, sort key, class, and the direction that puts the interesting end first.
 _COLUMNS = (
     ("State", "state", "col-state", "asc"),
@@ -35,21 +42,11 @@ _COLUMNS = (
     ("Open for", "started", "col-age number", "asc"),
     ("Producer id", "producer", "col-producer number", "asc"),
     ("Epoch", "epoch", "col-epoch number", "desc"),
+    (_WAITING, "", "col-waiting number", ""),
     ("Timeout", "timeout", "col-timeout number", "desc"),
     ("Partitions", "partitions", "col-partitions number", "desc"),
     ("Last update", "updated", "col-updated number", "desc"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column: `sorted` is "ascending", "descending" or "", `dir` what a click asks for."""
-
-    words: str
-    sort: str
-    css: str
-    sorted: str
-    dir: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +82,10 @@ def transaction_detail(request: HttpRequest, cluster: str, transactional_id: str
 def _list(request: HttpRequest, wanted: Wanted) -> Mapping[str, Any]:
     frame = context.of(request)
     several = len(frame.clusters) > 1 and not frame.cluster
+    # Who waits is asked for open transactions alone: of a page of them in three queries.
+    waiting = wanted.filter.only_open
+    shown = {"Cluster": several, _WAITING: waiting}
+    headings = [each for each in _COLUMNS if shown.get(each[0], True)]
     page = ids.transactions(wanted.filter, now_ms=now_ms(request), page=wanted.page, size=wanted.size)
     return {
         "wanted": wanted,
@@ -92,25 +93,15 @@ def _list(request: HttpRequest, wanted: Wanted) -> Mapping[str, Any]:
         "unsorted": "" if page.sorted else wanted.filter.sort,
         "first": (page.number - 1) * page.size + 1,
         "last": (page.number - 1) * page.size + len(page.items),
-        "columns": _columns(wanted.filter, several=several),
+        "columns": columns(headings, wanted.filter.sort, descending=wanted.filter.descending),
         "states": STATES,
         "sizes": SIZES,
         "several": several,
+        "waiting": waiting,
+        "waits": waits.of(page.items) if waiting else {},
         "found": _found_by_name(frame.findings),
-        "empty": "" if page.items else _why_empty(frame, wanted),
+        "empty": "" if page.items else why_empty(frame, narrowed=wanted.narrowed),
     }
-
-
-def _columns(wanted: ids.Filter, *, several: bool) -> Sequence[Column]:
-    """Return the table's columns; a click on the sorted one turns it round."""
-    found = []
-    for words, sort, css, first in _COLUMNS:
-        here = bool(sort) and sort == wanted.sort
-        turned = "asc" if wanted.descending else "desc"
-        order = ("descending" if wanted.descending else "ascending") if here else ""
-        if sort or several:
-            found.append(Column(words, sort, css, order, turned if here else first))
-    return found
 
 
 def _found_by_name(findings: Sequence[FindingRecord]) -> dict[tuple[str, str], FindingRecord]:
@@ -121,15 +112,6 @@ def _found_by_name(findings: Sequence[FindingRecord]) -> dict[tuple[str, str], F
         for row in reversed(findings)
         if row.subject.startswith(prefix)
     }
-
-
-def _why_empty(frame: context.Chrome, wanted: Wanted) -> str:
-    """Return which of four reasons leaves the list empty; each reads differently to an operator."""
-    if frame.freshness.blind and frame.freshness.unseen:
-        return "unreachable"
-    if frame.freshness.unseen or not frame.clusters:
-        return "unseen"
-    return "unmatched" if wanted.narrowed else "none"
 
 
 def _detail(request: HttpRequest, cluster: str, transactional_id: str) -> Mapping[str, Any]:
@@ -152,7 +134,15 @@ def _known(request: HttpRequest, row: Transaction) -> Mapping[str, Any]:
     """Return what the newest record of an id says."""
     partitions = queries.partitions_of(row)
     findings = queries.findings(row.cluster.name, f"transaction:{row.transactional_id}")
+    found = waits.of([row])[row.pk]
+    places = waits.places(row, found, most=_MOST_PLACES + 1)
     return {
+        "waits": found,
+        "places": places[:_MOST_PLACES],
+        "more_places": len(places) > _MOST_PLACES,
+        "candidates": waits.candidates(row, found),
+        "offsets_wait": [each for each in found.waiting if each.pending],
+        "owner": owners.of_transaction(row.transactional_id),
         "deadline": way.deadline(row, now_ms(request)),
         "findings": findings,
         "tone": next((found.severity for found in findings if found.severity != Severity.INFO), ""),
@@ -174,21 +164,24 @@ def _lived(
     mine = figures.get(kept.application, history.Figures())
     usual = lived.usual(recent, kept.application, mine.open_times, mine.marker_times)
     bars, marks = lived.bars(recent, row, now), lived.marks(recent)
+    broker = None if row is None else waits.coordinator(row)
     told = lived.newest(recent, [history.transition_of(each) for each in notable])
     return {
-        "steps": _steps(row, told) if row is not None else (),
+        "broker": broker,
+        "steps": _steps(row, told, broker) if row is not None else (),
         "chart": charts.timeline(bars, marks, now_ms=now) if bars or marks else None,
         "chart_words": lived.said(bars, marks),
         "recent": [Recent(each, explain(each)) for each in recent],
         "usual": usual,
         "own": next((each for each in usual if each.whose == lived.THIS), None),
         "notable": rows(notable),
+        "episodes": [row_of(each) for each in recoveries.of_id(cluster, kept.key, limit=_EPISODES)],
     }
 
 
-def _steps(row: Transaction, told: lived.Now) -> Sequence[way.Step]:
+def _steps(row: Transaction, told: lived.Now, broker: int | None) -> Sequence[way.Step]:
     log_partitions = queries.state_log_partitions(row.cluster.name)
-    return way.steps(row, queries.partitions_of(row), log_partitions, told)
+    return way.steps(row, queries.partitions_of(row), log_partitions, told, broker)
 
 
 def _raw(row: Transaction, partitions: Sequence[Any]) -> dict[str, Any]:

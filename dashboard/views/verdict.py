@@ -36,6 +36,8 @@ class Verdict:
     tone: str
     sentence: str
     figures: Sequence[str]
+    #: The rule that decided, "" where none did.
+    rule: str = ""
 
 
 def verdict(
@@ -47,17 +49,22 @@ def verdict(
     open_now: int,
     oldest_ms: int | None,
     now_ms: int,
+    pinned: int = 0,
+    blocked: int = 0,
 ) -> Verdict:
     """Judge the whole: the worst finding decides, and nothing is called fine that was not seen.
 
-    `oldest_ms` is when the oldest open transaction began.
+    `oldest_ms` is when the oldest open transaction began; `pinned` partitions are held back by one, and
+    `blocked` groups wait there.
     """
     if not clusters:
         return Verdict("unknown", "No cluster is configured.", _HOW_TO_CONFIGURE)
     needs = [row for row in findings if row.severity != Severity.INFO]
     figures = _figures(len(clusters), ids, open_now, oldest_ms, now_ms)
+    figures += [f"{count(pinned, 'partition')} pinned"] if pinned else []
+    figures += [f"{count(blocked, 'group')} {'waits' if blocked == 1 else 'wait'}"] if blocked else []
     if needs:
-        return Verdict(needs[0].severity, _worst(needs), [*figures, *_unseen(sight.blind)])
+        return Verdict(needs[0].severity, _worst(needs), [*figures, *_unseen(sight.blind)], needs[0].rule)
     if sight.blind:
         return Verdict(
             "warning", _blind(sight.blind, clusters), [*figures, "what was seen before shows nothing stuck"]

@@ -61,13 +61,18 @@ def deadline(row: Transaction, now_ms: int) -> Deadline | None:
 
 
 def steps(
-    row: Transaction, partitions: Sequence[TopicPartitions], log_partitions: int, told: Now
+    row: Transaction,
+    partitions: Sequence[TopicPartitions],
+    log_partitions: int,
+    told: Now,
+    broker: int | None = None,
 ) -> Sequence[Step]:
     """Return the way as far as the newest record and the transitions before it tell it.
 
-    `log_partitions` is how many partitions `__transaction_state` has, 0 where that is not known.
+    `log_partitions` is how many partitions `__transaction_state` has, 0 where that is not known; `broker`
+    leads the id's.
     """
-    found = Step("done", "Coordinator found by the id", _place(row, log_partitions))
+    found = Step("done", "Coordinator found by the id", _place(row, log_partitions) + _led(row, broker))
     producer = Step(
         "done",
         f"Producer id {row.producer_id}{_epoch(row)}",
@@ -85,6 +90,13 @@ def _place(row: Transaction, log_partitions: int) -> str:
         return where
     hashed = abs(java_hash(text.unescape(row.transactional_id)))
     return f"hash {hashed:,} mod {log_partitions} → {where}"
+
+
+def _led(row: Transaction, broker: int | None) -> str:
+    if broker is not None:
+        return f" → broker {broker}"
+    # Where no partition is known there is no leader to be missed.
+    return "" if row.log_partition == NOT_TOLD else "; which broker leads it was not seen yet"
 
 
 def _initialised(told: Now) -> str:

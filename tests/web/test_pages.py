@@ -188,11 +188,11 @@ def test_a_cluster_that_is_no_longer_configured_is_not_shown(page: Client) -> No
 @pytest.mark.parametrize(
     ("name", "most"),
     [
-        ("/", 15),
+        ("/", 17),
         ("/transactions", 12),
         ("/fencing", 20),
         ("/system", 14),
-        ("/transactions/prod/payments-ledger-7", 18),
+        ("/transactions/prod/payments-ledger-7", 25),
     ],
 )
 def test_a_page_asks_the_database_a_bounded_number_of_times(

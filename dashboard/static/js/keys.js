@@ -85,7 +85,9 @@
       button.textContent = "Copied";
     } catch {
       // Browsers refuse the clipboard without TLS: select the text, so that Ctrl+C does it.
-      getSelection().selectAllChildren(document.getElementById(button.dataset.copies));
+      const source = document.getElementById(button.dataset.copies);
+      source.closest("details")?.setAttribute("open", "");
+      getSelection().selectAllChildren(source);
       button.textContent = "Selected: press Ctrl+C";
     }
     setTimeout(() => (button.textContent = words), 2000);

@@ -1,0 +1,31 @@
+"""Markdown of our own documentation as HTML that a page may hold.
+
+By markdown-it-py, which follows CommonMark, escapes HTML and refuses addresses that run code; the lock file
+has it anyway.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+from django.conf import settings
+from django.utils.safestring import SafeString, mark_safe
+from markdown_it import MarkdownIt
+
+RULES: Path = settings.ROOT / "docs" / "rules"
+_READER = MarkdownIt("commonmark", {"html": False}).enable("table")
+
+
+def rule(name: str) -> SafeString | None:
+    """Return a rule's page without its title, None for a rule that has none. `name` holds no path."""
+    path = RULES / f"{name}.md"
+    return _rendered(path, path.stat().st_mtime_ns) if path.is_file() else None
+
+
+@lru_cache(maxsize=128)
+def _rendered(path: Path, _: int) -> SafeString:
+    text = path.read_text()
+    title, rest = text.split("\n", 1) if "\n" in text else (text, "")
+    html: str = _READER.render(rest if title.startswith("# ") else text)
+    return mark_safe(html)  # noqa: S308 - HTML in it was escaped

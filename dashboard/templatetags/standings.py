@@ -1,0 +1,134 @@
+"""How partitions, groups and episodes look on a page: badges, addresses, small lines, whose they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from django import template
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from dashboard import groups, partitions, standings
+from dashboard.models import FindingRecord, GroupOffset, PartitionRecord, Recovery, Transaction
+from dashboard.standings import Standing
+from dashboard.views import addresses, owners
+from dashboard.views.waits import Waits
+from fenceline.owners import Owner
+
+register = template.Library()
+_HEIGHT = 24
+
+
+@register.filter
+def verdict_look(verdict: str) -> Standing:
+    """Return how a partition's verdict reads and looks."""
+    return standings.VERDICT_LOOKS[verdict]
+
+
+@register.filter
+def status_look(status: str) -> Standing:
+    """Return how a group's status reads and looks."""
+    return standings.STATUS_LOOKS[status]
+
+
+@register.filter
+def waiting_look(waiting: str) -> Standing:
+    """Return how a group's standing to a pinned LSO reads and looks."""
+    return standings.WAITING_LOOKS[waiting]
+
+
+@register.filter
+def outcome_look(outcome: str) -> Standing:
+    """Return how an episode's outcome reads and looks."""
+    return standings.OUTCOME_LOOKS[outcome]
+
+
+@register.filter
+def held(row: PartitionRecord) -> int | None:
+    """Return how many offsets lie behind a partition's LSO."""
+    return partitions.held(row)
+
+
+@register.filter
+def blockers(row: GroupOffset) -> Sequence[groups.Blocker]:
+    """Return what a group waits for in a partition."""
+    return groups.blockers(row)
+
+
+@register.filter
+def of_row(found: Mapping[int, Waits], row: Transaction) -> Waits | None:
+    """Return how a transaction stands, None where that was not asked."""
+    return found.get(row.pk)
+
+
+@register.filter
+def least(values: Sequence[int]) -> int | None:
+    """Return the smallest of some values."""
+    return min(values, default=None)
+
+
+@register.filter
+def most(values: Sequence[int]) -> int | None:
+    """Return the largest of some values."""
+    return max(values, default=None)
+
+
+@register.filter
+def owner(finding: FindingRecord) -> Owner | None:
+    """Return whose it is what a finding is about."""
+    return owners.of_finding(finding)
+
+
+@register.filter
+def id_owner(transactional_id: str) -> Owner | None:
+    """Return whose a transactional id is."""
+    return owners.of_transaction(transactional_id)
+
+
+@register.simple_tag
+def partition_url(cluster: str, topic: str, number: int) -> str:
+    """Return the address of a partition's page."""
+    return addresses.partition(cluster, topic, number)
+
+
+@register.simple_tag
+def group_url(cluster: str, group_id: str) -> str:
+    """Return the address of a group's page."""
+    return addresses.group(cluster, group_id)
+
+
+@register.simple_tag
+def id_url(cluster: str, transactional_id: str) -> str:
+    """Return the address of a transactional id's page."""
+    return addresses.transaction(cluster, transactional_id)
+
+
+@register.simple_tag
+def recovery_url(row: Recovery) -> str:
+    """Return the address of an episode's page."""
+    return addresses.recovery(row)
+
+
+@register.simple_tag
+def rule_url(name: str) -> str:
+    """Return the address of what a rule means."""
+    return addresses.rule(name)
+
+
+@register.simple_tag
+def line(values: Sequence[int]) -> SafeString:
+    """Return a small line of values, oldest first, from 0 up; its figures stand beside it in words."""
+    if len(values) < 2:
+        return SafeString("")
+    most = max(*values, 1)
+    step = 100 / (len(values) - 1)
+    path = "L".join(
+        f"{step * n:.1f} {_HEIGHT - 1 - (_HEIGHT - 2) * max(0, value) / most:.1f}"
+        for n, value in enumerate(values)
+    )
+    return format_html(
+        '<svg class="trend" viewBox="0 0 100 {}" preserveAspectRatio="none" aria-hidden="true">'
+        '<path d="M{}"/></svg>',
+        _HEIGHT,
+        path,
+    )

@@ -1,0 +1,88 @@
+"""Where things are: the addresses of transactions, partitions, groups, episodes, rules, and of findings."""
+
+from __future__ import annotations
+
+from urllib.parse import quote, urlencode
+
+from django.urls import reverse
+
+from dashboard.models import FindingRecord, Recovery
+from dashboard.rows import key_of
+from fenceline.decode import text
+
+#: Longer names are addressed by their key: servers and proxies refuse longer lines.
+_LONGEST_IN_URL = 512
+
+
+def transaction(cluster: str, transactional_id: str) -> str:
+    """Return the address of a transactional id's page."""
+    return f"{reverse('transactions')}/{_part(cluster)}/{_segment(transactional_id)}"
+
+
+def partition(cluster: str, topic: str, number: int) -> str:
+    """Return the address of a partition's page."""
+    return f"{reverse('partitions')}/{_part(cluster)}/{_part(topic)}/{number}"
+
+
+def group(cluster: str, group_id: str) -> str:
+    """Return the address of a consumer group's page."""
+    return f"{reverse('groups')}/{_part(cluster)}/{_segment(group_id)}"
+
+
+def recovery(row: Recovery) -> str:
+    """Return the address of an episode's page."""
+    return f"{reverse('recoveries')}/{_part(row.cluster.name)}/{row.pk}"
+
+
+def rule(name: str) -> str:
+    """Return the address of what a rule means, why it finds something, and what to do."""
+    return reverse("rule", args=[name])
+
+
+def finding(row: FindingRecord) -> str:
+    """Return the address of what a finding is about."""
+    kind, _, name = row.subject.partition(":")
+    cluster = row.cluster.name
+    if kind == "transaction":
+        return transaction(cluster, name)
+    if kind == "group":
+        return group(cluster, name)
+    if kind == "partition" and (at := split(name)):
+        return partition(cluster, *at)
+    if kind == "application":
+        return f"{reverse('fencing')}?{urlencode({'application': name, 'cluster': cluster})}"
+    if kind == "collector":
+        return f"{reverse('system')}#collector-{cluster}-{_part(name)}"
+    return f"{reverse('system')}?{urlencode({'cluster': cluster})}"
+
+
+def finding_label(row: FindingRecord) -> str:
+    """Return the words of the link to what a finding is about."""
+    return _LABELS.get(row.subject.partition(":")[0], "See System")
+
+
+def split(name: str) -> tuple[str, int] | None:
+    """Return topic and number of `topic-number`, None where it is none."""
+    topic, dash, number = name.rpartition("-")
+    return (topic, int(number)) if topic and dash and number.isascii() and number.isdigit() else None
+
+
+_LABELS = {
+    "transaction": "Open transaction",
+    "group": "Open group",
+    "partition": "Open partition",
+    "application": "See its history",
+    "collector": "See collectors",
+}
+
+
+def _part(name: str) -> str:
+    return quote(name, safe="")
+
+
+def _segment(name: str) -> str:
+    """Return what stands for a name of any bytes in a path: itself, or `~` and its key where no path can."""
+    parts = name.replace("\\", "/").split("/")
+    if not name or len(name) > _LONGEST_IN_URL or {".", "..", ""} & set(parts):
+        return "~" + key_of(text.unescape(name)).hex()
+    return _part(name)

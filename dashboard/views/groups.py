@@ -1,0 +1,148 @@
+"""Every consumer group: the list, families folded, and each group's own page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse
+
+from dashboard import groups, queries
+from dashboard.models import Group, GroupOffset
+from dashboard.standings import trend
+from dashboard.views import asked, context, owners
+from dashboard.views.empty import why_empty
+from dashboard.views.listing import SIZES, Heading, columns, page_number
+from dashboard.views.page import answer, signed_in
+from fenceline.decode import text
+from fenceline.facts import Severity
+
+#: How many partitions of a group its page shows at a time.
+_PARTITIONS = 100
+_LONGEST_ASKED = 200
+_HEADINGS: Sequence[Heading] = (
+    ("Group", "name", "col-name", "asc"),
+    ("Status", "worst", "col-status", "asc"),
+    ("Cluster", "", "col-cluster", ""),
+    ("Lag to LSO", "unread", "col-unread number", "desc"),
+    ("Lag to end", "lag", "col-lag number", "desc"),
+    ("Behind", "behind", "col-behind number", "desc"),
+    ("Trend", "", "col-trend", ""),
+    ("Blocked by", "", "col-blocker", ""),
+    ("State", "", "col-group-state", ""),
+    ("Members", "", "col-members number", ""),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """Lag to the end of the log over the last looks, oldest first, and which way it goes."""
+
+    values: Sequence[int]
+    way: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One family, or a group of its own, and its trend."""
+
+    of: groups.Family
+    trend: Trend
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a group committed for one partition, with its lag to the LSO and to the end."""
+
+    of: GroupOffset
+    lag_lso: int | None
+    lag_hw: int | None
+    trend: Trend
+
+
+@signed_in
+def group_list(request: HttpRequest) -> HttpResponse:
+    """Show one page of the groups that the query string asks for."""
+    frame = context.of(request)
+    wanted = asked.parse_groups(request.GET.dict(), frame.cluster, [row.name for row in frame.clusters])
+    return answer(request, "groups", lambda: _list(request, wanted))
+
+
+@signed_in
+def group_detail(request: HttpRequest, cluster: str, group_id: str) -> HttpResponse:
+    """Show how one group does in each of its partitions, or say plainly that it is not known."""
+    if not any(row.name == cluster for row in context.of(request).clusters):
+        raise Http404(f"No cluster “{cluster}” is configured.")
+    return answer(request, "group", lambda: _detail(request, cluster, group_id))
+
+
+def _list(request: HttpRequest, wanted: asked.Wanted[groups.Filter]) -> Mapping[str, Any]:
+    frame, only = context.of(request), wanted.filter
+    several = len(frame.clusters) > 1 and not frame.cluster
+    page = groups.page(only, page=wanted.page, size=wanted.size)
+    statuses = groups.statuses(frame.cluster)
+    headings = [each for each in _HEADINGS if each[0] != "Cluster" or several]
+    narrowed = bool(only.status or only.q or only.family)
+    return {
+        "wanted": wanted,
+        "narrowed": narrowed,
+        "page": page,
+        "rows": [Row(each, _trend(each.group.trend if each.group else "", 2)) for each in page.items],
+        "columns": columns(headings, only.sort, descending=only.descending),
+        "statuses": statuses.items(),
+        "number": sum(n for status, n in statuses.items() if status != groups.BLOCKED),
+        "sizes": SIZES,
+        "several": several,
+        "empty": "" if page.items else why_empty(frame, narrowed=narrowed),
+    }
+
+
+def _detail(request: HttpRequest, cluster: str, group_id: str) -> Mapping[str, Any]:
+    row = groups.group(cluster, group_id)
+    if row is None:
+        shown = group_id if len(group_id) <= _LONGEST_ASKED else f"{group_id[:_LONGEST_ASKED]}…"
+        return {"row": None, "cluster": cluster, "asked": text.escape(shown.encode()), "status": 404}
+    page = groups.offsets(row, page=page_number(request.GET.dict(), []), size=_PARTITIONS)
+    found = queries.findings(cluster, f"group:{row.group_id}")
+    return {
+        "row": row,
+        "cluster": cluster,
+        "page": page,
+        "parts": [_part(each) for each in page.items],
+        "findings": found,
+        "tone": next((each.severity for each in found if each.severity != Severity.INFO), ""),
+        "owner": owners.whose(row.group_id, row.family),
+        "trend": _trend(row.trend, 2),
+        "unread": _trend(row.trend, 1),
+        "waits_for": _waits_for(page.items),
+        "folded": row.family != row.group_id,
+        "settled": _settled(row, page.items),
+    }
+
+
+def _part(row: GroupOffset) -> Part:
+    return Part(row, _lag(row, row.lso), _lag(row, row.high_watermark), _trend(row.points, 2))
+
+
+def _lag(row: GroupOffset, end: int | None) -> int | None:
+    return None if end is None or row.offset is None else max(0, end - row.offset)
+
+
+def _trend(kept: str, which: int) -> Trend:
+    values = groups.points(kept, which)
+    return Trend(values, trend(values))
+
+
+def _waits_for(rows: Sequence[GroupOffset]) -> Sequence[groups.Blocker]:
+    """Return the transactions that the group waits for in any of some partitions, each once."""
+    waiting = [row for row in rows if row.unstable or row.waiting == "probably"]
+    found = [each for row in waiting for each in groups.blockers(row)]
+    return list({each.transactional_id or each.producer_id: each for each in found}.values())
+
+
+def _settled(row: Group, rows: Sequence[GroupOffset]) -> str:
+    """Return in one word what its page says first: "blocked", "past", "fine" or ""."""
+    if row.blocked or row.unstable:
+        return "blocked"
+    return "past" if any(each.waiting == "reads_past" for each in rows) else ""

@@ -1,0 +1,92 @@
+"""Who waits for open transactions, where they are open, and which broker coordinates them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dashboard import groups, partitions, queries
+from dashboard.groups import Waiter
+from dashboard.models import Group, PartitionRecord, PinRecord, Transaction
+from fenceline.facts import NOT_TOLD, OPEN_STATES
+from fenceline.partitions import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """How a transaction stands: the worst verdict of where it is open, and who waits for it."""
+
+    verdict: str = Verdict.CLEAR.value
+    pins: Sequence[PinRecord] = ()
+    waiting: Sequence[Waiter] = ()
+
+    @property
+    def number(self) -> int:
+        """Return how many groups wait."""
+        return len({each.group for each in self.waiting})
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A partition that a transaction names: as it was seen last, and whether it is open there."""
+
+    topic: str
+    partition: int
+    seen: PartitionRecord | None
+    pin: PinRecord | None
+    waiting: Sequence[Waiter]
+
+
+def of(rows: Sequence[Transaction]) -> Mapping[int, Waits]:
+    """Return how transactions stand, by the key of their row: in three queries for all of them."""
+    pins = partitions.pins_of(rows)
+    waiting = groups.waiters(rows, pins, {row.pk: offsets_partitions(row) for row in rows})
+    return {
+        row.pk: Waits(
+            partitions.verdict_of(row.state in OPEN_STATES, pins.get(row.pk, ())),
+            pins.get(row.pk, ()),
+            waiting.get(row.pk, ()),
+        )
+        for row in rows
+    }
+
+
+def places(row: Transaction, waits: Waits, *, most: int) -> Sequence[Place]:
+    """Return the first partitions that hold a transaction's records, those that it pins first."""
+    pins = {(row.cluster_id, pin.topic, pin.partition): pin for pin in waits.pins}
+    named = [
+        (row.cluster_id, part.topic, number)
+        for part in queries.partitions_of(row)
+        if part.topic != groups.OFFSETS_TOPIC
+        for number in part.partitions
+    ]
+    names = list(dict.fromkeys([*pins, *named]))[:most]
+    known = partitions.named(names)
+    return [_place(name, known.get(name), pins.get(name), waits) for name in names]
+
+
+def candidates(row: Transaction, waits: Waits) -> Sequence[Group]:
+    """Return the groups that a read-process-write transaction may commit for, unless their commits tell."""
+    found = offsets_partitions(row)
+    if not found or any(each.pending for each in waits.waiting):
+        return []
+    return groups.candidates(row, found)
+
+
+def coordinator(row: Transaction) -> int | None:
+    """Return the broker that coordinates an id: the leader of its partition of `__transaction_state`."""
+    if row.log_partition == NOT_TOLD:
+        return None
+    return partitions.coordinators(row.cluster_id, [row.log_partition]).get(row.log_partition)
+
+
+def offsets_partitions(row: Transaction) -> Sequence[int]:
+    """Return the partitions of `__consumer_offsets` that a transaction names."""
+    found = [part for part in queries.partitions_of(row) if part.topic == groups.OFFSETS_TOPIC]
+    return found[0].partitions if found else ()
+
+
+def _place(name: partitions.Name, seen: PartitionRecord | None, pin: PinRecord | None, waits: Waits) -> Place:
+    _, topic, number = name
+    here = [each for each in waits.waiting if (each.topic, each.partition) == (topic, number)]
+    return Place(topic, number, seen, pin, here)
