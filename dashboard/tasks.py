@@ -8,12 +8,15 @@ from celery import shared_task
 from django.conf import settings
 
 from dashboard import judge, leases, retention, slices
+from dashboard.snapshots import Reader
 
 QUEUE = "default"
 _TICK_S = 1.0
 #: Seconds between two portions while there is something to prune, and while there is not.
 _BETWEEN_PORTIONS_S = 0.1
 _IDLE_S = 2.0
+#: What the judge's reader keeps lives from slice to slice, by cluster.
+_readers: dict[str, Reader] = {}
 
 
 @shared_task(name="dashboard.start_missing")
@@ -44,7 +47,8 @@ def _prune(lease: leases.Lease, end: float) -> None:
 
 
 def _tick(lease: leases.Lease, end: float) -> None:
+    reader = _readers.setdefault(lease.cluster, Reader(lease.cluster))
     while time.monotonic() < end and not slices.stopping.is_set():
         began = time.monotonic()
-        judge.tick(lease, now_ms=slices.now_ms())
+        judge.tick(lease, reader, now_ms=slices.now_ms())
         slices.stopping.wait(max(0.0, _TICK_S - (time.monotonic() - began)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fenceline.facts import Kind, Reason, Transition
+from fenceline.partitions import Ground
 from fenceline.words import duration
 
 _WORDS: dict[Reason, str] = {
@@ -99,6 +100,23 @@ _WORDS: dict[Reason, str] = {
         " are missing."
     ),
 }
+
+_GROUNDS: dict[Ground, str] = {
+    Ground.OWNED: "its coordinator has it open in this partition and will end it",
+    Ground.TWO_PHASE: "its coordinator has it open; it takes part in a two-phase commit and never times out",
+    Ground.PAST_TIMEOUT: "its coordinator has it open, but should have aborted it by now",
+    Ground.STUCK_IN_PREPARE: "it is decided, but its coordinator has not written its marker here",
+    Ground.NOT_ITS_PARTITION: "the coordinator of its id knows nothing of an open transaction here",
+    Ground.NO_SUCH_PRODUCER: "no transactional id has this producer id, and none can be hidden from us",
+    Ground.MAY_BE_HIDDEN: "no id that we may see has this producer id, but some may be hidden from us",
+    Ground.UNSEEN: "a coordinator or the partition's leader could not be asked",
+    Ground.SEEN_ONCE: "it was seen once only; the second look is to come",
+}
+
+
+def because(ground: Ground) -> str:
+    """Return why a transaction has its verdict, as a part of a sentence."""
+    return _GROUNDS[ground]
 
 
 def explain(transition: Transition) -> str:

@@ -296,7 +296,8 @@ class Finding:
     #: `kind:name`, e.g. `transaction:payments-7`.
     subject: str
     severity: Severity
-    since_ms: int
+    #: None where no instant is known: since it was found.
+    since_ms: int | None
     summary: str
     evidence: str
     next_step: str

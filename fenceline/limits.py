@@ -8,10 +8,45 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Where rules draw their lines; `[limits]` in fenceline.toml. Seconds."""
+    """Where rules draw their lines; `[limits]` in fenceline.toml.
+
+    Names that end in `_s` are seconds, in `_percent` hundredths; all others are plain numbers.
+    """
 
     open_too_long_s: float = 60.0
+    #: Against its application's own past: so many times the 99th percentile of its commits, where there were
+    #: so many commits in a day, and never sooner than so many seconds.
+    open_usual_factor: float = 3.0
+    open_usual_commits: float = 50.0
+    open_usual_s: float = 10.0
+    #: How long after a timeout a coordinator may still take: 1.5 times its scan of 10 s, and never less.
+    late_grace_s: float = 15.0
+    stuck_in_prepare_s: float = 15.0
+    lso_pinned_s: float = 60.0
+    group_stalled_s: float = 60.0
+    offsets_unstable_s: float = 30.0
+    #: So many takeovers of one id within so many seconds: two live owners.
+    fencing_storm: float = 4.0
+    fencing_storm_s: float = 600.0
+    #: So many timeouts with no commit between them, all within so many seconds.
+    timeouts_in_a_row: float = 3.0
+    timeouts_in_a_row_s: float = 3600.0
+    #: The share of aborts among the ends of an application, where there were so many ends in the window.
+    abort_percent: float = 20.0
+    abort_ends: float = 20.0
+    abort_window_s: float = 600.0
+    #: So many times as often in an hour as usual, and at least so often.
+    habit_factor: float = 3.0
+    habit_events: float = 20.0
+    #: Of one application. They stay for seven days: 600 an hour are 100,800 (FLIP-511's arithmetic).
+    new_ids_per_hour: float = 600.0
+    #: Of one id; each is a new producer id.
+    rotations_per_day: float = 100.0
+    coordinator_loading_s: float = 10.0
     collector_behind_s: float = 5.0
+    #: The same for what looks around instead of reading on: partitions, groups, lists, recoveries.
+    poller_behind_s: float = 30.0
+    gap_s: float = 60.0
     #: How often coordinators are asked for their open transactions, at most; 0 asks them nothing at all.
     reconcile_every_s: float = 1.0
 

@@ -1,11 +1,20 @@
-"""What the rules may look at in one tick: every fact of one cluster that a finding can be made of."""
+"""What the rules may look at in one tick: every fact of one cluster that a finding can be made of.
+
+All instants are by our own clock (`fenceline.clocks`).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from fenceline.facts import Gap, State, TopicPartitions
+from fenceline.facts import Gap, Kind, State, TopicPartitions
+from fenceline.groups import Waiting
+from fenceline.habits import Habit, Usual
 from fenceline.limits import Limits
+from fenceline.partitions import Pin, Verdict
+from fenceline.sight import EVERYWHERE, Sense, Sight
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +27,112 @@ class OpenTransaction:
     producer_id: int
     producer_epoch: int
     timeout_ms: int
+    #: None where its record has no start, or where its coordinator's clock makes no sense of it.
     started_ms: int | None
+    #: For a transaction that is being ended: since when that is decided.
     updated_ms: int
     partitions: tuple[TopicPartitions, ...]
+    application: str = ""
+    #: Groups that stand at an LSO which it holds, in order.
+    waiting: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedPartition:
+    """A partition whose LSO has stood below its high watermark for more than one look."""
+
+    topic: str
+    partition: int
+    pinned_ms: int
+    lso: int
+    high_watermark: int
+    verdict: Verdict
+    #: The transactions that are open in it, the oldest first.
+    pins: tuple[Pin, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def held(self) -> int:
+        """Records and markers that a read_committed consumer does not get."""
+        return self.high_watermark - self.lso
+
+
+class Blocker(NamedTuple):
+    """A transaction that a group waits for."""
+
+    producer_id: int | None
+    transactional_id: str
+    #: Whether it holds the group's own commit (UNSTABLE_OFFSET_COMMIT), not the partition's LSO.
+    pending: bool = False
+    #: False where it is one of several that may be meant.
+    certain: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedOffset:
+    """A partition in which a group waits, or in which a commit of it is pending."""
+
+    topic: str
+    partition: int
+    #: Records between the group and the high watermark; None where either is not known.
+    behind: int | None
+    waiting: Waiting | None
+    #: Since when it stands there.
+    waiting_ms: int | None
+    unstable: bool = False
+    blockers: tuple[Blocker, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedGroup:
+    """A group that waits for a transaction somewhere."""
+
+    group_id: str
+    offsets: tuple[BlockedOffset, ...]
+    #: Since when the LSO of its partition of `__consumer_offsets` stands; None unless it does.
+    log_pinned_ms: int | None = None
+
+
+class Repeated(NamedTuple):
+    """Something that happened to one id, or to one application, several times."""
+
+    #: `transaction:ID` or `application:NAME`.
+    subject: str
+    times: int
+    #: How many of them the log proves.
+    certain: int
+    first_ms: int
+    last_ms: int
+    timeout_ms: int = 0
+
+
+class Burn(NamedTuple):
+    """How fast the busiest id of an application uses up its epochs."""
+
+    transactional_id: str
+    epoch: int
+    per_hour: int
+    #: How many of the application's ids are past the limit.
+    ids: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationFigures:
+    """What happened to an application lately."""
+
+    application: str
+    #: Counts by kind within `limits.abort_window_s`.
+    window: Mapping[Kind, int] = field(default_factory=dict)
+    #: Counts by kind within the last hour.
+    hour: Mapping[Kind, float] = field(default_factory=dict)
+    #: What of that is usual; nothing before it is known.
+    habits: Mapping[Kind, Habit] = field(default_factory=dict)
+    burn: Burn | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +148,17 @@ class CollectorStatus:
     #: Why it cannot see, in words for an operator; "" when it can.
     error: str
     since_ms: int
-    #: Whether what the rules know of the cluster comes from it: a tail, or the coordinators' lists alone.
-    is_eye: bool = True
+    #: What the rules see through it.
+    senses: frozenset[Sense] = frozenset()
+    #: The part of the cluster that it looks at: `shard:1` of a tail among several.
+    scope: str = EVERYWHERE
+    #: Parts that did not answer its last question, in words for an operator.
+    unseen: tuple[str, ...] = ()
+
+    @property
+    def is_eye(self) -> bool:
+        """Whether it is one of those from which the transactions are known."""
+        return Sense.TRANSACTIONS in self.senses
 
     @property
     def blind_since_ms(self) -> int:
@@ -45,23 +166,59 @@ class CollectorStatus:
         return self.since_ms if self.seen_through_ms is None else self.seen_through_ms
 
     def is_behind(self, now_ms: int, limits: Limits) -> bool:
-        """Whether it has not seen the last `limits.collector_behind_s` seconds."""
-        return now_ms - self.blind_since_ms > limits.collector_behind_s * 1000
+        """Whether it has not seen the last seconds: `collector_behind_s`, `poller_behind_s` for pollers."""
+        reads_on = self.is_eye or Sense.HISTORY in self.senses
+        limit = limits.collector_behind_s if reads_on else limits.poller_behind_s
+        return now_ms - self.blind_since_ms > limit * 1000
+
+    def hides(self, sense: Sense, now_ms: int, limits: Limits) -> bool:
+        """Whether what a sense knows through it may be old.
+
+        Lists that say who is missing in them are not old; what they are missing is.
+        """
+        if sense is Sense.LISTS and self.unseen:
+            return False
+        return self.seen_through_ms is None or self.is_behind(now_ms, limits)
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything the rules may look at in one tick."""
 
-    transactions: tuple[OpenTransaction, ...] = ()
+    cluster: str = ""
     collectors: tuple[CollectorStatus, ...] = ()
-    #: The open gaps of its eyes.
+    #: The gaps that are open.
     gaps: tuple[Gap, ...] = ()
+    transactions: tuple[OpenTransaction, ...] = ()
+    partitions: tuple[PinnedPartition, ...] = ()
+    groups: tuple[BlockedGroup, ...] = ()
+    #: How long commits take, by application, where it has enough of them.
+    usual: Mapping[str, Usual] = field(default_factory=dict)
+    applications: tuple[ApplicationFigures, ...] = ()
+    #: Ids that were taken over within `limits.fencing_storm_s`.
+    takeovers: tuple[Repeated, ...] = ()
+    #: Transactions that timed out with no commit between them.
+    timeouts: tuple[Repeated, ...] = ()
+    #: In which scopes things lie, beside their own names.
+    places: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
-    def is_blind(self, *, now_ms: int, limits: Limits) -> bool:
-        """Whether what it says of the cluster may be old: a gap is open, or one of its eyes is behind.
+    def sight(self, *, now_ms: int, limits: Limits) -> Sight:
+        """Return what is hidden now: in open gaps, behind collectors that are late, or by their absence.
 
-        A rule about the cluster then neither opens nor closes anything: unseen is not absent.
+        An eye that cannot see hides what it should; a sense through which nobody looks sees nothing.
         """
-        eyes = [each for each in self.collectors if each.is_eye]
-        return bool(self.gaps) or any(each.is_behind(now_ms, limits) for each in eyes)
+        hidden: dict[Sense, set[str]] = {sense: {EVERYWHERE} for sense in Sense}
+        for sense in {sense for collector in self.collectors for sense in collector.senses}:
+            hidden[sense] = set()
+        for collector in self.collectors:
+            scopes = set(self._gaps_of(collector))
+            for sense in collector.senses:
+                hidden[sense] |= scopes
+                if collector.hides(sense, now_ms, limits):
+                    hidden[sense].add(collector.scope)
+        return Sight({sense: frozenset(scopes) for sense, scopes in hidden.items()}, self.places)
+
+    def _gaps_of(self, collector: CollectorStatus) -> Iterable[str]:
+        for gap in self.gaps:
+            if gap.source == collector.name:
+                yield collector.scope if gap.scope == EVERYWHERE else gap.scope

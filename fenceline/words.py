@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 
@@ -27,3 +28,19 @@ def count(number: int, noun: str) -> str:
 def clock(ms: int) -> str:
     """Return an instant as `12:17:31 UTC`."""
     return f"{datetime.fromtimestamp(ms / 1_000, UTC):%H:%M:%S} UTC"
+
+
+def rough(number: float) -> str:
+    """Return `7`, `40+`, `1,000+`: its first digit alone, so that words stay while a number grows."""
+    whole = int(number)
+    if whole < 10:
+        return str(whole)
+    step: int = 10 ** (len(str(whole)) - 1)
+    return f"{whole // step * step:,}+"
+
+
+def some(names: Sequence[str], most: int = 3) -> str:
+    """Return `a`, `a and b`, `a, b and c`, `a, b, c and 4 more`; "" without any."""
+    if len(names) > most:
+        return f"{', '.join(names[:most])} and {len(names) - most} more"
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))

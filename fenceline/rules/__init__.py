@@ -2,21 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from heapq import nsmallest
 
 from fenceline.facts import Finding
 from fenceline.limits import Limits
-from fenceline.rules import collectors, transactions
+from fenceline.rules import applications, collectors, groups, partitions, transactions
+from fenceline.rules.rule import Rule
+from fenceline.sight import Sense, Sight
 from fenceline.snapshot import Snapshot
 
-#: Every rule by name; each yields its findings about one snapshot.
-RULES = {
-    "open_too_long": transactions.open_too_long,
-    "collector_behind": collectors.behind,
-}
+#: A rule tells no more than so many at once, the oldest ones: a page of thousands helps nobody.
+MOST_FINDINGS = 500
+
+_TRANSACTIONS = frozenset({Sense.TRANSACTIONS})
+_HISTORY = frozenset({Sense.HISTORY})
+_PARTITIONS = frozenset({Sense.PARTITIONS})
+
+_ALL = (
+    Rule("open_too_long", transactions.open_too_long, _TRANSACTIONS),
+    Rule("late", transactions.late, _TRANSACTIONS),
+    Rule("stuck_in_prepare", transactions.stuck_in_prepare, _TRANSACTIONS),
+    # That nobody owns a producer id is known only where every id is.
+    Rule("hanging", partitions.hanging, _PARTITIONS | _TRANSACTIONS),
+    Rule("lso_pinned", partitions.lso_pinned, _PARTITIONS),
+    Rule("group_stalled", groups.group_stalled, frozenset({Sense.GROUPS, Sense.PARTITIONS})),
+    Rule("offsets_unstable", groups.offsets_unstable, frozenset({Sense.GROUPS})),
+    Rule("fencing_storm", transactions.fencing_storm, _HISTORY),
+    Rule("timeouts_in_a_row", transactions.timeouts_in_a_row, _HISTORY),
+    Rule("abort_ratio", applications.abort_ratio, _HISTORY),
+    Rule("habit_changed", applications.habit_changed, _HISTORY),
+    Rule("id_explosion", applications.id_explosion, _HISTORY),
+    Rule("epoch_burn", applications.epoch_burn, _HISTORY),
+    Rule("coordinator_loading", collectors.coordinator_loading, frozenset({Sense.LISTS})),
+    # What a collector says of itself is seen even when its cluster is not.
+    Rule("collector_behind", collectors.collector_behind),
+    Rule("gap", collectors.gap),
+)
+
+#: Every rule by name.
+RULES: Mapping[str, Rule] = {rule.name: rule for rule in _ALL}
 
 
 def judge(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
-    """Yield what every rule finds in a snapshot."""
+    """Yield what the rules find in a snapshot, without what none of them could have seen."""
+    sight = snapshot.sight(now_ms=now_ms, limits=limits)
     for rule in RULES.values():
-        yield from rule(snapshot, now_ms=now_ms, limits=limits)
+        found = rule.check(snapshot, now_ms=now_ms, limits=limits)
+        yield from _oldest(each for each in found if sees(sight, rule.name, each.subject, each.affected))
+
+
+def sees(sight: Sight, rule: str, subject: str, affected: Iterable[str]) -> bool:
+    """Whether a rule sees what a finding of its is about; also one that there is no more: it is to close."""
+    return rule not in RULES or sight.sees(RULES[rule].needs, subject, *affected)
+
+
+def _oldest(found: Iterable[Finding]) -> Iterable[Finding]:
+    return nsmallest(MOST_FINDINGS, found, key=_age)
+
+
+def _age(finding: Finding) -> tuple[bool, int]:
+    return finding.since_ms is None, finding.since_ms or 0

@@ -1,87 +1,226 @@
-"""Rules about transactions."""
+"""Rules about transactions, one by one: those that are open, and what befell their ids again and again."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fenceline.facts import (
-    TWO_PHASE_COMMIT_TIMEOUT_MS,
-    Finding,
-    Severity,
-    State,
-)
+from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, Finding, Severity, State
+from fenceline.habits import Usual
 from fenceline.limits import Limits
-from fenceline.snapshot import OpenTransaction, Snapshot
-from fenceline.words import clock, duration
-
-#: How long after a timeout the coordinator may still take to act: 15 s, or one and a half of its 10 s scans.
-_GRACE_MS = 15_000
+from fenceline.snapshot import OpenTransaction, Repeated, Snapshot
+from fenceline.words import clock, count, duration, rough, some
 
 
 def open_too_long(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
-    """Yield transactions that are Ongoing for longer than `limits.open_too_long_s`.
+    """Yield Ongoing transactions past `limits.open_too_long_s`, or far past what their application takes.
 
-    A warning while its coordinator will still end it by itself; critical once it should have, or when it
-    never will (two-phase commit, KIP-939). The words name instants, not ages: they stay true while it lasts.
-    Silent while the cluster cannot be seen: the transaction may have ended since.
+    A note while the application's commits do take so long, a warning otherwise; critical when no coordinator
+    will ever end it (two-phase commit, KIP-939). The words name instants, not ages: they stay true.
     """
-    if snapshot.is_blind(now_ms=now_ms, limits=limits):
-        return
-    for transaction in snapshot.transactions:
-        if transaction.state is not State.ONGOING or transaction.started_ms is None:
+    limit_ms = int(limits.open_too_long_s * 1_000)
+    for each in snapshot.transactions:
+        if each.state is not State.ONGOING or each.started_ms is None:
             continue
-        if now_ms - transaction.started_ms > limits.open_too_long_s * 1000:
-            yield _finding(transaction, transaction.started_ms, now_ms, limits)
+        usual = _usual_ms(snapshot.usual.get(each.application), limits)
+        passed_ms = limit_ms if usual is None else min(limit_ms, usual)
+        if now_ms - each.started_ms > passed_ms:
+            severity = _severity(each, now_ms - each.started_ms, limit_ms, usual)
+            yield _open(each, each.started_ms, passed_ms, severity, snapshot, now_ms)
 
 
-def _finding(transaction: OpenTransaction, started_ms: int, now_ms: int, limits: Limits) -> Finding:
-    limit = duration(int(limits.open_too_long_s * 1000))
-    named = tuple(f"{topic}-{n}" for topic, numbers in transaction.partitions for n in numbers)
-    timed_out = _ends_ms(transaction, started_ms) < now_ms
-    overdue = _ends_ms(transaction, started_ms) + _GRACE_MS < now_ms
-    return Finding(
-        rule="open_too_long",
-        cluster=transaction.cluster,
-        subject=f"transaction:{transaction.transactional_id}",
-        severity=Severity.CRITICAL if overdue or _never_ends(transaction) else Severity.WARNING,
+def late(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
+    """Yield Ongoing transactions that their coordinators should have aborted `limits.late_grace_s` ago."""
+    for each in snapshot.transactions:
+        if each.state is not State.ONGOING or each.started_ms is None or _never_ends(each):
+            continue
+        ends_ms = each.started_ms + each.timeout_ms
+        if now_ms - ends_ms > limits.late_grace_s * 1_000:
+            yield _finding(
+                "late",
+                each,
+                Severity.CRITICAL,
+                since_ms=ends_ms,
+                summary=f"{each.transactional_id} should have been aborted at {clock(ends_ms)}",
+                evidence=(
+                    f"its timeout of {duration(each.timeout_ms)} has passed and coordinators look every "
+                    f"10 s; {_held(each)}"
+                ),
+                next_step=(
+                    "Look at the broker that coordinates it: is it up, and does its log tell why? "
+                    "A fence makes the coordinator abort it."
+                ),
+            )
+
+
+def stuck_in_prepare(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
+    """Yield transactions that are decided and not complete after `limits.stuck_in_prepare_s`."""
+    for each in snapshot.transactions:
+        passed = now_ms - each.updated_ms > limits.stuck_in_prepare_s * 1_000
+        if each.state is State.ONGOING or not passed:
+            continue
+        decided = "commit" if each.state is State.PREPARE_COMMIT else "abort"
+        yield _finding(
+            "stuck_in_prepare",
+            each,
+            Severity.CRITICAL,
+            since_ms=each.updated_ms,
+            summary=f"{each.transactional_id} is decided ({decided}), but its markers are not written",
+            evidence=f"in {each.state} since {clock(each.updated_ms)}, where markers take milliseconds; "
+            f"{_held(each)}",
+            next_step=(
+                f"Bring back the leaders of {some(_names(each)) or 'its partitions'}: the coordinator goes "
+                "on writing markers. Neither a fence nor an abort helps."
+            ),
+        )
+
+
+def fencing_storm(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
+    """Yield ids that were taken over `limits.fencing_storm` times: two live producers share them."""
+    for each in snapshot.takeovers:
+        if each.times < limits.fencing_storm:
+            continue
+        yield Finding(
+            rule="fencing_storm",
+            cluster=snapshot.cluster,
+            subject=each.subject,
+            severity=Severity.CRITICAL,
+            since_ms=each.first_ms,
+            summary=f"{_name(each)} is taken over again and again",
+            evidence=(
+                f"{rough(each.times)} takeovers of open transactions within "
+                f"{duration(int(limits.fencing_storm_s * 1_000))}, {_proof(each)}; each aborts what the "
+                "other producer had written"
+            ),
+            next_step="Find the two producers that use this transactional id, and give each its own.",
+        )
+
+
+def timeouts_in_a_row(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
+    """Yield ids, and applications, of which `limits.timeouts_in_a_row` transactions timed out, none else."""
+    for each in snapshot.timeouts:
+        if each.times < limits.timeouts_in_a_row:
+            continue
+        yield Finding(
+            rule="timeouts_in_a_row",
+            cluster=snapshot.cluster,
+            subject=each.subject,
+            severity=Severity.WARNING,
+            since_ms=each.first_ms,
+            summary=f"{_name(each)} times out again and again",
+            evidence=(
+                f"{rough(each.times)} transactions in a row were aborted by their coordinators and none was "
+                f"committed, the last at {clock(each.last_ms)}; "
+                f"transaction.timeout.ms is {duration(each.timeout_ms)}"
+            ),
+            next_step=(
+                "See what keeps its producer from committing in time: a slow batch, a long pause, or a "
+                "timeout shorter than the work. What was aborted is in Recoveries."
+            ),
+        )
+
+
+def _open(
+    each: OpenTransaction,
+    started_ms: int,
+    passed_ms: int,
+    severity: Severity,
+    snapshot: Snapshot,
+    now_ms: int,
+) -> Finding:
+    usual = snapshot.usual.get(each.application)
+    timed_out = started_ms + each.timeout_ms < now_ms
+    past = f"; {_past(usual, each.application)}" if usual else ""
+    return _finding(
+        "open_too_long",
+        each,
+        severity,
         since_ms=started_ms,
-        summary=f"{transaction.transactional_id} is open for more than {limit}",
-        evidence=f"{_held(named)}; {_end(transaction, started_ms, timed_out)}",
-        next_step=_next_step(transaction, overdue),
-        affected=tuple(f"partition:{name}" for name in named),
+        summary=f"{each.transactional_id} is open for more than {duration(passed_ms)}",
+        evidence=f"{_held(each)}; {_end(each, started_ms, timed_out)}{past}",
+        next_step=_next_step(each, timed_out),
     )
 
 
-def _ends_ms(transaction: OpenTransaction, started_ms: int) -> int:
-    return started_ms + transaction.timeout_ms
+def _finding(
+    rule: str,
+    each: OpenTransaction,
+    severity: Severity,
+    *,
+    since_ms: int,
+    summary: str,
+    evidence: str,
+    next_step: str,
+) -> Finding:
+    affected = [f"partition:{name}" for name in _names(each)] + [f"group:{name}" for name in each.waiting]
+    return Finding(
+        rule=rule,
+        cluster=each.cluster,
+        subject=f"transaction:{each.transactional_id}",
+        severity=severity,
+        since_ms=since_ms,
+        summary=summary,
+        evidence=evidence,
+        next_step=next_step,
+        affected=tuple(affected),
+    )
 
 
-def _never_ends(transaction: OpenTransaction) -> bool:
-    return transaction.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS
+def _usual_ms(usual: Usual | None, limits: Limits) -> int | None:
+    """Return what is still usual for an application, None where its past is too short to tell."""
+    if usual is None or usual.commits < limits.open_usual_commits:
+        return None
+    return int(max(limits.open_usual_s * 1_000, limits.open_usual_factor * usual.p99_ms))
 
 
-def _held(named: tuple[str, ...]) -> str:
-    if not named:
+def _severity(each: OpenTransaction, age_ms: int, limit_ms: int, usual_ms: int | None) -> Severity:
+    if usual_ms is not None and age_ms <= usual_ms:
+        return Severity.INFO
+    return Severity.CRITICAL if _never_ends(each) and age_ms > limit_ms else Severity.WARNING
+
+
+def _never_ends(each: OpenTransaction) -> bool:
+    return each.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS
+
+
+def _names(each: OpenTransaction) -> tuple[str, ...]:
+    return tuple(f"{topic}-{n}" for topic, numbers in each.partitions for n in numbers)
+
+
+def _held(each: OpenTransaction) -> str:
+    names = _names(each)
+    if not names:
         return "no partition is held back yet"
-    shown = ", ".join(named[:3]) + (f" and {len(named) - 3} more" if len(named) > 3 else "")
-    return f"read_committed consumers of {shown} wait at its first record"
+    held = f"read_committed consumers of {some(names)} wait at its first record"
+    if not each.waiting:
+        return held
+    verb = "stands" if len(each.waiting) == 1 else "stand"
+    return f"{held}; {count(len(each.waiting), 'group')} {verb} there: {some(each.waiting)}"
 
 
-def _end(transaction: OpenTransaction, started_ms: int, timed_out: bool) -> str:
-    if _never_ends(transaction):
+def _end(each: OpenTransaction, started_ms: int, timed_out: bool) -> str:
+    if _never_ends(each):
         return "it takes part in a two-phase commit and never times out"
-    ends = clock(_ends_ms(transaction, started_ms))
-    timeout = duration(transaction.timeout_ms)
-    return (
-        f"its timeout of {timeout} passed at {ends}"
-        if timed_out
-        else f"its coordinator aborts it at {ends}, after {timeout}"
-    )
+    ends, timeout = clock(started_ms + each.timeout_ms), duration(each.timeout_ms)
+    if timed_out:
+        return f"its timeout of {timeout} passed at {ends}"
+    return f"its coordinator aborts it at {ends}, after {timeout}"
 
 
-def _next_step(transaction: OpenTransaction, overdue: bool) -> str:
-    if _never_ends(transaction):
+def _past(usual: Usual, application: str) -> str:
+    return f"99 of 100 commits of {application} take at most {duration(usual.p99_ms)}"
+
+
+def _next_step(each: OpenTransaction, timed_out: bool) -> str:
+    if _never_ends(each):
         return "Find the system that decides it: only that one may commit or abort it."
-    if overdue:
-        return "Look at its coordinator: it should have aborted this transaction."
+    if timed_out:
+        return "Its coordinator aborts it with its next scan; nothing is to be done yet."
     return "Find its producer; if that is gone, only the timeout or a fence ends it."
+
+
+def _name(each: Repeated) -> str:
+    return each.subject.partition(":")[2]
+
+
+def _proof(each: Repeated) -> str:
+    return "all of them certain" if each.certain == each.times else f"{rough(each.certain)} of them certain"

@@ -9,6 +9,7 @@ import pytest
 from dashboard import judge, queries, store
 from dashboard.leases import Lease, LeaseLost
 from dashboard.models import Cluster, FindingRecord
+from dashboard.snapshots import Reader
 from fenceline.facts import Finding, Severity, Tombstone
 from tests.db.conftest import NOW_MS
 from tests.db.test_store import look, record, save
@@ -29,7 +30,7 @@ def lease(take: Take) -> Lease:
 
 
 def put(lease: Lease, *found: Finding, blind: bool = False) -> None:
-    judge.save(lease, found, blind=blind, now_ms=NOW_MS)
+    judge.save(lease, found, sees=lambda row: not blind, now_ms=NOW_MS)
 
 
 def test_a_finding_keeps_one_row_while_it_is_found(lease: Lease) -> None:
@@ -76,26 +77,41 @@ def test_a_fenced_judge_writes_nothing(lease: Lease, take: Take) -> None:
     assert FindingRecord.objects.count() == 0
 
 
+def watch_since_an_hour(tail: Lease) -> None:
+    """Make the tail one that has been reading for an hour: what it sees now has come before its eyes."""
+    store.save_look(tail, look(), topic_id="topic-1", rate=1.0, now_ms=NOW_MS - 3_600_000)
+
+
+def tick(lease: Lease, now_ms: int) -> None:
+    judge.tick(lease, Reader("prod"), now_ms=now_ms)
+
+
 def subjects() -> set[str]:
     return {row.subject for row in queries.findings()}
 
 
 def test_a_tick_judges_what_the_tail_saved(lease: Lease, take: Take) -> None:
     tail = take()
-    save(tail, look(record("quick"), record("slow")._replace(started_ms=NOW_MS - 120_000)))
-    judge.tick(lease, now_ms=NOW_MS + 1_000)
+    watch_since_an_hour(tail)
+    save(
+        tail, look(record("quick"), record("slow")._replace(started_ms=NOW_MS - 120_000), previous=10, end=12)
+    )
+    tick(lease, NOW_MS + 1_000)
     assert subjects() == {"transaction:slow"}
-    save(tail, look(Tombstone("slow"), previous=10, end=11))
-    judge.tick(lease, now_ms=NOW_MS + 2_000)
+    save(tail, look(Tombstone("slow"), previous=12, end=13))
+    tick(lease, NOW_MS + 2_000)
     assert subjects() == set()
 
 
 def test_a_dead_tail_is_found_and_what_was_found_before_stays(lease: Lease, take: Take) -> None:
-    save(take(), look(record("quick"), record("slow")._replace(started_ms=NOW_MS - 120_000)))
-    judge.tick(lease, now_ms=NOW_MS + 1_000)
-    judge.tick(lease, now_ms=NOW_MS + 120_000)
+    tail = take()
+    watch_since_an_hour(tail)
+    save(tail, look(record("quick"), record("slow")._replace(started_ms=NOW_MS - 120_000), previous=10))
+    tick(lease, NOW_MS + 1_000)
+    tick(lease, NOW_MS + 120_000)
     assert subjects() == {"transaction:slow", "collector:transaction_state"}
-    assert [row.complete for row in queries.findings()] == [False, False]
+    complete = {row.rule: row.complete for row in queries.findings()}
+    assert complete == {"open_too_long": False, "late": False, "collector_behind": True}
 
 
 def test_a_subject_of_32_kB_is_a_finding_like_any_other(lease: Lease) -> None:

@@ -1,0 +1,67 @@
+"""Where things lie: a broker or an internal partition that cannot be seen hides what lies there, no more."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from dashboard.eyes import TAIL
+from dashboard.models import Collector, Group, PartitionRecord, Position
+from dashboard.store import TRANSACTION_STATE
+from fenceline.coordinator import partition_for
+from fenceline.decode import text
+from fenceline.sight import kind_of
+
+OFFSETS_TOPIC = "__consumer_offsets"
+
+
+class Places:
+    """In which places things lie: brokers, partitions of internal topics, shards."""
+
+    def __init__(self, cluster_id: int, rows: Sequence[Collector]) -> None:
+        self._cluster_id = cluster_id
+        self._shards = len([row for row in rows if row.name.startswith(TAIL)])
+
+    def of(self, things: Iterable[str]) -> Mapping[str, frozenset[str]]:
+        """Return the places of those things that are known to lie somewhere."""
+        kinds: dict[str, list[str]] = defaultdict(list)
+        for thing in things:
+            kinds[kind_of(thing)].append(thing.partition(":")[2])
+        return {
+            **self._of_transactions(kinds["transaction"]),
+            **self._of_partitions(set(kinds["partition"])),
+            **self._of_groups(kinds["group"]),
+        }
+
+    def _of_transactions(self, names: Iterable[str]) -> Mapping[str, frozenset[str]]:
+        rows = Position.objects.filter(cluster=self._cluster_id, topic=TRANSACTION_STATE)
+        partitions = rows.count()
+        if not partitions or self._shards < 2:
+            return {f"transaction:{name}": frozenset() for name in names}
+        numbers = {name: partition_for(text.unescape(name), partitions) for name in names}
+        return {
+            f"transaction:{name}": frozenset({f"shard:{number % self._shards}"})
+            for name, number in numbers.items()
+        }
+
+    def _of_partitions(self, names: set[str]) -> Mapping[str, frozenset[str]]:
+        if not names:
+            return {}
+        topics = {name.rpartition("-")[0] for name in names}
+        rows = PartitionRecord.objects.filter(
+            cluster=self._cluster_id, topic__in=topics, leader__isnull=False
+        )
+        found = rows.values_list("topic", "partition", "leader")
+        return {
+            f"partition:{topic}-{number}": frozenset({f"broker:{leader}"})
+            for topic, number, leader in found
+            if f"{topic}-{number}" in names
+        }
+
+    def _of_groups(self, names: Sequence[str]) -> Mapping[str, frozenset[str]]:
+        rows = Group.objects.filter(cluster=self._cluster_id, group_id__in=names)
+        return {
+            f"group:{name}": frozenset({f"broker:{coordinator}", f"{OFFSETS_TOPIC}-{log}"})
+            for name, coordinator, log in rows.values_list("group_id", "coordinator", "log_partition")
+            if coordinator is not None and log is not None
+        }

@@ -1,0 +1,315 @@
+"""What the rules may look at, read from the database: rows of one cluster -> Snapshot.
+
+A tick reads each second, so only what is open, pinned or blocked is read, along an index of just that;
+figures of minutes and hours have a pace of their own (`dashboard.figures`). Instants become our own clock's
+here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from django.db.models import BooleanField, F, Func, Q
+
+from dashboard.eyes import GROUPS, JUDGE, PARTITIONS, RECONCILE, TAIL, eyes
+from dashboard.figures import Clocks, Figures
+from dashboard.models import (
+    IS_OPEN,
+    Cluster,
+    Collector,
+    FindingRecord,
+    GapRecord,
+    Group,
+    GroupOffset,
+    PartitionRecord,
+    PinRecord,
+    Position,
+    Transaction,
+)
+from dashboard.places import OFFSETS_TOPIC, Places
+from dashboard.store import TRANSACTION_STATE
+from fenceline.clocks import start_ms
+from fenceline.facts import Gap, State, TopicPartitions
+from fenceline.groups import Waiting
+from fenceline.limits import Limits
+from fenceline.partitions import Ground, Pin, Verdict
+from fenceline.sight import EVERYWHERE, Sense
+from fenceline.snapshot import (
+    BlockedGroup,
+    BlockedOffset,
+    Blocker,
+    CollectorStatus,
+    OpenTransaction,
+    PinnedPartition,
+    Snapshot,
+)
+
+#: Collectors that look at nothing outside.
+_NO_LOOKERS = (JUDGE, "retention")
+_SENSES = {PARTITIONS: Sense.PARTITIONS, GROUPS: Sense.GROUPS, RECONCILE: Sense.LISTS}
+#: Written out and not as a parameter: SQLite takes an index of a part of a table only for the same text.
+_IS_PINNED = Func(F("verdict"), template="NOT (%(expressions)s = 'clear')", output_field=BooleanField())
+_TRANSACTION = (
+    "transactional_id", "application", "state", "producer_id", "producer_epoch", "timeout_ms", "started_ms",
+    "updated_ms", "partitions", "log_partition",
+)  # fmt: skip
+_PIN = (
+    "topic", "partition", "producer_id", "producer_epoch", "start_offset", "last_sequence",
+    "last_timestamp_ms", "coordinator_epoch", "first_seen_ms", "transactional_id", "verdict", "ground",
+)  # fmt: skip
+_OFFSET = (
+    "group_id", "topic", "partition", "offset", "high_watermark", "waiting", "waiting_ms", "unstable",
+    "blockers",
+)  # fmt: skip
+
+
+class _Clock(NamedTuple):
+    """A partition of `__transaction_state`: how far our clock is ahead of its coordinator's, first read."""
+
+    ahead_ms: int | None
+    since_ms: int | None
+
+
+class Reader:
+    """Reads the snapshots of one cluster, and keeps what need not be read again each second."""
+
+    def __init__(self, cluster: str) -> None:
+        self._cluster = Cluster.objects.get(name=cluster)
+        self._figures = Figures(self._cluster.pk)
+
+    def read(self, *, now_ms: int, limits: Limits) -> Snapshot:
+        """Return everything the rules may look at now."""
+        rows = list(Collector.objects.filter(cluster=self._cluster).exclude(name__in=_NO_LOOKERS))
+        gaps = tuple(self._gaps())
+        clocks = self._clocks()
+        ahead: Clocks = {number: clock.ahead_ms for number, clock in clocks.items()}
+        partitions = tuple(self._partitions())
+        groups = tuple(self._groups())
+        transactions = tuple(self._transactions(now_ms, limits, clocks, partitions, groups))
+        lately = self._figures.lately(now_ms=now_ms, limits=limits, clocks=ahead)
+        return Snapshot(
+            cluster=self._cluster.name,
+            collectors=tuple(_statuses(self._cluster.name, rows)),
+            gaps=gaps,
+            transactions=transactions,
+            partitions=partitions,
+            groups=groups,
+            usual=self._figures.usual(_past_usual(transactions, now_ms, limits), now_ms),
+            applications=lately.applications,
+            takeovers=lately.takeovers,
+            timeouts=lately.timeouts,
+            places=self._places(gaps, rows, transactions, partitions, groups),
+        )
+
+    def _gaps(self) -> Iterator[Gap]:
+        for row in GapRecord.objects.filter(cluster=self._cluster, until_ms=None):
+            yield Gap(self._cluster.name, row.source, row.scope, row.since_ms, row.until_ms, row.reason)
+
+    def _clocks(self) -> Mapping[int, _Clock]:
+        rows = Position.objects.filter(cluster=self._cluster, topic=TRANSACTION_STATE)
+        return {
+            number: _Clock(ahead_ms, since_ms or None)
+            for number, ahead_ms, since_ms in rows.values_list("partition", "clock_ms", "since_ms")
+        }
+
+    def _transactions(
+        self,
+        now_ms: int,
+        limits: Limits,
+        clocks: Mapping[int, _Clock],
+        partitions: Sequence[PinnedPartition],
+        groups: Sequence[BlockedGroup],
+    ) -> Iterator[OpenTransaction]:
+        """Yield open transactions that are old enough for any rule."""
+        behind = min((clock.ahead_ms or 0 for clock in clocks.values()), default=0)
+        newest_ms = now_ms - _youngest_ms(limits) - min(0, behind)
+        old = Q(started_ms__lte=newest_ms) | Q(started_ms__gt=now_ms) | Q(started_ms=None)
+        rows = Transaction.objects.filter(IS_OPEN, old, cluster=self._cluster)
+        first_seen, waiting = _first_seen(partitions), _waiting(groups)
+        for (
+            name,
+            application,
+            state,
+            producer_id,
+            epoch,
+            timeout_ms,
+            started_ms,
+            updated_ms,
+            packed,
+            log,
+        ) in rows.values_list(*_TRANSACTION).iterator():
+            clock = clocks.get(log) or _Clock(None, None)
+            began_ms = start_ms(started_ms, now_ms=now_ms, ahead_ms=clock.ahead_ms, since_ms=clock.since_ms)
+            decided_ms = start_ms(updated_ms, now_ms=now_ms, ahead_ms=clock.ahead_ms, since_ms=clock.since_ms)
+            yield OpenTransaction(
+                cluster=self._cluster.name,
+                transactional_id=name,
+                state=State(state),
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                timeout_ms=timeout_ms,
+                started_ms=first_seen.get((name, producer_id)) if began_ms is None else began_ms,
+                updated_ms=now_ms if decided_ms is None else decided_ms,
+                partitions=_unpacked(packed),
+                application=application,
+                waiting=waiting.get(name, ()),
+            )
+
+    def _partitions(self) -> Iterator[PinnedPartition]:
+        pins = self._pins()
+        rows = PartitionRecord.objects.filter(_IS_PINNED, cluster=self._cluster, pinned_ms__isnull=False)
+        columns = rows.values_list("topic", "partition", "pinned_ms", "lso", "high_watermark", "verdict")
+        for topic, number, pinned_ms, lso, high_watermark, verdict in columns.iterator():
+            yield PinnedPartition(
+                topic,
+                number,
+                pinned_ms or 0,
+                lso or 0,
+                high_watermark or lso or 0,
+                Verdict(verdict),
+                tuple(sorted(pins.get((topic, number), ()), key=_start_offset)),
+            )
+
+    def _pins(self) -> Mapping[tuple[str, int], Sequence[Pin]]:
+        found: dict[tuple[str, int], list[Pin]] = defaultdict(list)
+        for row in PinRecord.objects.filter(cluster=self._cluster).values(*_PIN).iterator():
+            pin = Pin(**{**row, "verdict": Verdict(row["verdict"]), "ground": Ground(row["ground"])})
+            found[pin.topic, pin.partition].append(pin)
+        return found
+
+    def _groups(self) -> Iterator[BlockedGroup]:
+        blocked = Q(blocked__gt=0) | Q(unstable__gt=0)
+        rows = Group.objects.filter(blocked, cluster=self._cluster)
+        names = {pk: (name, log) for pk, name, log in rows.values_list("pk", "group_id", "log_partition")}
+        if not names:
+            return
+        pinned = self._pinned_offsets()
+        offsets: dict[int, list[BlockedOffset]] = defaultdict(list)
+        blocks = Q(unstable=True) | ~Q(waiting="")
+        for pk, *fields in GroupOffset.objects.filter(blocks, group__in=names).values_list(*_OFFSET):
+            offsets[pk].append(_blocked(fields))
+        for pk, each in offsets.items():
+            name, log = names[pk]
+            yield BlockedGroup(name, tuple(each), None if log is None else pinned.get(log))
+
+    def _pinned_offsets(self) -> Mapping[int, int | None]:
+        rows = PartitionRecord.objects.filter(cluster=self._cluster, topic=OFFSETS_TOPIC)
+        return dict(rows.values_list("partition", "pinned_ms"))
+
+    def _places(
+        self,
+        gaps: Iterable[Gap],
+        rows: Sequence[Collector],
+        transactions: Iterable[OpenTransaction],
+        partitions: Iterable[PinnedPartition],
+        groups: Iterable[BlockedGroup],
+    ) -> Mapping[str, frozenset[str]]:
+        """Return where things lie, of all that may be found and all that was: only while a part is hidden."""
+        several = len([row for row in rows if row.name.startswith(TAIL)]) > 1
+        if not several and all(gap.scope == EVERYWHERE for gap in gaps):
+            return {}
+        things = {f"transaction:{each.transactional_id}" for each in transactions}
+        things |= {f"partition:{each}" for each in partitions}
+        things |= {f"partition:{offset}" for group in groups for offset in group.offsets}
+        things |= {f"group:{each.group_id}" for each in groups}
+        found = FindingRecord.objects.filter(cluster=self._cluster, closed_at=None)
+        for subject, affected in found.values_list("subject", "affected"):
+            things |= {subject, *affected}
+        return Places(self._cluster.pk, rows).of(things)
+
+
+def _statuses(cluster: str, rows: Sequence[Collector]) -> Iterator[CollectorStatus]:
+    seeing = {row.name for row in eyes(rows)}
+    several = len([row for row in rows if row.name.startswith(TAIL)]) > 1
+    for row in rows:
+        is_tail = row.name.startswith(TAIL)
+        senses = {_SENSES[row.name]} if row.name in _SENSES else set()
+        senses |= {Sense.TRANSACTIONS} if row.name in seeing else set()
+        senses |= {Sense.HISTORY} if is_tail else set()
+        yield CollectorStatus(
+            cluster,
+            row.name,
+            row.seen_through_ms,
+            row.behind,
+            row.error,
+            row.since_ms,
+            frozenset(senses),
+            f"shard:{row.name.rpartition('-')[2]}" if is_tail and several else EVERYWHERE,
+            tuple(row.detail.get("unseen", ())) if row.name == RECONCILE else (),
+        )
+
+
+def _youngest_ms(limits: Limits) -> int:
+    """Return the age from which on a rule may have something to say about a transaction."""
+    each = (
+        limits.open_too_long_s,
+        limits.open_usual_s,
+        limits.late_grace_s,
+        limits.stuck_in_prepare_s,
+        limits.offsets_unstable_s,
+    )
+    return int(min(each) * 1_000)
+
+
+def _past_usual(transactions: Iterable[OpenTransaction], now_ms: int, limits: Limits) -> set[str]:
+    oldest_ms = now_ms - int(min(limits.open_usual_s, limits.open_too_long_s) * 1_000)
+    return {
+        each.application
+        for each in transactions
+        if each.state is State.ONGOING and each.started_ms is not None and each.started_ms < oldest_ms
+    }
+
+
+def _first_seen(partitions: Iterable[PinnedPartition]) -> Mapping[tuple[str, int], int]:
+    found: dict[tuple[str, int], int] = {}
+    for pin in (pin for each in partitions for pin in each.pins):
+        which = pin.transactional_id, pin.producer_id
+        found[which] = min(pin.first_seen_ms, found.get(which, pin.first_seen_ms))
+    return found
+
+
+def _waiting(groups: Iterable[BlockedGroup]) -> Mapping[str, tuple[str, ...]]:
+    """Return the groups that stand at an LSO by the id that holds it."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for group in groups:
+        for offset in group.offsets:
+            if offset.waiting is Waiting.PROBABLY:
+                for blocker in offset.blockers:
+                    found[blocker.transactional_id].add(group.group_id)
+    return {name: tuple(sorted(each)) for name, each in found.items()}
+
+
+def _blocked(fields: Sequence[Any]) -> BlockedOffset:
+    topic, number, offset, high_watermark, waiting, waiting_ms, unstable, blockers = fields
+    behind = None if offset is None or high_watermark is None else max(0, high_watermark - offset)
+    return BlockedOffset(
+        topic,
+        number,
+        behind,
+        Waiting(waiting) if waiting else None,
+        waiting_ms,
+        unstable,
+        tuple(_blocker(each) for each in blockers),
+    )
+
+
+def _blocker(told: Mapping[str, Any]) -> Blocker:
+    return Blocker(
+        told.get("producer_id"),
+        told.get("transactional_id", ""),
+        bool(told.get("pending")),
+        bool(told.get("certain", True)),
+    )
+
+
+@lru_cache(maxsize=4_096)
+def _unpacked(packed: str) -> tuple[TopicPartitions, ...]:
+    return tuple(TopicPartitions(topic, tuple(numbers)) for topic, numbers in json.loads(packed or "[]"))
+
+
+def _start_offset(pin: Pin) -> int:
+    return pin.start_offset

@@ -1,0 +1,123 @@
+"""Rules about partitions: what holds back their last stable offsets, and whether anybody will end it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from fenceline.evidence import because
+from fenceline.facts import Finding, Severity
+from fenceline.limits import Limits
+from fenceline.partitions import Ground, Pin, Verdict
+from fenceline.snapshot import PinnedPartition, Snapshot
+from fenceline.words import clock, count, rough, some
+
+
+def hanging(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
+    """Yield partitions with a transaction that no coordinator owns: nobody will ever end it."""
+    for each in snapshot.partitions:
+        pins = [pin for pin in each.pins if pin.verdict is Verdict.HANGING]
+        if pins:
+            yield Finding(
+                rule="hanging",
+                cluster=snapshot.cluster,
+                subject=f"partition:{each}",
+                severity=Severity.CRITICAL,
+                since_ms=min(pin.first_seen_ms for pin in pins),
+                summary=f"{each} holds a hanging transaction: nobody will ever end it",
+                evidence=f"{'; '.join(map(_accusation, pins[:3]))}; {_held(each)}",
+                next_step=_abort(each, pins),
+                affected=_affected(snapshot, each),
+            )
+
+
+def lso_pinned(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
+    """Yield partitions whose LSO has stood below the high watermark for `limits.lso_pinned_s`.
+
+    A note where a transaction is known to hold it, which has findings of its own; a warning where nobody is
+    known who does.
+    """
+    for each in snapshot.partitions:
+        if now_ms - each.pinned_ms <= limits.lso_pinned_s * 1_000:
+            continue
+        unknown = each.verdict is Verdict.UNKNOWN
+        yield Finding(
+            rule="lso_pinned",
+            cluster=snapshot.cluster,
+            subject=f"partition:{each}",
+            severity=Severity.WARNING if unknown else Severity.INFO,
+            since_ms=each.pinned_ms,
+            summary=f"The LSO of {each} stands at {each.lso:,} since {clock(each.pinned_ms)}",
+            evidence=f"{_held(each)}; {_blocker(each.pins)}",
+            next_step=_next_step(each),
+            affected=_affected(snapshot, each),
+        )
+
+
+def _held(each: PinnedPartition) -> str:
+    # Markers count as offsets too, so this is the most there can be.
+    return f"read_committed consumers do not get up to {rough(each.held)} records behind it"
+
+
+def _accusation(pin: Pin) -> str:
+    return f"{_producer(pin)}, open at offset {pin.start_offset:,}: {because(pin.ground)}"
+
+
+def _producer(pin: Pin) -> str:
+    named = f" ({pin.transactional_id})" if pin.transactional_id else ""
+    return f"producer id {pin.producer_id}{named}, epoch {pin.producer_epoch}"
+
+
+def _blocker(pins: Sequence[Pin]) -> str:
+    if not pins:
+        return "which transaction holds it could not be seen"
+    first = min(pins, key=lambda pin: pin.start_offset)
+    more = f"; {count(len(pins) - 1, 'more transaction')} behind it" if len(pins) > 1 else ""
+    name = f"{first.transactional_id} ({_producer_id(first)})" if first.transactional_id else _producer(first)
+    return f"held by {name}, which is {first.verdict}: {because(first.ground)}{more}"
+
+
+def _producer_id(pin: Pin) -> str:
+    return f"producer id {pin.producer_id}, epoch {pin.producer_epoch}"
+
+
+def _next_step(each: PinnedPartition) -> str:
+    if each.verdict is Verdict.HANGING:
+        return "It hangs: abort it in this partition, as its own finding says."
+    owners = sorted({pin.transactional_id for pin in each.pins if pin.transactional_id})
+    if each.verdict is Verdict.UNKNOWN or not owners:
+        return _ASK.get(min(each.pins, key=_by_offset).ground, _LOOK) if each.pins else _LOOK
+    return f"See {some(owners)}: once it ends, the LSO moves on."
+
+
+def _by_offset(pin: Pin) -> int:
+    return pin.start_offset
+
+
+_LOOK = (
+    "See System for what cannot be seen, and ask kafka-transactions.sh describe-producers for this partition."
+)
+_ASK = {
+    Ground.MAY_BE_HIDDEN: (
+        "Grant DESCRIBE on every transactional id, or set sees_all_transactional_ids = true if nothing is "
+        "hidden: then it can be told whether it hangs."
+    ),
+    Ground.SEEN_ONCE: "Nothing yet: the next look tells.",
+}
+
+
+def _abort(each: PinnedPartition, pins: Sequence[Pin]) -> str:
+    first = min(pins, key=_by_offset)
+    return (
+        f"Abort it in this partition: kafka-transactions.sh --bootstrap-server … abort --topic {each.topic} "
+        f"--partition {each.partition} --start-offset {first.start_offset}"
+    )
+
+
+def _affected(snapshot: Snapshot, each: PinnedPartition) -> tuple[str, ...]:
+    where = each.topic, each.partition
+    groups = [
+        group.group_id
+        for group in snapshot.groups
+        if any(offset.waiting and (offset.topic, offset.partition) == where for offset in group.offsets)
+    ]
+    return tuple(f"group:{name}" for name in groups)

@@ -1,0 +1,31 @@
+"""What a rule is: a pure function, and what must be seen for its silence to mean anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from fenceline.facts import Finding
+from fenceline.limits import Limits
+from fenceline.sight import Sense
+from fenceline.snapshot import Snapshot
+
+
+class Check(Protocol):
+    """Finds what is wrong in a snapshot."""
+
+    def __call__(self, snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
+        """Yield findings; their words hold instants and rough numbers, so that they stay while time goes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule by the name that its findings carry and its page in `docs/rules` has.
+
+    It neither opens nor closes a finding whose subject, or whose affected things, one of `needs` cannot see.
+    """
+
+    name: str
+    check: Check
+    needs: frozenset[Sense] = frozenset()

@@ -1,0 +1,79 @@
+"""What can be seen at all: a rule neither opens nor closes a finding about what lies in an open gap.
+
+A `Sense` is a way of seeing, through one collector or a few. A gap of a collector hides scopes from its
+sense: everything ("cluster"), a thing by its name (`partition:orders-3`, `group:billing`), or whatever lies
+in a place (`broker:2`, `__consumer_offsets-7`, `shard:1`: a tail among several).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+#: The scope of a gap that hides all there is.
+EVERYWHERE = "cluster"
+
+
+class Sense(StrEnum):
+    """A way of seeing a cluster; each rule names those it needs."""
+
+    #: The newest state of every transactional id: tails, or the coordinators' lists where none may read.
+    TRANSACTIONS = "transactions"
+    #: What happened, and how often: the tails alone.
+    HISTORY = "history"
+    #: Offsets of partitions, and the producers that hold them back.
+    PARTITIONS = "partitions"
+    #: What groups committed, and what they wait for.
+    GROUPS = "groups"
+    #: The coordinators' own lists.
+    LISTS = "lists"
+
+
+#: The things that a sense tells apart; about all others it speaks as a whole.
+_THINGS: Mapping[Sense, Collection[str]] = {
+    Sense.TRANSACTIONS: ("transaction",),
+    Sense.HISTORY: ("transaction",),
+    Sense.PARTITIONS: ("partition",),
+    Sense.GROUPS: ("group",),
+    Sense.LISTS: (),
+}
+#: Scopes that are a thing's own name; all others are places.
+_NAMED = ("partition", "group", "transaction")
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What is hidden from each sense now, and in which places things lie."""
+
+    hidden: Mapping[Sense, frozenset[str]] = field(default_factory=dict)
+    #: By thing; one that is missing here may lie anywhere.
+    places: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    def sees(self, needs: Collection[Sense], *things: str) -> bool:
+        """Whether every needed sense sees those of `things` that it tells apart.
+
+        Where it tells none of them apart (a hanging transaction has no id that could be looked at), it must
+        see everything.
+        """
+        return all(self._sees(need, things) for need in needs)
+
+    def _sees(self, sense: Sense, things: Collection[str]) -> bool:
+        scopes = self.hidden.get(sense)
+        if not scopes:
+            return True
+        own = [thing for thing in things if kind_of(thing) in _THINGS[sense]]
+        return bool(own) and EVERYWHERE not in scopes and not any(self._lies_in(each, scopes) for each in own)
+
+    def _lies_in(self, thing: str, scopes: frozenset[str]) -> bool:
+        if thing in scopes:
+            return True
+        places = self.places.get(thing)
+        if places is None:
+            return any(kind_of(scope) not in _NAMED for scope in scopes)
+        return not places.isdisjoint(scopes)
+
+
+def kind_of(thing: str) -> str:
+    """Return the kind of a subject or a scope: `partition` of `partition:orders-3`."""
+    return thing.partition(":")[0]

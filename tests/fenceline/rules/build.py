@@ -1,0 +1,141 @@
+"""Snapshots for the rules' cases: facts of one cluster in which everything can be seen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, Finding, Gap, State, TopicPartitions
+from fenceline.groups import Waiting
+from fenceline.limits import Limits
+from fenceline.partitions import Ground, Pin, Verdict
+from fenceline.rules import judge
+from fenceline.sight import EVERYWHERE, Sense
+from fenceline.snapshot import (
+    BlockedGroup,
+    BlockedOffset,
+    Blocker,
+    CollectorStatus,
+    OpenTransaction,
+    PinnedPartition,
+    Snapshot,
+)
+
+NOW_MS = 1_795_000_000_000
+LIMITS = Limits()
+HANGS = (Verdict.HANGING, Ground.NO_SUCH_PRODUCER)
+OWNED = (Verdict.OPEN, Ground.OWNED)
+HIDDEN = (Verdict.UNKNOWN, Ground.MAY_BE_HIDDEN)
+
+
+def ago(seconds: float) -> int:
+    return NOW_MS - int(seconds * 1_000)
+
+
+def collector(
+    name: str,
+    *senses: Sense,
+    seen_s_ago: float | None = 0.5,
+    error: str = "",
+    scope: str = EVERYWHERE,
+    unseen: tuple[str, ...] = (),
+    since_s_ago: float = 3_600,
+) -> CollectorStatus:
+    seen = None if seen_s_ago is None else ago(seen_s_ago)
+    since_ms = ago(since_s_ago)
+    return CollectorStatus("prod", name, seen, None, error, since_ms, frozenset(senses), scope, unseen)
+
+
+TAIL = collector("transaction_state", Sense.TRANSACTIONS, Sense.HISTORY)
+PARTITIONS = collector("partitions", Sense.PARTITIONS)
+GROUPS = collector("groups", Sense.GROUPS)
+LISTS = collector("reconcile", Sense.LISTS)
+ALL = (TAIL, PARTITIONS, GROUPS, LISTS)
+
+
+def snapshot(**facts: Any) -> Snapshot:
+    return Snapshot(cluster="prod", **{"collectors": ALL, **facts})
+
+
+def found(rule: str, limits: Limits = LIMITS, *, now_ms: int = NOW_MS, **facts: Any) -> list[Finding]:
+    """Return what one rule finds in a snapshot of these facts."""
+    told = judge(snapshot(**facts), now_ms=now_ms, limits=limits)
+    return [finding for finding in told if finding.rule == rule]
+
+
+def severities(rule: str, limits: Limits = LIMITS, **facts: Any) -> list[str]:
+    return [finding.severity.value for finding in found(rule, limits, **facts)]
+
+
+def gap(source: str, scope: str = EVERYWHERE, *, since_s_ago: float = 1) -> Gap:
+    return Gap("prod", source, scope, ago(since_s_ago), None, f"{source} cannot see {scope}")
+
+
+def blind(name: str) -> tuple[CollectorStatus, ...]:
+    """Return all collectors, of which one has not seen anything for ten minutes."""
+    late = ago(600)
+    return tuple(replace(each, seen_through_ms=late) if each.name == name else each for each in ALL)
+
+
+def transaction(
+    age_s: float | None = 120,
+    *,
+    timeout_s: float = 600,
+    state: State = State.ONGOING,
+    decided_s_ago: float = 0,
+    **more: Any,
+) -> OpenTransaction:
+    return OpenTransaction(
+        cluster="prod",
+        transactional_id=more.pop("name", "payments-7"),
+        state=state,
+        producer_id=1,
+        producer_epoch=2,
+        timeout_ms=min(int(timeout_s * 1000), TWO_PHASE_COMMIT_TIMEOUT_MS),
+        started_ms=None if age_s is None else ago(age_s),
+        updated_ms=ago(decided_s_ago),
+        partitions=(TopicPartitions("payments", (0, 1, 2, 3)),),
+        application="payments",
+        **more,
+    )
+
+
+def pin(verdict: Verdict, ground: Ground, *, start: int = 812, name: str = "", seen_s_ago: float = 90) -> Pin:
+    return Pin(
+        topic="payments",
+        partition=0,
+        producer_id=4_000 + start,
+        producer_epoch=3,
+        start_offset=start,
+        last_sequence=7,
+        last_timestamp_ms=0,
+        coordinator_epoch=None,
+        first_seen_ms=ago(seen_s_ago),
+        transactional_id=name,
+        verdict=verdict,
+        ground=ground,
+    )
+
+
+def pinned(*pins: Pin, pinned_s_ago: float = 90, verdict: Verdict | None = None) -> PinnedPartition:
+    worst = verdict or (pins[0].verdict if pins else Verdict.UNKNOWN)
+    return PinnedPartition("payments", 0, ago(pinned_s_ago), 812, 5_812, worst, pins)
+
+
+BLOCKER = Blocker(4_812, "payments-7")
+
+
+def waits(
+    seconds: float | None = 90, *blockers: Blocker, how: Waiting | None = Waiting.PROBABLY, partition: int = 0
+) -> BlockedOffset:
+    since_ms = None if seconds is None else ago(seconds)
+    return BlockedOffset("payments", partition, 5_000, how, since_ms, blockers=blockers or (BLOCKER,))
+
+
+def pending(*blockers: Blocker) -> BlockedOffset:
+    return BlockedOffset("orders", 1, None, None, None, unstable=True, blockers=blockers)
+
+
+def group(*offsets: BlockedOffset, log_pinned_s_ago: float | None = None) -> BlockedGroup:
+    since_ms = None if log_pinned_s_ago is None else ago(log_pinned_s_ago)
+    return BlockedGroup("billing", offsets, since_ms)

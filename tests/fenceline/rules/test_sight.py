@@ -1,0 +1,112 @@
+"""Proves the one mechanism behind every rule's silence: what a gap hides, and what it leaves in sight."""
+
+from __future__ import annotations
+
+import pytest
+
+from fenceline import rules
+from fenceline.limits import Limits
+from fenceline.rules import MOST_FINDINGS, RULES, judge
+from fenceline.sight import Sense, Sight
+from tests.fenceline.rules.build import ALL, LIMITS, NOW_MS, TAIL, collector, gap, snapshot, transaction
+
+PLACES = {
+    "partition:a-0": frozenset({"broker:1"}),
+    "group:g": frozenset({"broker:1", "__consumer_offsets-7"}),
+    "transaction:t": frozenset({"shard:1"}),
+}
+
+
+@pytest.mark.parametrize(
+    ("number", "sense", "hidden", "things", "sees", "why"),
+    [
+        (1, Sense.PARTITIONS, (), ("partition:a-0",), True, "nothing is hidden"),
+        (2, Sense.PARTITIONS, ("cluster",), ("partition:a-0",), False, "everything is"),
+        (3, Sense.PARTITIONS, ("partition:a-0",), ("partition:a-0",), False, "it is, by name"),
+        (4, Sense.PARTITIONS, ("partition:a-1",), ("partition:a-0",), True, "its neighbour is"),
+        (5, Sense.PARTITIONS, ("broker:1",), ("partition:a-0",), False, "its leader does not answer"),
+        (6, Sense.PARTITIONS, ("broker:2",), ("partition:a-0",), True, "another broker does not"),
+        (7, Sense.PARTITIONS, ("broker:2",), ("partition:b-0",), False, "nobody knows where it lies"),
+        (8, Sense.PARTITIONS, ("partition:a-1",), ("partition:b-0",), True, "names need no place"),
+        (9, Sense.PARTITIONS, ("partition:a-1",), ("group:g",), False, "about no partition: must see all"),
+        (10, Sense.PARTITIONS, ("partition:a-1",), ("group:g", "partition:a-0"), True, "about this one"),
+        (11, Sense.PARTITIONS, ("partition:a-1",), ("partition:a-0", "partition:a-1"), False, "about both"),
+        (12, Sense.TRANSACTIONS, ("shard:0",), ("transaction:t",), True, "another tail's"),
+        (13, Sense.TRANSACTIONS, ("shard:1",), ("transaction:t",), False, "its own tail's"),
+        (14, Sense.TRANSACTIONS, ("shard:0",), ("partition:a-0",), False, "any id may own a producer id"),
+        (15, Sense.HISTORY, ("shard:0",), ("application:x",), False, "its ids lie everywhere"),
+        (16, Sense.GROUPS, ("__consumer_offsets-7",), ("group:g",), False, "its part of the log"),
+    ],
+)
+def test_a_sense_sees(
+    number: int, sense: Sense, hidden: tuple[str, ...], things: tuple[str, ...], sees: bool, why: str
+) -> None:
+    sight = Sight({sense: frozenset(hidden)}, PLACES)
+    assert sight.sees([sense], *things) is sees, f"case {number}: {why}"
+
+
+def test_each_need_must_be_met() -> None:
+    sight = Sight({Sense.PARTITIONS: frozenset({"cluster"})}, PLACES)
+    assert sight.sees([Sense.TRANSACTIONS], "partition:a-0")
+    assert not sight.sees([Sense.TRANSACTIONS, Sense.PARTITIONS], "partition:a-0")
+
+
+def hidden(**facts: object) -> dict[Sense, frozenset[str]]:
+    found = snapshot(**facts).sight(now_ms=NOW_MS, limits=LIMITS).hidden
+    return {sense: scopes for sense, scopes in found.items() if scopes}
+
+
+def test_nothing_is_hidden_where_all_collectors_see() -> None:
+    assert hidden() == {}
+
+
+def test_a_sense_without_a_collector_sees_nothing() -> None:
+    assert hidden(collectors=(TAIL,)) == {
+        sense: frozenset({"cluster"}) for sense in (Sense.PARTITIONS, Sense.GROUPS, Sense.LISTS)
+    }
+
+
+def test_a_collector_that_never_saw_anything_hides_all() -> None:
+    """Not even in its first seconds: what it found so far is not all there is."""
+    new = collector("transaction_state", Sense.TRANSACTIONS, seen_s_ago=None, since_s_ago=1)
+    assert hidden(collectors=(new, *ALL[1:]))[Sense.TRANSACTIONS] == {"cluster"}
+
+
+def test_a_tail_among_several_hides_its_own_part() -> None:
+    tails = [
+        collector(f"transaction_state-{n}", Sense.TRANSACTIONS, Sense.HISTORY, scope=f"shard:{n}")
+        for n in range(3)
+    ]
+    found = hidden(collectors=(*tails, *ALL[1:]), gaps=(gap("transaction_state-2"),))
+    assert found == {sense: frozenset({"shard:2"}) for sense in (Sense.TRANSACTIONS, Sense.HISTORY)}
+
+
+def test_a_gap_of_a_collector_that_is_no_more_hides_nothing() -> None:
+    assert hidden(gaps=(gap("transaction_state-7"),)) == {}
+
+
+def test_lists_that_say_who_is_missing_are_not_old_but_what_stands_on_them_is() -> None:
+    alone = collector(
+        "reconcile", Sense.LISTS, Sense.TRANSACTIONS, seen_s_ago=600, unseen=("broker 2: loading",)
+    )
+    found = hidden(collectors=(alone, *ALL[1:3]))
+    assert found == {Sense.TRANSACTIONS: frozenset({"cluster"}), Sense.HISTORY: frozenset({"cluster"})}
+
+
+def test_a_rule_that_is_no_more_lets_its_findings_go() -> None:
+    everything = Sight({sense: frozenset({"cluster"}) for sense in Sense})
+    assert rules.sees(everything, "a_rule_of_another_version", "transaction:t", ())
+    assert rules.sees(everything, "collector_behind", "collector:partitions", ())
+    assert not rules.sees(everything, "late", "transaction:t", ())
+
+
+def test_a_rule_tells_the_oldest_when_there_are_too_many() -> None:
+    many = tuple(transaction(100 + n, timeout_s=3_600, name=f"t-{n}") for n in range(MOST_FINDINGS + 50))
+    found = list(judge(snapshot(transactions=many), now_ms=NOW_MS, limits=Limits()))
+    assert len(found) == MOST_FINDINGS
+    assert "transaction:t-50" in {each.subject for each in found}
+    assert "transaction:t-49" not in {each.subject for each in found}
+
+
+def test_every_rule_carries_its_own_name() -> None:
+    assert all(name == rule.name == rule.check.__name__ for name, rule in RULES.items())

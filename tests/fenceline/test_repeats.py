@@ -1,0 +1,28 @@
+"""Proves what counts as a series, and as timeouts in a row."""
+
+from __future__ import annotations
+
+from fenceline.facts import Confidence, Kind, Reason, Transition
+from fenceline.repeats import in_a_row, series
+
+
+def test_a_series_ends_where_it_paused() -> None:
+    assert series([0, 100, 500, 590, 600], within_ms=100) == [500, 590, 600]
+    assert series([0, 100, 200], within_ms=100) == [0, 100, 200]
+    assert series([7], within_ms=100) == [7]
+    assert series([], within_ms=100) == []
+
+
+def told(*kinds: Kind) -> list[Transition]:
+    return [
+        Transition(kind, Confidence.CERTAIN, Reason.BROKER_LATE, n, 1, 2, 2, 3, 4, None, None, 0, n)
+        for n, kind in enumerate(kinds)
+    ][::-1]
+
+
+def test_a_commit_ends_the_row_and_other_steps_do_not() -> None:
+    steps = [
+        Kind.TIMEOUT, Kind.COMMIT, Kind.TIMEOUT, Kind.REINIT, Kind.BEGIN, Kind.TIMEOUT, Kind.EMPTY_ABORT,
+    ]  # fmt: skip
+    assert [each.offset for each in in_a_row(told(*steps))] == [2, 5]
+    assert in_a_row(told(Kind.TIMEOUT, Kind.TIMEOUT, Kind.COMMIT)) == []
