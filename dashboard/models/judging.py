@@ -34,7 +34,10 @@ class FindingRecord(models.Model):
                 fields=["fingerprint"], condition=Q(closed_at=None), name="finding_open_once"
             )
         ]
-        indexes = [models.Index(fields=["cluster", "seen_at"], name="finding_seen")]
+        indexes = [
+            models.Index(fields=["cluster", "seen_at"], name="finding_seen"),
+            models.Index(fields=["cluster"], condition=Q(closed_at=None), name="finding_open"),
+        ]
 
     def __str__(self) -> str:
         return self.summary
