@@ -6,13 +6,13 @@ PYTHON_BIN := .venv/bin/python
 LINT_ENV := SECRET_KEY=lint FENCELINE_CONFIG=
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-fast bench soak lint clean venv chromium
+.PHONY: help up test test-fast bench soak test-matrix lint clean venv chromium
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do \
-		printf 'make %-10s %s\n' "$$name" "$$text"; done
+		printf 'make %-12s %s\n' "$$name" "$$text"; done
 	@echo
-	@echo 'make up takes PORT=8000 BOOTSTRAP=host:port CONFIG=fenceline.toml DEMO=0 SHARDS=1 DATABASE_URL= REDIS_URL='
+	@echo 'make up takes PORT=8000 BOOTSTRAP=host:port CONFIG=fenceline.toml DEMO=0 SHARDS=1 BROKERS=1 DATABASE_URL= REDIS_URL='
 	@echo 'and FENCELINE_DATA=.data FENCELINE_ADMIN_PASSWORD='
 
 up: venv ## start a whole deployment and print its URL and a sign-in; Ctrl-C stops it
@@ -29,6 +29,9 @@ bench: venv ## measure; results in benchmarks/results/latest.json
 
 soak: venv ## the long runs, with a printed seed
 	@exec $(PYTHON_BIN) -m pytest -m soak $(ARGS)
+
+test-matrix: venv ## the same against Kafka 3.9, 4.0, 4.1, 4.2 and 4.3, one after the other
+	@exec $(PYTHON_BIN) -m pytest -m matrix tests/matrix $(ARGS)
 
 lint: venv ## style, types, imports, templates, migrations
 	.venv/bin/ruff check .

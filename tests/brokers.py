@@ -22,6 +22,11 @@ from tests.waiting import wait_for
 #: Timed-out transactions are ended within half a second instead of ten.
 PROPERTIES = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
 
+#: Versions that describe an id that was initialised again with the start of its transaction before.
+KEEP_OLD_START = ("3.9.1", "4.0.0")
+#: Versions that abort and then refuse a producer that raises its own epoch while a transaction is open.
+REFUSE_SELF_RECOVERY = ("3.9.1", "4.0.0")
+
 
 @pytest.fixture(scope="session")
 def kafka_42(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:

@@ -49,9 +49,14 @@ class Mark(NamedTuple):
 
 @dataclass
 class ToldLife(Life):
-    """A life that keeps a log. `java_speaks_2` tells whether Java and this broker speak protocol 2."""
+    """A life that keeps a log.
+
+    `java_speaks_2` tells whether Java and this broker speak protocol 2, `recovers` whether the broker lets a
+    producer raise its own epoch while its transaction is open.
+    """
 
     java_speaks_2: bool = True
+    recovers: bool = True
     marks: list[Mark] = field(default_factory=list)
     fate: str = "birth"
 
@@ -223,9 +228,9 @@ def recovery(life: ToldLife) -> None:
 def self_recovery(life: ToldLife) -> None:
     """A producer raises its own epoch while its transaction is open (KIP-360), and goes on.
 
-    No library does so any more, and Kafka 3.9 refuses: there it is a recovery.
+    No library does so any more, and Kafka 3.9 and 4.0.0 refuse: there it is a recovery.
     """
-    if not life.java_speaks_2:
+    if not life.recovers:
         recovery(life)
         return
     life.producer.abandon()
@@ -254,12 +259,20 @@ def deal(amount: int, dice: random.Random) -> list[Callable[[ToldLife], None]]:
 
 
 def live(
-    world: World, ids: list[str], amount: int, seed: int, *, java_speaks_2: bool, threads: int = 16
+    world: World,
+    ids: list[str],
+    amount: int,
+    seed: int,
+    *,
+    java_speaks_2: bool,
+    recovers: bool,
+    threads: int = 16,
 ) -> dict[str, list[Mark]]:
     """Live `amount` transactions under these ids; return each id's log."""
     fates = deal(amount, random.Random(seed))
     lives = [
-        ToldLife(world, name, random.Random(f"{seed} {name}"), java_speaks_2=java_speaks_2) for name in ids
+        ToldLife(world, name, random.Random(f"{seed} {name}"), java_speaks_2=java_speaks_2, recovers=recovers)
+        for name in ids
     ]
     with ThreadPoolExecutor(threads) as pool:
         logs = pool.map(lambda number: lives[number].live(fates[number :: len(ids)]), range(len(ids)))

@@ -1,4 +1,4 @@
-"""`__transaction_state` as a plain consumer reads it."""
+"""`__transaction_state`, or another topic, as a plain consumer reads it."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ class RawRecord(NamedTuple):
     value: bytes | None
 
 
-def raw_records(bootstrap: str) -> Iterator[RawRecord]:
+def raw_records(bootstrap: str, topic: str = TOPIC) -> Iterator[RawRecord]:
     """Yield every record up to the end that each partition has now, each partition in its order."""
     settings = {"bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False}
     consumer = Consumer(settings)
     try:
-        yield from _read(consumer, _ends(consumer))
+        yield from _read(consumer, topic, _ends(consumer, topic))
     finally:
         consumer.close()
 
 
-def _ends(consumer: Consumer) -> dict[int, int]:
-    partitions = consumer.list_topics(TOPIC, timeout=30).topics[TOPIC].partitions
-    ranges = {n: consumer.get_watermark_offsets(TopicPartition(TOPIC, n), timeout=30) for n in partitions}
+def _ends(consumer: Consumer, topic: str) -> dict[int, int]:
+    partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+    ranges = {n: consumer.get_watermark_offsets(TopicPartition(topic, n), timeout=30) for n in partitions}
     return {number: high for number, (low, high) in ranges.items() if high > low}
 
 
-def _read(consumer: Consumer, ends: dict[int, int]) -> Iterator[RawRecord]:
-    consumer.assign([TopicPartition(TOPIC, number, 0) for number in ends])
+def _read(consumer: Consumer, topic: str, ends: dict[int, int]) -> Iterator[RawRecord]:
+    consumer.assign([TopicPartition(topic, number, 0) for number in ends])
     left = set(ends)
     while left:
         messages = consumer.consume(10_000, 1)
         yield from (_raw(message) for message in messages)
-        for where in consumer.position([TopicPartition(TOPIC, number) for number in left]):
+        for where in consumer.position([TopicPartition(topic, number) for number in left]):
             if where.offset >= ends[where.partition]:
                 left.discard(where.partition)
 

@@ -16,7 +16,7 @@ from confluent_kafka.cimpl import NewTopic
 from py4j.java_gateway import JavaGateway
 
 from sandbox.kafka import Broker
-from tests.brokers import create_topics
+from tests.brokers import REFUSE_SELF_RECOVERY, create_topics
 from tests.java.clients import JavaAdmin
 from tests.kafka.fates import NARROW, Verdict, judge, live, table
 from tests.kafka.lives import World
@@ -38,7 +38,8 @@ def play(
     with JavaAdmin(java, kafka.bootstrap) as admin:
         world = World(kafka.bootstrap, java, admin, topics)
         names = [f"{name}-{number}" for number in range(ids)]
-        logs = live(world, names, transactions, SEED, java_speaks_2=kafka.version != "3.9.1")
+        speaks_2, recovers = kafka.version != "3.9.1", kafka.version not in REFUSE_SELF_RECOVERY
+        logs = live(world, names, transactions, SEED, java_speaks_2=speaks_2, recovers=recovers)
     verdicts = judge(logs, raw_records(kafka.bootstrap))
     say(table(verdicts))
     return verdicts

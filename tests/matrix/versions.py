@@ -1,0 +1,48 @@
+"""What differs between the versions of Kafka that Fenceline knows: one row each, sources beside the fields.
+
+A test that is to run on every version goes into this folder: it takes the fixtures `kafka` (one broker after
+the other, tests/matrix/conftest.py) and `expected` (its row), and carries `pytestmark = pytest.mark.matrix`.
+A difference that it asserts is one more field here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Expected:
+    """One version, and what its log and its protocol show (kafka.md §1.2 to §1.5)."""
+
+    version: str
+    #: `transaction.version`: 2 lets clients speak transaction protocol 2; 0 where the feature does not exist.
+    transaction_version: int
+    #: Value version of `__transaction_state`: flexible from `transaction.version` 1 on.
+    record_version: int
+    #: Value version of an offset commit in `__consumer_offsets`, transactional or not.
+    offset_version: int
+    #: By how much the coordinator's own abort raises the epoch; KAFKA-19367 made it two.
+    forced_bump: int
+    #: Whether records name the previous and the next producer id (tags 0 and 1, KAFKA-20310).
+    names_producer_ids: bool
+    #: ListTransactions: 1 filters by duration (KIP-994), 2 by a pattern too (KIP-1152).
+    list_transactions: tuple[int, int]
+    #: WriteTxnMarkers: 2 tells the transaction version (KIP-1228).
+    write_markers: tuple[int, int]
+    #: AddPartitionsToTxn, EndTxn and Produce: 5, 5 and 12 begin protocol 2 (KIP-890).
+    add_partitions: tuple[int, int]
+    end_transaction: tuple[int, int]
+    produce: tuple[int, int]
+
+    @property
+    def speaks_2(self) -> bool:
+        """Whether Java's client of the tests and this broker speak protocol 2 with each other."""
+        return self.transaction_version == 2
+
+
+V39 = Expected("3.9.1", 0, 0, 3, 1, False, (0, 1), (0, 1), (0, 5), (0, 4), (0, 11))
+V40 = Expected("4.0.0", 2, 1, 3, 2, False, (0, 1), (1, 1), (0, 5), (0, 5), (0, 12))
+V41 = Expected("4.1.2", 2, 1, 4, 1, False, (0, 2), (1, 1), (0, 5), (0, 5), (0, 13))
+V42 = Expected("4.2.0", 2, 1, 4, 1, False, (0, 2), (1, 2), (0, 5), (0, 5), (0, 13))
+V43 = Expected("4.3.1", 2, 1, 4, 1, True, (0, 2), (1, 2), (0, 5), (0, 5), (0, 13))
+VERSIONS = {each.version: each for each in (V39, V40, V41, V42, V43)}
