@@ -25,7 +25,7 @@ from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.matrix]
 
-PRODUCE, ADD_PARTITIONS, END, WRITE_MARKERS, LIST = 0, 24, 26, 27, 66
+PRODUCE, END, WRITE_MARKERS, LIST = 0, 26, 27, 66
 HOUR_MS = 3_600_000
 
 
@@ -40,7 +40,6 @@ def test_it_offers_the_requests_of_its_version(kafka: Broker, expected: Expected
     answer = offered(kafka)
     ranges = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
     assert ranges[PRODUCE] == expected.produce
-    assert ranges[ADD_PARTITIONS] == expected.add_partitions
     assert ranges[END] == expected.end_transaction
     assert ranges[WRITE_MARKERS] == expected.write_markers
     assert ranges[LIST] == expected.list_transactions

@@ -1,13 +1,13 @@
-"""What differs between the versions of Kafka that Fenceline knows: one row each, sources beside the fields.
+"""What differs between the versions of Kafka that Fenceline knows: each told by what it changed.
 
 A test that is to run on every version goes into this folder: it takes the fixtures `kafka` (one broker after
-the other, tests/matrix/conftest.py) and `expected` (its row), and carries `pytestmark = pytest.mark.matrix`.
+the other, tests/matrix/conftest.py) and `expected` (what it shows), and carries `pytestmark = pytest.mark.matrix`.
 A difference that it asserts is one more field here.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,7 @@ class Expected:
     list_transactions: tuple[int, int]
     #: WriteTxnMarkers: 2 tells the transaction version (KIP-1228).
     write_markers: tuple[int, int]
-    #: AddPartitionsToTxn, EndTxn and Produce: 5, 5 and 12 begin protocol 2 (KIP-890).
-    add_partitions: tuple[int, int]
+    #: EndTxn and Produce: their versions 5 and 12 are protocol 2 (KIP-890).
     end_transaction: tuple[int, int]
     produce: tuple[int, int]
 
@@ -40,9 +39,31 @@ class Expected:
         return self.transaction_version == 2
 
 
-V39 = Expected("3.9.1", 0, 0, 3, 1, False, (0, 1), (0, 1), (0, 5), (0, 4), (0, 11))
-V40 = Expected("4.0.0", 2, 1, 3, 2, False, (0, 1), (1, 1), (0, 5), (0, 5), (0, 12))
-V41 = Expected("4.1.2", 2, 1, 4, 1, False, (0, 2), (1, 1), (0, 5), (0, 5), (0, 13))
-V42 = Expected("4.2.0", 2, 1, 4, 1, False, (0, 2), (1, 2), (0, 5), (0, 5), (0, 13))
-V43 = Expected("4.3.1", 2, 1, 4, 1, True, (0, 2), (1, 2), (0, 5), (0, 5), (0, 13))
+V39 = Expected(
+    version="3.9.1",
+    transaction_version=0,
+    record_version=0,
+    offset_version=3,
+    forced_bump=1,
+    names_producer_ids=False,
+    list_transactions=(0, 1),
+    write_markers=(0, 1),
+    end_transaction=(0, 4),
+    produce=(0, 11),
+)
+V40 = replace(
+    V39,
+    version="4.0.0",
+    transaction_version=2,
+    record_version=1,
+    forced_bump=2,
+    write_markers=(1, 1),
+    end_transaction=(0, 5),
+    produce=(0, 12),
+)
+V41 = replace(
+    V40, version="4.1.2", offset_version=4, forced_bump=1, list_transactions=(0, 2), produce=(0, 13)
+)
+V42 = replace(V41, version="4.2.0", write_markers=(1, 2))
+V43 = replace(V42, version="4.3.1", names_producer_ids=True)
 VERSIONS = {each.version: each for each in (V39, V40, V41, V42, V43)}
