@@ -1,8 +1,8 @@
 """What differs between the versions of Kafka that Fenceline knows: each told by what it changed.
 
-A test that is to run on every version goes into this folder: it takes the fixtures `kafka` (one broker after
-the other, tests/matrix/conftest.py) and `expected` (what it shows), and carries `pytestmark = pytest.mark.matrix`.
-A difference that it asserts is one more field here.
+A test that is to run on every version goes into this folder. It takes the fixtures `kafka` (one broker after
+the other, tests/matrix/conftest.py) and `expected` (what this one shows), and its module's `pytestmark` has
+`pytest.mark.matrix`. A difference that it asserts is one more field here.
 """
 
 from __future__ import annotations
