@@ -18,7 +18,7 @@ from fenceline.owners import Owner
 _SECTIONS = ("clusters", "limits", "retention", "owners")
 #: Keys of a cluster that are ours; all others are librdkafka's.
 _SEES_ALL = "sees_all_transactional_ids"
-_ZERO_IS_OFF = ("reconcile_every_s",)
+_ZERO_IS_OFF = ("reconcile_every_s", "groups_every_s")
 _SECRET_WORDS = ("password", "secret", "key.pem", "sasl.jaas", "oauthbearer.config")
 _NAME_REMEDY = "use letters, digits, '-', '_' and '.', at most 64 of them"
 

@@ -16,19 +16,18 @@ from django.db import connection, transaction
 from dashboard import live, store
 from dashboard.eyes import OFFSETS as NAME
 from dashboard.leases import Lease, collector, renew
-from dashboard.models import Cluster, CommitRecord, GapRecord, GroupRecord, Position
+from dashboard.models import CommitRecord, GroupRecord, Position
 from dashboard.rows import Row as Values
 from dashboard.rows import key_of, taken, upsert
 from fenceline import commits
-from fenceline.commits import Gone, Joined, Kept, Place, Seen
+from fenceline.commits import TOPIC, Gone, Joined, Kept, Place, Seen
 from fenceline.decode import text
 from fenceline.facts import Look
 from fenceline.groups import Commit
 
 log = logging.getLogger(__name__)
 
-TOPIC = "__consumer_offsets"
-__all__ = ["NAME", "TOPIC", "forget", "packed_commits", "save", "unpacked_commits"]
+__all__ = ["NAME", "forget", "save"]
 
 _COMMIT_KEY = ("cluster_id", "key", "topic", "partition")
 _COMMIT = (
@@ -49,6 +48,11 @@ _GROUP = ("cluster_id", "key", "group_id", "members", "log_partition", "log_offs
 _UPSERT_GROUP = upsert(GroupRecord._meta.db_table, _GROUP, _GROUP[:2], taken(_GROUP[2:]))
 #: Three parameters each: SQLite takes 32,766, and 500 rows of VALUES.
 _ASK_AT_ONCE = 500
+
+_HELD = (
+    "commits behind an open transaction are not read until it ends; what groups have committed there is "
+    "still known from their coordinator"
+)
 
 #: A place by its group's key.
 _Row = tuple[bytes, str, int]
@@ -76,7 +80,7 @@ def save(
         store.count_undecoded(lease, seen.undecoded)
         _count_newer(lease, seen.newer)
         store.add_cost(lease, look.requests, look.broker_ms, now_ms)
-        _tell_held(lease, held, now_ms)
+        store.tell_gaps(lease, {f"{TOPIC}-{n}": (since_ms, _HELD) for n, since_ms in held.items()}, now_ms)
         store.clear_error(lease, now_ms)
         if look.seen_through_ms is not None:
             rev = store.next_rev(lease.cluster_id)
@@ -97,16 +101,6 @@ def forget(lease: Lease, reason: str, *, topic_id: str, now_ms: int) -> None:
         CommitRecord.objects.filter(**of_cluster).delete()
         GroupRecord.objects.filter(**of_cluster).delete()
         store.add_gap(lease, "history", reason, now_ms)
-
-
-def packed_commits(commits: Iterable[Commit]) -> str:
-    """Return commits as the JSON text of their column."""
-    return f"[{','.join([f'[{at_ms},{offset}]' for at_ms, offset in commits])}]"
-
-
-def unpacked_commits(packed: str) -> tuple[Commit, ...]:
-    """Return what `packed_commits` was given."""
-    return tuple(Commit(*each) for each in json.loads(packed)) if packed else ()
 
 
 def _onto_what_was_known(
@@ -133,7 +127,7 @@ def _histories(cluster_id: int, rows: Sequence[_Row]) -> Iterator[tuple[_Row, tu
             values = ", ".join(["(%s, %s, %s)"] * len(some))
             cursor.execute(f"{_HISTORIES} {values})", [cluster_id, *(each for row in some for each in row)])
             for key, topic, number, packed in cursor.fetchall():
-                yield (bytes(key), topic, number), unpacked_commits(packed)
+                yield (bytes(key), topic, number), commits.unpack(packed)
 
 
 def _members(cluster_id: int, groups: Iterable[str]) -> dict[str, dict[str, tuple[str, str]]]:
@@ -180,7 +174,7 @@ def _write(
 
 
 def _commit_row(cluster_id: int, row: _Row, group: str, kept: Kept) -> Values:
-    said = kept.offset, kept.leader_epoch, kept.metadata, kept.commit_ms, packed_commits(kept.commits)
+    said = kept.offset, kept.leader_epoch, kept.metadata, kept.commit_ms, commits.pack(kept.commits)
     return (cluster_id, *row, group, *said, kept.log_partition, kept.log_offset)
 
 
@@ -199,28 +193,3 @@ def _count_newer(lease: Lease, newer: Mapping[int, int]) -> None:
         counts[str(kind)] = counts.get(str(kind), 0) + number
     row.detail |= {"newer_types": counts}
     row.save(update_fields=["detail"])
-
-
-def _tell_held(lease: Lease, held: Mapping[int, int], now_ms: int) -> None:
-    """Open a gap for each partition that is held back, and close those of partitions that no longer are."""
-    scopes = {f"{TOPIC}-{number}": since_ms for number, since_ms in held.items()}
-    gaps = GapRecord.objects.filter(
-        cluster_id=lease.cluster_id, source=lease.name, scope__startswith=f"{TOPIC}-", until_ms=None
-    )
-    is_open = set(gaps.values_list("scope", flat=True))
-    if over := is_open - scopes.keys():
-        gaps.filter(scope__in=over).update(until_ms=now_ms)
-    for scope in sorted(scopes.keys() - is_open):
-        reason = (
-            "commits behind an open transaction are not read until it ends; what groups have committed "
-            "there is still known from their coordinator"
-        )
-        GapRecord.objects.create(
-            cluster_id=lease.cluster_id, source=lease.name, scope=scope, since_ms=scopes[scope], reason=reason
-        )
-
-
-def clocks(cluster: Cluster) -> dict[int, int]:
-    """Return, by partition, our clock minus the coordinator's, where a commit came before our eyes."""
-    rows = Position.objects.filter(cluster=cluster, topic=TOPIC).exclude(clock_ms=None)
-    return {number: ahead for number, ahead in rows.values_list("partition", "clock_ms") if ahead is not None}

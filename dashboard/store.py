@@ -203,6 +203,24 @@ def add_gap(lease: Lease, scope: str, reason: str, now_ms: int, count: int = 1) 
     )
 
 
+def tell_gaps(lease: Lease, gaps: Mapping[str, tuple[int, str]], now_ms: int) -> None:
+    """Open a gap for each scope, with since when and why; close those of this collector that are over.
+
+    The gap of one that cannot see its cluster at all is `save_trouble`'s.
+    """
+    known = GapRecord.objects.filter(cluster_id=lease.cluster_id, source=lease.name, until_ms=None)
+    is_open = {row.scope: row for row in known.exclude(scope="cluster")}
+    if over := is_open.keys() - gaps.keys():
+        known.filter(scope__in=over).update(until_ms=now_ms)
+    for scope, (since_ms, reason) in sorted(gaps.items()):
+        if scope in is_open:
+            known.filter(scope=scope).exclude(reason=reason).update(reason=reason)
+        else:
+            known.create(
+                cluster_id=lease.cluster_id, source=lease.name, scope=scope, since_ms=since_ms, reason=reason
+            )
+
+
 def add_cost(lease: Lease, requests: int, broker_ms: int, now_ms: int) -> None:
     """Add what a look has cost its cluster: requests, and milliseconds of waiting for their answers."""
     if not requests:

@@ -7,6 +7,7 @@ newest of each key, and some before it, are decoded at all.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from fenceline.decode.consumer_offsets import (
 from fenceline.facts import RawRecord, Records, Undecoded
 from fenceline.groups import Commit
 
+TOPIC = "__consumer_offsets"
 #: How many commits of a key are kept, the newest included.
 MOST_COMMITS = 20
 #: Those are at least so far apart: of a group that commits ten times a second twenty would say little.
@@ -140,6 +142,16 @@ def thinned(commits: Iterable[Commit]) -> tuple[Commit, ...]:
         else:
             kept.append(commit)
     return tuple(kept[-MOST_COMMITS:])
+
+
+def pack(commits: Iterable[Commit]) -> str:
+    """Return commits as compact JSON text: [[at_ms, offset], …]."""
+    return f"[{','.join([f'[{at_ms},{offset}]' for at_ms, offset in commits])}]"
+
+
+def unpack(text: str) -> tuple[Commit, ...]:
+    """Return the commits that `pack` wrote."""
+    return tuple([Commit(*each) for each in json.loads(text)]) if text else ()
 
 
 def _read_other(seen: Seen, partition: int, key: bytes, raws: Sequence[RawRecord]) -> None:

@@ -1,9 +1,21 @@
-"""Consumer groups: what they committed, how far they are behind, and what that is in Burrow's words."""
+"""Consumer groups: what they committed, how far they are behind, and what that is in Burrow's words.
+
+The rules are Burrow's in vocabulary and order of thought, not in what they get wrong. Burrow judges by lag
+to the high watermark, which a transactional topic never lets fall to 0; it keeps calling a dead consumer OK
+when it had read all at its last commits; it calls one STOP that had nothing to read, and WARN one whose lag
+stands still. Here a group is judged by what it could read: up to the last stable offset, without markers
+and aborted records, and since when. tests/fenceline/test_groups.py is the table of cases.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
+from itertools import pairwise
+from statistics import median
 from typing import NamedTuple
+
+from fenceline.partitions import Offsets
 
 
 class Status(StrEnum):
@@ -22,6 +34,10 @@ class Status(StrEnum):
     UNKNOWN = "UNKNOWN"
 
 
+#: From harmless to worst.
+STATUSES = (Status.OK, Status.UNKNOWN, Status.WARN, Status.REWIND, Status.STALL, Status.STOP)
+
+
 class Waiting(StrEnum):
     """How a group stands to a pinned LSO (its isolation level is not visible)."""
 
@@ -31,6 +47,14 @@ class Waiting(StrEnum):
     READS_PAST = "reads_past"
     #: It is still on its way to the LSO.
     NOT_YET = "not_yet"
+
+
+class Trend(StrEnum):
+    """Where a lag goes."""
+
+    GROWING = "growing"
+    STEADY = "steady"
+    SHRINKING = "shrinking"
 
 
 class Committed(NamedTuple):
@@ -46,3 +70,137 @@ class Commit(NamedTuple):
 
     at_ms: int
     offset: int
+
+
+class Point(NamedTuple):
+    """What one look found: the committed offset, and the lag to the LSO; by our clock."""
+
+    at_ms: int
+    offset: int
+    lag: int
+
+
+#: Nobody is called stopped, or stuck, sooner: commits come every 5 s by default, Kafka Streams' every 30 s.
+STOP_AFTER_MS = 60_000
+STALL_AFTER_MS = 30_000
+#: So many commits at one offset are no chance.
+_STALLED_COMMITS = 3
+#: Where one pause outlasts all the rest, the usual one counts so many times.
+_USUAL_PAUSES = 20
+#: A trend needs so many points, and so much time.
+_TREND_POINTS, _TREND_MS = 6, 60_000
+#: Points are at least so far apart, and so many: ten minutes.
+POINTS_APART_MS, MOST_POINTS = 20_000, 30
+
+
+def to_read(offset: int | None, offsets: Offsets | None, only_markers: bool) -> int | None:
+    """Return how many offsets a read_committed consumer has before it; None where that cannot be told.
+
+    Lag to the LSO, but 0 where nothing but markers and aborted records lies between (`only_markers`).
+    """
+    if offset is None or offsets is None:
+        return None
+    return 0 if only_markers else max(0, offsets.lso - max(offset, offsets.log_start))
+
+
+def waiting(offset: int | None, offsets: Offsets | None, only_markers: bool) -> Waiting | None:
+    """Return how a group stands to an LSO that lies below the high watermark; None where none does.
+
+    Ask for the offset before the end: then an offset beyond the LSO proves that the group reads uncommitted.
+    """
+    if offset is None or offsets is None or offsets.lso >= offsets.high_watermark:
+        return None
+    if offset > offsets.lso:
+        return Waiting.READS_PAST
+    return Waiting.PROBABLY if only_markers or offset == offsets.lso else Waiting.NOT_YET
+
+
+def status_of(
+    unread: int | None,
+    commits: Sequence[Commit],
+    points: Sequence[Point],
+    *,
+    unread_ms: int | None,
+    now_ms: int,
+) -> Status:
+    """Judge a group in one partition; the worst that holds.
+
+    `unread` is `to_read`; `unread_ms` for how long the first of it has been there, None where that is not
+    known. `commits` are the last ones and `points` the last looks, both oldest first and by our clock.
+    """
+    if unread is None:
+        return Status.UNKNOWN
+    if unread == 0:
+        return Status.OK
+    if not commits:
+        return Status.UNKNOWN
+    # For so long it could have read, and has not committed.
+    idle_ms = now_ms - commits[-1].at_ms
+    idle_ms = idle_ms if unread_ms is None else min(idle_ms, unread_ms)
+    if idle_ms > max(STOP_AFTER_MS, _usual_ms(commits)):
+        return Status.STOP
+    if _stalls(commits, unread_ms, now_ms):
+        return Status.STALL
+    if commits[-1].offset < max(commit.offset for commit in commits):
+        return Status.REWIND
+    if trend_of([(point.at_ms, point.lag) for point in points]) is Trend.GROWING and _never_read_all(points):
+        return Status.WARN
+    return Status.OK if len(commits) > 1 else Status.UNKNOWN
+
+
+def _usual_ms(commits: Sequence[Commit]) -> int:
+    """Return how long the remembered commits took, without a pause that outlasts all the rest."""
+    pauses = [later.at_ms - sooner.at_ms for sooner, later in pairwise(commits)]
+    return int(min(sum(pauses), _USUAL_PAUSES * median(pauses))) if pauses else 0
+
+
+def _stalls(commits: Sequence[Commit], unread_ms: int | None, now_ms: int) -> bool:
+    """Whether the last commits are of one offset, and there was something behind it all the time."""
+    run = 1
+    while run < len(commits) and commits[-1 - run].offset == commits[-1].offset:
+        run += 1
+    if run < _STALLED_COMMITS:
+        return False
+    first_ms = commits[-run].at_ms
+    there_ms = first_ms if unread_ms is None else max(first_ms, now_ms - unread_ms)
+    return commits[-1].at_ms - there_ms >= STALL_AFTER_MS
+
+
+def _never_read_all(points: Sequence[Point]) -> bool:
+    return all(point.lag > 0 for point in points)
+
+
+def trend_of(lags: Sequence[tuple[int, int]]) -> Trend | None:
+    """Return where a lag goes, from its (instant, lag) oldest first; None while too little is known.
+
+    It grows where all of its last third lies above all of its first: what goes up and down goes nowhere.
+    """
+    if len(lags) < _TREND_POINTS or lags[-1][0] - lags[0][0] < _TREND_MS:
+        return None
+    third = len(lags) // 3
+    first = [lag for _, lag in lags[:third]]
+    last = [lag for _, lag in lags[-third:]]
+    if min(last) > max(first):
+        return Trend.GROWING
+    return Trend.SHRINKING if max(last) < min(first) else Trend.STEADY
+
+
+def add_point(points: Sequence[Point], new: Point) -> tuple[Point, ...]:
+    """Return the last looks with a new one: so far apart that they tell of ten minutes, the newest always."""
+    spaced = len(points) > 1 and points[-1].at_ms - points[-2].at_ms < POINTS_APART_MS
+    kept = points[:-1] if spaced else points
+    return (*kept, new)[-MOST_POINTS:]
+
+
+def committed_in(points: Sequence[Point]) -> tuple[Commit, ...]:
+    """Return the commits that looks have met: each new offset, at the instant it was first seen."""
+    found: list[Commit] = []
+    for point in points:
+        if not found or found[-1].offset != point.offset:
+            found.append(Commit(point.at_ms, point.offset))
+    return tuple(found)
+
+
+def worst(statuses: Sequence[Status]) -> Status:
+    """Return the worst of some statuses; of none nothing is known."""
+    return max(statuses, key=STATUSES.index, default=Status.UNKNOWN)

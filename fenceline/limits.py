@@ -49,6 +49,8 @@ class Limits:
     gap_s: float = 60.0
     #: How often coordinators are asked for their open transactions, at most; 0 asks them nothing at all.
     reconcile_every_s: float = 1.0
+    #: How often consumer groups are looked at, at most; 0 looks at none.
+    groups_every_s: float = 2.0
 
     def as_mapping(self) -> Mapping[str, float]:
         """Return the limits by name, for the configuration page."""

@@ -1,0 +1,260 @@
+"""Looks at every consumer group of a cluster: who there is, what it committed, where the partitions end.
+
+It knows neither the database nor Celery. Whoever drives it asks `wait_s`, lets it `look` with what the tail
+of `__consumer_offsets` knows (`Ours`), and saves what it found. Coordinators are the truth; where they do
+not let us ask, what the log tells stands in for them.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from collectors.internal_topics import CONSUMER_OFFSETS
+from collectors.markers import Markers
+from collectors.pending import PendingReader, Undecided
+from fenceline.coordinator import partition_for
+from fenceline.decode import text
+from fenceline.facts import TopicPartition
+from fenceline.group_looks import GroupsLook, PendingCommit, SeenGroup
+from fenceline.groups import Committed
+from fenceline.partitions import Offsets
+from transaction_admin.api import Unseen
+from transaction_admin.reads import ClusterReads, Commits, GroupListed, GroupListing, Unstable
+
+#: Looks may take a twentieth of the brokers' time.
+_PACE = 20
+#: The kind of groups that have no committed offsets (KIP-932).
+SHARE = "Share"
+#: For how long it is remembered that nobody has a producer id.
+_FORGET_S = 60.0
+_BROKER = re.compile(r"broker (\d+)")
+_NOT_LISTED = GroupListed("", "", "", -1)
+
+Ends = Mapping[TopicPartition, Offsets]
+
+
+class Ours(Protocol):
+    """What the database knows of one cluster, read when asked (`dashboard.save_groups.Rows`)."""
+
+    def logged_groups(self) -> Collection[str]:
+        """Return the groups whose commits the tail has read."""
+
+    def logged(self, groups: Collection[str]) -> Mapping[str, Mapping[TopicPartition, Committed]]:
+        """Return their newest commits, where the tail sees them as they come; others are left out."""
+
+    def transactional_ids(self, producer_ids: Collection[int]) -> Mapping[int, str]:
+        """Return the ids that have these producer ids, as far as they are known."""
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What a look has gathered so far."""
+
+    groups: dict[str, SeenGroup] = field(default_factory=dict)
+    gaps: dict[str, str] = field(default_factory=dict)
+
+    def partitions(self) -> Iterator[TopicPartition]:
+        """Yield every partition that a group has something to do with."""
+        for group in self.groups.values():
+            yield from group.committed
+
+
+class GroupsCollector:
+    """Looks at one cluster. Raises `CannotAdminister` from `look` where nothing at all can be asked."""
+
+    def __init__(self, properties: Mapping[str, str], reads: ClusterReads) -> None:
+        self._reads = reads
+        self._pending = PendingReader(properties, reads)
+        self._markers = Markers(reads)
+        self._due = time.monotonic()
+        self._log_partitions: list[TopicPartition] = []
+        #: Producer id -> transactional id, "" for nobody's, and when that was asked.
+        self._owners: dict[int, tuple[str, float]] = {}
+        #: Where partitions of `__consumer_offsets` were held back at the look before.
+        self._held: dict[int, int] = {}
+        #: What groups had committed at the look before.
+        self._before: set[tuple[TopicPartition, int]] = set()
+
+    def wait_s(self) -> float:
+        """Return how long to wait before the next look, 0 when one is due."""
+        return max(0.0, self._due - time.monotonic())
+
+    def close(self) -> None:
+        """Close the connections to the brokers."""
+        self._pending.close()
+        self._reads.close()
+
+    def look(self, now_ms: int, ours: Ours, *, every_s: float) -> GroupsLook:
+        """Return what there is to see; the next look is due after `every_s`, later where brokers are slow."""
+        before, began = self._reads.cost, time.monotonic()
+        try:
+            found = self._look(now_ms, ours)
+        finally:
+            cost = self._reads.cost
+            broker_ms = cost.broker_ms - before.broker_ms
+            self._due = began + max(every_s, _PACE * broker_ms / 1_000)
+        return replace(found, requests=cost.requests - before.requests, broker_ms=broker_ms)
+
+    def _look(self, now_ms: int, ours: Ours) -> GroupsLook:
+        listing = self._reads.groups()
+        seen = self._committed(listing, ours)
+        for unseen in listing.unseen:
+            broker = _BROKER.match(unseen.what)
+            seen.gaps[f"broker:{broker[1]}" if broker else unseen.what] = unseen.reason
+        # After the offsets: so none is ever beyond the end by a race.
+        ends = self._ends(seen)
+        pending = self._undecided(seen, ends, ours)
+        return GroupsLook(
+            at_ms=now_ms,
+            groups=seen.groups,
+            offsets=ends,
+            only_markers=self._only_markers(seen, ends),
+            pending=pending,
+            gaps=seen.gaps,
+            partial="; ".join(map(str, listing.unseen)),
+        )
+
+    def _committed(self, listing: GroupListing, ours: Ours) -> _Seen:
+        """Ask what groups have committed: what is stable, and where it is not, what was before it."""
+        listed = listing.groups
+        names = listed.keys() | set(ours.logged_groups())
+        asked = [name for name in names if listed.get(name, _NOT_LISTED).kind != SHARE]
+        said = self._reads.committed(asked, require_stable=True)
+        shaky = [name for name, each in said.items() if _unstable(each)]
+        before = self._reads.committed(shaky, require_stable=False) if shaky else {}
+        hidden = [name for name, each in said.items() if isinstance(each, Unseen)]
+        logged = ours.logged(hidden) if hidden else {}
+        seen = _Seen()
+        for name in names:
+            each = said.get(name, {})
+            if name not in listed and not each and not isinstance(each, Unseen):
+                continue  # it was deleted, and the tail has not read that yet
+            seen.groups[name] = self._group(
+                name, listed.get(name, _NOT_LISTED), each, before.get(name), logged.get(name)
+            )
+        seen.gaps.update(_gaps(seen.groups))
+        return seen
+
+    def _group(
+        self,
+        name: str,
+        listed: GroupListed,
+        said: Commits | Unseen,
+        before: Commits | Unseen | None,
+        logged: Mapping[TopicPartition, Committed] | None,
+    ) -> SeenGroup:
+        group = SeenGroup(
+            state=listed.state,
+            kind=listed.kind,
+            coordinator=listed.coordinator if listed.coordinator >= 0 else None,
+            log_partition=self._log_partition(name),
+        )
+        if isinstance(said, Unseen):
+            known = dict(logged) if logged is not None else {}
+            return replace(group, committed=known, error=said.reason, unseen=logged is None)
+        committed: dict[TopicPartition, Committed | None] = {}
+        reasons = []
+        for where, each in said.items():
+            if isinstance(each, Unseen):
+                reasons.append(str(each))
+            elif isinstance(each, Unstable):
+                stable = before.get(where) if isinstance(before, Mapping) else None
+                committed[where] = stable if isinstance(stable, Committed) else None
+            else:
+                committed[where] = each
+        return replace(
+            group, committed=committed, unstable=frozenset(_unstable(said)), error="; ".join(reasons[:3])
+        )
+
+    def _log_partition(self, name: str) -> int | None:
+        if not self._log_partitions:
+            known = self._reads.topology([CONSUMER_OFFSETS]).partitions
+            self._log_partitions = [where for where in known if where.topic == CONSUMER_OFFSETS]
+        amount = len(self._log_partitions)
+        return partition_for(text.unescape(name), amount) if amount else None
+
+    def _ends(self, seen: _Seen) -> dict[TopicPartition, Offsets]:
+        wanted = {*seen.partitions(), *self._log_partitions}
+        found = self._reads.offsets(wanted) if wanted else {}
+        return {where: each for where, each in found.items() if isinstance(each, Offsets)}
+
+    def _undecided(
+        self, seen: _Seen, ends: Ends, ours: Ours
+    ) -> Mapping[tuple[str, TopicPartition], tuple[PendingCommit, ...]]:
+        """Return the pending commits of partitions of `__consumer_offsets` that stay held back.
+
+        Commits of a group that has none decided so far are known from nowhere else.
+        """
+        offsets = {where.partition: ends[where] for where in self._log_partitions if where in ends}
+        lagging = {number: each for number, each in offsets.items() if each.lso < each.high_watermark}
+        held = {number: each for number, each in lagging.items() if self._held.get(number) == each.lso}
+        self._held = {number: each.lso for number, each in lagging.items()}
+        undecided = self._pending.read(held)
+        owners = self._owners_of({each.producer_id for each in undecided}, ours)
+        found: dict[tuple[str, TopicPartition], tuple[PendingCommit, ...]] = {}
+        for each in undecided:
+            commit = PendingCommit(*each[2:], owners.get(each.producer_id, ""))
+            key = each.group, each.where
+            found[key] = (*(c for c in found.get(key, ()) if c[1:] != commit[1:]), commit)
+            self._add_unstable(seen, each)
+        return found
+
+    def _add_unstable(self, seen: _Seen, each: Undecided) -> None:
+        group = seen.groups.get(each.group) or SeenGroup(log_partition=self._log_partition(each.group))
+        if each.where not in group.committed:
+            group = replace(
+                group,
+                committed={**group.committed, each.where: None},
+                unstable=group.unstable | {each.where},
+            )
+            seen.groups[each.group] = group
+
+    def _owners_of(self, producer_ids: Collection[int], ours: Ours) -> Mapping[int, str]:
+        """Return whose producer ids are: as the tail knows, else as coordinators say, which costs them."""
+        now = time.monotonic()
+        known = {
+            number: (name, at)
+            for number, (name, at) in self._owners.items()
+            if number in producer_ids and (name or now - at < _FORGET_S)
+        }
+        missing = set(producer_ids) - known.keys()
+        if missing:
+            told = dict(ours.transactional_ids(missing))
+            if missing - told.keys():
+                told |= self._reads.transactional_ids(missing - told.keys())
+            known |= {number: (told.get(number, ""), now) for number in missing}
+        self._owners = known
+        return {number: name for number, (name, _) in known.items()}
+
+    def _only_markers(self, seen: _Seen, ends: Ends) -> frozenset[tuple[TopicPartition, int]]:
+        """Ask of groups that stand still whether there is anything before them at all."""
+        places = {
+            (where, each.offset)
+            for group in seen.groups.values()
+            for where, each in group.committed.items()
+            if each is not None and where in ends
+        }
+        still = sorted(places & self._before)
+        self._before = places
+        return self._markers.find(still, ends)
+
+
+def _unstable(said: Commits | Unseen) -> Collection[TopicPartition]:
+    if isinstance(said, Unseen):
+        return ()
+    return [where for where, each in said.items() if isinstance(each, Unstable)]
+
+
+def _gaps(groups: Mapping[str, SeenGroup]) -> Iterator[tuple[str, str]]:
+    """Yield a gap for each group of whose offsets nothing is known, one for all that a broker coordinates."""
+    hidden = {name: group for name, group in groups.items() if group.unseen}
+    here = Counter(group.coordinator for group in groups.values())
+    there = Counter(group.coordinator for group in hidden.values())
+    for name, group in hidden.items():
+        whole = group.coordinator is not None and there[group.coordinator] == here[group.coordinator] > 1
+        yield (f"broker:{group.coordinator}" if whole else f"group:{name}"), group.error

@@ -1,0 +1,90 @@
+"""Whether anything that could be read lies between an offset and the last stable offset of its partition.
+
+Offsets also count markers and the records of aborted transactions. librdkafka commits the offset behind the
+last record that it delivered, so a group that has read all stands one marker behind the end for ever.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+
+from fenceline.batches import Batch
+from fenceline.facts import TopicPartition
+from fenceline.partitions import Offsets
+from transaction_admin.api import Unseen
+from transaction_admin.reads import ClusterReads
+
+#: Farther behind a group is simply behind.
+MOST_BEHIND = 5_000
+#: How many new questions one look asks.
+_AT_ONCE = 50
+_MOST_BYTES, _MOST_FETCHES = 128 * 1024, 3
+_REMEMBERED = 50_000
+
+Place = tuple[TopicPartition, int]
+
+
+class Markers:
+    """Looks at the headers of batches behind committed offsets, and remembers what they said."""
+
+    def __init__(self, reads: ClusterReads) -> None:
+        self._reads = reads
+        #: Committed offset -> the LSO up to which nothing was to be read; None where something is.
+        self._known: OrderedDict[Place, int | None] = OrderedDict()
+
+    def find(self, places: Iterable[Place], offsets: Mapping[TopicPartition, Offsets]) -> frozenset[Place]:
+        """Return the committed offsets that have nothing but markers and aborted records before the LSO."""
+        found, asked = set(), 0
+        for place in places:
+            where, offset = place
+            lso = offsets[where].lso
+            if not 0 < lso - offset <= MOST_BEHIND or offset < offsets[where].log_start:
+                continue
+            if self._known.get(place, -1) not in (None, lso) and asked < _AT_ONCE:
+                asked += 1
+                self._remember(place, lso if self._nothing(where, offset, lso) else None)
+            if self._known.get(place) == lso:
+                found.add(place)
+        return frozenset(found)
+
+    def _remember(self, place: Place, lso: int | None) -> None:
+        self._known[place] = lso
+        self._known.move_to_end(place)
+        while len(self._known) > _REMEMBERED:
+            self._known.popitem(last=False)
+
+    def _nothing(self, where: TopicPartition, offset: int, lso: int) -> bool:
+        at, batches = offset, list[Batch]()
+        for _ in range(_MOST_FETCHES):
+            answer = self._reads.batches(where, at, most_bytes=_MOST_BYTES)
+            if isinstance(answer, Unseen):
+                return False
+            batches += answer.batches
+            verdict = nothing_to_read(batches, offset, lso)
+            if verdict is not None:
+                return verdict
+            if answer.next == at:
+                return False
+            at = answer.next
+        return False
+
+
+def nothing_to_read(batches: Iterable[Batch], offset: int, lso: int) -> bool | None:
+    """Return whether nothing can be read from `offset` up to `lso`; None while that needs more batches.
+
+    A transaction's fate is in its marker, which may lie behind the LSO.
+    """
+    undecided: set[int] = set()
+    reached = offset
+    for batch in batches:
+        reached = max(reached, batch.last + 1)
+        if batch.marker:
+            if batch.marker == "commit" and batch.producer_id in undecided:
+                return False
+            undecided.discard(batch.producer_id)
+        elif batch.last >= offset and batch.first < lso and batch.records:
+            if not batch.transactional:
+                return False
+            undecided.add(batch.producer_id)
+    return True if reached >= lso and not undecided else None

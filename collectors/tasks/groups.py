@@ -1,0 +1,59 @@
+"""Consumer groups, looked at again and again, as a Celery task."""
+
+from __future__ import annotations
+
+from celery import shared_task
+from django.conf import settings
+
+from collectors.groups import GroupsCollector
+from collectors.tasks.slice import ANSWER_S, POLL_TTL, POLLERS, RETRY_S, goes_on, report, wait
+from dashboard import leases, save_groups, slices
+from transaction_admin.api import CannotAdminister
+from transaction_admin.kafka_reads import KafkaPythonReads
+from transaction_admin.properties import CannotTranslate
+
+#: Connections that stay open from slice to slice, by cluster.
+_collectors: dict[str, GroupsCollector] = {}
+
+
+def start() -> None:
+    """Send a first slice where nobody looks at groups, unless the limits turn that off."""
+    if settings.FENCELINE.limits.groups_every_s:
+        slices.start_missing(groups, save_groups.NAME, POLLERS)
+
+
+@shared_task(name="collectors.groups")
+def groups(cluster: str, previous: int | None = None) -> None:
+    """Look at a cluster's groups for one slice; `previous`: the last slice's token."""
+    if cluster in settings.FENCELINE.clusters:
+        slices.run(groups, cluster, save_groups.NAME, look, queue=POLLERS, previous=previous, ttl=POLL_TTL)
+
+
+def look(lease: leases.Lease, end: float) -> None:
+    """Look and save as the holder of `lease` until `time.monotonic()` passes `end`."""
+    while goes_on(end):
+        try:
+            collector = _collectors.get(lease.cluster) or _connect(lease.cluster)
+            wait(lease, collector.wait_s(), end)
+            if goes_on(end):
+                rows = save_groups.Rows(lease, slices.now_ms())
+                every_s = settings.FENCELINE.limits.groups_every_s
+                found = collector.look(slices.now_ms(), rows, every_s=every_s)
+                save_groups.save(lease, found, rows, now_ms=slices.now_ms())
+        except (CannotAdminister, CannotTranslate) as blind:
+            report(lease, str(blind))
+            _disconnect(lease.cluster)
+            wait(lease, RETRY_S, end)
+
+
+def _connect(cluster: str) -> GroupsCollector:
+    properties = settings.FENCELINE.clusters[cluster].properties
+    made = GroupsCollector(properties, KafkaPythonReads(properties, ANSWER_S))
+    _collectors[cluster] = made
+    return made
+
+
+def _disconnect(cluster: str) -> None:
+    collector = _collectors.pop(cluster, None)
+    if collector is not None:
+        collector.close()

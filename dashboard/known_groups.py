@@ -1,0 +1,214 @@
+"""What the database knows when groups are looked at: commits, ends, transactions, and how groups stood."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db.models import QuerySet
+
+from dashboard.eyes import OFFSETS
+from dashboard.leases import Lease
+from dashboard.models import (
+    Collector,
+    CommitRecord,
+    Group,
+    GroupOffset,
+    GroupRecord,
+    PartitionRecord,
+    PinRecord,
+    Position,
+    Transaction,
+)
+from fenceline import ends
+from fenceline.commits import TOPIC, unpack
+from fenceline.ends import End
+from fenceline.facts import OPEN_STATES, TopicPartition
+from fenceline.group_looks import Blocker, Logged, Stood
+from fenceline.groups import Commit, Committed, Point, Status, Waiting
+
+#: The log stands in for a coordinator that may not be asked while its tail is no older than this.
+_LIVE_MS = 15_000
+#: Ids in one question: SQLite takes 32,766 parameters.
+_ASK_AT_ONCE = 5_000
+_STOOD = (
+    "group__group_id", "topic", "partition", "offset", "leader_epoch", "metadata", "commit_ms", "unstable",
+    "log_start", "lso", "high_watermark", "lag_ms", "only_markers", "status", "waiting", "waiting_ms",
+    "blockers", "points",
+)  # fmt: skip
+_LOGGED = (
+    "group_id", "topic", "partition", "offset", "leader_epoch", "metadata", "commit_ms", "commits",
+    "log_partition",
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class Known:
+    """All of it for one look."""
+
+    groups: Mapping[str, Group]
+    stood: Mapping[str, Mapping[TopicPartition, Stood]]
+    logged: Mapping[str, Mapping[TopicPartition, Logged]]
+    members: Mapping[str, int]
+    #: Packed histories of ends, and the newest end.
+    ends: Mapping[TopicPartition, tuple[str, End | None]]
+    #: The transactions open in partitions, the oldest first.
+    holders: Mapping[TopicPartition, Sequence[Blocker]]
+    #: The open transactions that name a partition of `__consumer_offsets`.
+    committing: Mapping[int, Sequence[Blocker]]
+    _unpacked: dict[TopicPartition, Sequence[End]] = field(default_factory=dict)
+
+    def ends_of(self, where: TopicPartition) -> Sequence[End]:
+        """Return the history of a partition's end, oldest first."""
+        if where not in self._unpacked:
+            packed, newest = self.ends.get(where, ("", None))
+            found = list(ends.unpack(packed))
+            if newest is not None and (not found or found[-1].at_ms < newest.at_ms):
+                found.append(newest)
+            self._unpacked[where] = found
+        return self._unpacked[where]
+
+
+class Rows:
+    """The rows of one cluster, for `collectors.groups` and for the save that follows its look."""
+
+    def __init__(self, lease: Lease, now_ms: int) -> None:
+        self._cluster_id = lease.cluster_id
+        self._now_ms = now_ms
+
+    def logged_groups(self) -> Collection[str]:
+        """Return the groups whose commits the tail has read."""
+        rows = CommitRecord.objects.filter(cluster_id=self._cluster_id)
+        return list(rows.values_list("group_id", flat=True).distinct())
+
+    def logged(self, groups: Collection[str]) -> Mapping[str, Mapping[TopicPartition, Committed]]:
+        """Return their newest commits, where the tail sees them as they come; others are left out."""
+        if not self._tail_lives():
+            return {}
+        wanted = set(groups)
+        found: dict[str, dict[TopicPartition, Committed]] = {name: {} for name in groups}
+        for name, where, logged in self._logged_rows():
+            if name in wanted:
+                found[name][where] = logged.committed
+        return found
+
+    def transactional_ids(self, producer_ids: Collection[int]) -> Mapping[int, str]:
+        """Return the ids that have these producer ids, as far as they are known."""
+        rows = Transaction.objects.filter(cluster_id=self._cluster_id, producer_id__in=list(producer_ids))
+        return dict(rows.values_list("producer_id", "transactional_id"))
+
+    def known(self) -> Known:
+        """Return all that a look is held against."""
+        logged: defaultdict[str, dict[TopicPartition, Logged]] = defaultdict(dict)
+        for name, where, each in self._logged_rows():
+            logged[name][where] = each
+        return Known(
+            groups={row.group_id: row for row in Group.objects.filter(cluster_id=self._cluster_id)},
+            stood=self._stood(),
+            logged=logged,
+            members=self._members(),
+            ends=self._ends(),
+            holders=self._holders(),
+            committing=self._committing(),
+        )
+
+    def _tail_lives(self) -> bool:
+        """Whether every tail of `__consumer_offsets` sees commits as they come."""
+        rows = Collector.objects.filter(cluster_id=self._cluster_id, name__startswith=OFFSETS)
+        seen = list(rows.values_list("seen_through_ms", "error"))
+        return bool(seen) and all(ms and self._now_ms - ms < _LIVE_MS and not error for ms, error in seen)
+
+    def _logged_rows(self) -> Iterator[tuple[str, TopicPartition, Logged]]:
+        positions = Position.objects.filter(cluster_id=self._cluster_id, topic=TOPIC)
+        clocks = dict(positions.values_list("partition", "clock_ms"))
+        rows = CommitRecord.objects.filter(cluster_id=self._cluster_id).values_list(*_LOGGED)
+        for name, topic, number, offset, epoch, metadata, commit_ms, packed, log in rows.iterator(5_000):
+            commits = unpack(packed) or (Commit(commit_ms, offset),)
+            committed = Committed(offset, epoch, metadata)
+            logged = Logged(committed, commit_ms, commits, log, clocks.get(log))
+            yield name, TopicPartition(topic, number), logged
+
+    def _stood(self) -> Mapping[str, Mapping[TopicPartition, Stood]]:
+        found: defaultdict[str, dict[TopicPartition, Stood]] = defaultdict(dict)
+        rows = GroupOffset.objects.filter(group__cluster_id=self._cluster_id).values_list(*_STOOD)
+        for name, topic, number, *others in rows.iterator(5_000):
+            found[name][TopicPartition(topic, number)] = _stood(others)
+        return found
+
+    def _members(self) -> Mapping[str, int]:
+        rows = GroupRecord.objects.filter(cluster_id=self._cluster_id).values_list("group_id", "members")
+        return {name: len(json.loads(packed)) for name, packed in rows}
+
+    def _ends(self) -> Mapping[TopicPartition, tuple[str, End | None]]:
+        rows = PartitionRecord.objects.filter(cluster_id=self._cluster_id)
+        columns = rows.values_list("topic", "partition", "ends", "seen_ms", "lso", "high_watermark")
+        return {
+            TopicPartition(topic, number): (packed, _end(seen_ms, lso, high_watermark))
+            for topic, number, packed, seen_ms, lso, high_watermark in columns.iterator(5_000)
+        }
+
+    def _holders(self) -> Mapping[TopicPartition, Sequence[Blocker]]:
+        """Return what partitions' leaders tell, else what the open transactions' records do."""
+        found: defaultdict[TopicPartition, list[Blocker]] = defaultdict(list)
+        for where, blocker in self._open_in():
+            found[where].append(blocker)
+        pinned: defaultdict[TopicPartition, list[Blocker]] = defaultdict(list)
+        pins = PinRecord.objects.filter(cluster_id=self._cluster_id).order_by("start_offset")
+        for pin in pins:
+            who = pin.producer_id, pin.producer_epoch, pin.transactional_id
+            pinned[TopicPartition(pin.topic, pin.partition)].append(Blocker(*who, pin.start_offset))
+        return {where: _one_of(some) for where, some in found.items()} | pinned
+
+    def _committing(self) -> Mapping[int, Sequence[Blocker]]:
+        found: defaultdict[int, list[Blocker]] = defaultdict(list)
+        for where, blocker in self._open_in():
+            if where.topic == TOPIC:
+                found[where.partition].append(blocker._replace(pending=True))
+        return {number: _one_of(some) for number, some in found.items()}
+
+    def _open_in(self) -> Iterator[tuple[TopicPartition, Blocker]]:
+        """Yield the open transactions, by each partition that their records name."""
+        for row in self._open().exclude(partitions=""):
+            blocker = Blocker(row.producer_id, row.producer_epoch, row.transactional_id)
+            for topic, numbers in json.loads(row.partitions):
+                for number in numbers:
+                    yield TopicPartition(topic, number), blocker
+
+    def _open(self) -> QuerySet[Transaction]:
+        states = [state.value for state in OPEN_STATES]
+        return Transaction.objects.filter(cluster_id=self._cluster_id, state__in=states)
+
+
+def _one_of(some: Sequence[Blocker]) -> Sequence[Blocker]:
+    """Say of each of several that it may be meant: nobody knows which."""
+    return [each._replace(certain=len(some) == 1) for each in some]
+
+
+def _end(seen_ms: int | None, lso: int | None, high_watermark: int | None) -> End | None:
+    if seen_ms is None or lso is None or high_watermark is None:
+        return None
+    return End(seen_ms, lso, high_watermark)
+
+
+def _stood(columns: Sequence[Any]) -> Stood:
+    *first, status, waiting, waiting_ms, blockers, points = columns
+    waits = Waiting(waiting) if waiting else None
+    told = tuple(Blocker(**each) for each in blockers)
+    return Stood._make([*first, Status(status), waits, waiting_ms, told, _points(points)])
+
+
+def packed_blockers(blockers: Iterable[Blocker]) -> str:
+    """Return blockers as the JSON text of their column."""
+    return json.dumps([each._asdict() for each in blockers], separators=(",", ":"))
+
+
+def packed_points(points: Iterable[Sequence[int | None]]) -> str:
+    """Return points as the JSON text of their column."""
+    return json.dumps(list(points), separators=(",", ":"))
+
+
+def _points(packed: str) -> tuple[Point, ...]:
+    return tuple(Point(*each) for each in json.loads(packed)) if packed else ()

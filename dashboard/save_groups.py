@@ -1,0 +1,242 @@
+"""Saves a look at consumer groups: a row for each group, and one for each partition it has committed for.
+
+Only what has changed is written, in key order: the lease first, then groups and offsets, in database
+transactions of some thousand rows each. What could not be seen keeps its rows, with an error and a gap; what
+is gone goes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from django.db import connection, transaction
+
+from dashboard import live, store
+from dashboard.eyes import GROUPS as NAME
+from dashboard.known_groups import Known, Rows, packed_blockers, packed_points
+from dashboard.leases import Lease, renew
+from dashboard.models import Group, GroupOffset
+from dashboard.rows import Row, key_of, taken, upsert
+from fenceline.decode import text
+from fenceline.facts import TopicPartition
+from fenceline.families import family_of, fitting
+from fenceline.group_looks import Around, Blocker, GroupsLook, SeenGroup, Stood, is_news, stand
+from fenceline.groups import MOST_POINTS, POINTS_APART_MS, Waiting, worst
+
+__all__ = ["NAME", "Rows", "save"]
+
+_GROUP = (
+    "cluster_id", "key", "group_id", "family", "state", "kind", "coordinator", "log_partition", "members",
+    "partitions", "lag_lso", "lag_hw", "lag_ms", "trend", "status", "blocked", "unstable", "seen_ms", "error",
+    "rev",
+)  # fmt: skip
+_OFFSET = (
+    "group_id", "topic", "partition", '"offset"', "leader_epoch", "metadata", "commit_ms", "unstable",
+    "log_start", "lso", "high_watermark", "lag_ms", "only_markers", "status", "waiting", "waiting_ms",
+    "blockers", "points",
+)  # fmt: skip
+_offsets = GroupOffset._meta.db_table
+_UPSERT_GROUP = upsert(Group._meta.db_table, _GROUP, _GROUP[:2], taken(_GROUP[2:]))
+_UPSERT_OFFSET = upsert(_offsets, _OFFSET, _OFFSET[:3], taken(_OFFSET[3:]))
+_DELETE_OFFSET = f"DELETE FROM {_offsets} WHERE group_id = %s AND topic = %s AND partition = %s"  # noqa: S608
+#: What of a group's row is news by itself; ages and looks are written with it, or when they have grown old.
+_NEWS = tuple(
+    name for name in _GROUP if name not in ("cluster_id", "key", "lag_ms", "trend", "seen_ms", "rev")
+)
+#: Rows in one save, so that no other writer waits for long.
+_SAVE_AT_ONCE = 4_000
+_ASK_AT_ONCE = 5_000
+_LONGEST_SCOPE = 300
+
+
+@dataclass(frozen=True, slots=True)
+class _Changed:
+    """A group whose row, or some of whose offsets, are to be written."""
+
+    key: bytes
+    name: str
+    #: In the order of `_GROUP`, up to the revision.
+    row: Row
+    offsets: Mapping[TopicPartition, Stood]
+    gone: Sequence[TopicPartition]
+
+
+def save(lease: Lease, look: GroupsLook, rows: Rows, *, now_ms: int) -> int:
+    """Save what a look found; return how many groups it changed. Raises `LeaseLost` for an outdated token."""
+    known = rows.known()
+    changed = [
+        each
+        for name, seen in look.groups.items()
+        if (each := _changed(lease.cluster_id, name, seen, look, known)) is not None
+    ]
+    for part in _parts(sorted(changed, key=lambda each: each.key)):
+        _save_some(lease, part)
+    with transaction.atomic():
+        renew(lease, **({} if look.gaps else {"seen_through_ms": look.at_ms}))
+        missing = [row.pk for name, row in known.groups.items() if name not in look.groups]
+        _miss(missing, look.partial)
+        store.add_cost(lease, look.requests, round(look.broker_ms), now_ms)
+        store.tell_gaps(lease, {_scope(scope): (now_ms, why) for scope, why in look.gaps.items()}, now_ms)
+        store.clear_error(lease, now_ms)
+        rev = store.next_rev(lease.cluster_id)
+        if missing:
+            transaction.on_commit(partial(live.ring, lease.cluster, "groups", rev))
+        transaction.on_commit(partial(live.ring, lease.cluster, "collectors", rev))
+    return len(changed)
+
+
+def _changed(
+    cluster_id: int, name: str, seen: SeenGroup, look: GroupsLook, known: Known
+) -> _Changed | None:  # fmt: skip
+    """Return what is to be written of a group; None where nothing is new."""
+    before = known.stood.get(name, {})
+    now = before if seen.unseen else dict(_stands(name, seen, look, known))
+    offsets = {where: each for where, each in now.items() if is_news(before.get(where), each)}
+    gone = sorted(before.keys() - now.keys())
+    key, old = key_of(text.unescape(name)), known.groups.get(name)
+    head = cluster_id, key, name, family_of(name).name
+    row = (*head, *_group_columns(seen, now.values(), look.at_ms, old, known.members.get(name)))
+    if old is not None and not offsets and not gone and not _is_news(old, row):
+        return None
+    return _Changed(key, name, row, offsets, gone)
+
+
+def _stands(
+    name: str, seen: SeenGroup, look: GroupsLook, known: Known
+) -> Iterator[tuple[TopicPartition, Stood]]:
+    before, logged = known.stood.get(name, {}), known.logged.get(name, {})
+    for where, committed in seen.committed.items():
+        unstable = where in seen.unstable
+        around = Around(
+            offsets=look.offsets.get(where),
+            only_markers=committed is not None and (where, committed.offset) in look.only_markers,
+            ends=known.ends_of(where),
+            holders=known.holders.get(where, ()),
+            pending=_pending(name, where, seen, look, known) if unstable else (),
+        )
+        earlier, log = before.get(where), logged.get(where)
+        yield where, stand(earlier, committed, unstable, log, around, now_ms=look.at_ms)
+
+
+def _pending(
+    name: str, where: TopicPartition, seen: SeenGroup, look: GroupsLook, known: Known
+) -> Sequence[Blocker]:
+    """Return whose a pending commit is: as the log itself tells, else whose it may be."""
+    read = [
+        Blocker(*each[1:], pending=True, offset=each.offset) for each in look.pending.get((name, where), ())
+    ]
+    if read or seen.log_partition is None:
+        return read
+    return known.committing.get(seen.log_partition, ())
+
+
+def _group_columns(
+    seen: SeenGroup, stands: Collection[Stood], at_ms: int, old: Group | None, members: int | None
+) -> Row:
+    """Return a group's columns from its state on, without the revision."""
+    lso, hw = _sum(each.lag_lso for each in stands), _sum(each.lag_hw for each in stands)
+    # Where its coordinator does not tell, it is as it was.
+    was = old if seen.error else None
+    return (
+        seen.state or (was.state if was else ""),
+        seen.kind or (was.kind if was else ""),
+        was.coordinator if was and seen.coordinator is None else seen.coordinator,
+        seen.log_partition,
+        members,
+        len(stands),
+        lso,
+        hw,
+        max((each.lag_ms for each in stands if each.lag_ms is not None), default=None),
+        _trend(old.trend if old else "", at_ms, lso, hw),
+        worst([each.status for each in stands]).value,
+        sum(each.waiting is Waiting.PROBABLY for each in stands),
+        sum(each.unstable for each in stands),
+        at_ms,
+        seen.error,
+    )
+
+
+def _sum(numbers: Iterable[int | None]) -> int | None:
+    """Add up; None of nothing, and where one is not known."""
+    found = list(numbers)
+    return None if not found or None in found else sum(each for each in found if each is not None)
+
+
+def _trend(packed: str, at_ms: int, lso: int | None, hw: int | None) -> str:
+    """Return the lags of the last looks with a new one, spaced as a partition's points are."""
+    points = json.loads(packed) if packed else []
+    if len(points) > 1 and points[-1][0] - points[-2][0] < POINTS_APART_MS:
+        points.pop()
+    return packed_points([*points, [at_ms, lso, hw]][-MOST_POINTS:])
+
+
+def _is_news(old: Group, row: Row) -> bool:
+    said = dict(zip(_GROUP, row, strict=False))
+    return any(getattr(old, name) != said[name] for name in _NEWS) or (
+        int(said["seen_ms"] or 0) - old.seen_ms >= POINTS_APART_MS
+    )
+
+
+def _parts(changed: Sequence[_Changed]) -> Iterator[Sequence[_Changed]]:
+    part: list[_Changed] = []
+    size = 0
+    for each in changed:
+        if part and size + len(each.offsets) + 1 > _SAVE_AT_ONCE:
+            yield part
+            part, size = [], 0
+        part.append(each)
+        size += len(each.offsets) + 1
+    if part:
+        yield part
+
+
+def _save_some(lease: Lease, part: Sequence[_Changed]) -> None:
+    with transaction.atomic():
+        renew(lease)
+        rev = store.next_rev(lease.cluster_id)
+        with connection.cursor() as cursor:
+            cursor.executemany(_UPSERT_GROUP, [(*each.row, rev) for each in part])
+            ids = _ids(lease.cluster_id, [each.key for each in part])
+            offsets = [
+                _offset_row(ids[each.key], where, stood)
+                for each in part
+                for where, stood in sorted(each.offsets.items())
+            ]
+            gone = [(ids[each.key], *where) for each in part for where in each.gone]
+            if offsets:
+                cursor.executemany(_UPSERT_OFFSET, offsets)
+            if gone:
+                cursor.executemany(_DELETE_OFFSET, gone)
+        names = [each.name for each in part]
+        transaction.on_commit(partial(live.ring, lease.cluster, "groups", rev, names))
+
+
+def _ids(cluster_id: int, keys: Sequence[bytes]) -> dict[bytes, int]:
+    found: dict[bytes, int] = {}
+    for start in range(0, len(keys), _ASK_AT_ONCE):
+        rows = Group.objects.filter(cluster_id=cluster_id, key__in=keys[start : start + _ASK_AT_ONCE])
+        found |= {bytes(key): pk for key, pk in rows.values_list("key", "id")}
+    return found
+
+
+def _offset_row(group: int, where: TopicPartition, stood: Stood) -> Row:
+    *first, status, waiting, waiting_ms, blockers, points = stood
+    last = packed_blockers(blockers), packed_points(points)
+    return (group, *where, *first, status.value, waiting.value if waiting else "", waiting_ms, *last)
+
+
+def _miss(missing: Sequence[int], partial_because: str) -> None:
+    """Let groups go that are not listed any more; keep them where a list could not be seen whole."""
+    for start in range(0, len(missing), _ASK_AT_ONCE):
+        rows = Group.objects.filter(pk__in=missing[start : start + _ASK_AT_ONCE])
+        if partial_because:
+            rows.exclude(error=partial_because).update(error=partial_because)
+        else:
+            rows.delete()
+
+
+def _scope(scope: str) -> str:
+    return scope if len(scope) <= _LONGEST_SCOPE else fitting(scope)

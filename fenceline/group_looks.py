@@ -1,0 +1,289 @@
+"""One look at all consumer groups, and what follows from it for each group and partition. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from fenceline import ends
+from fenceline.clocks import ours_ms
+from fenceline.ends import End
+from fenceline.facts import TopicPartition
+from fenceline.groups import (
+    POINTS_APART_MS,
+    Commit,
+    Committed,
+    Point,
+    Status,
+    Waiting,
+    add_point,
+    committed_in,
+    status_of,
+    to_read,
+    waiting,
+)
+from fenceline.partitions import Offsets
+
+_LAG_NEWS_MS = 1_000
+
+
+class PendingCommit(NamedTuple):
+    """A transactional commit that is not decided, read from the log: certain."""
+
+    offset: int
+    producer_id: int
+    producer_epoch: int
+    #: "" where no id with this producer id is known.
+    transactional_id: str
+
+
+class Blocker(NamedTuple):
+    """A transaction that a group waits for. `pending`: its own commit is part of it."""
+
+    producer_id: int | None
+    producer_epoch: int | None
+    transactional_id: str
+    #: Where it begins in the partition that it holds.
+    start_offset: int | None = None
+    pending: bool = False
+    #: The offset that a pending commit would commit, where it could be read.
+    offset: int | None = None
+    #: False where it is one of several that may be meant.
+    certain: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SeenGroup:
+    """One group as a look found it. Where `error` is set, `committed` is what can be known all the same."""
+
+    #: Kafka's words; "" where no coordinator lists it to us.
+    state: str = ""
+    kind: str = ""
+    coordinator: int | None = None
+    log_partition: int | None = None
+    #: None for partitions that have nothing but a pending commit.
+    committed: Mapping[TopicPartition, Committed | None] = field(default_factory=dict)
+    unstable: frozenset[TopicPartition] = frozenset()
+    error: str = ""
+    #: Whether nothing new is known of its offsets: what was known stays.
+    unseen: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsLook:
+    """What one look found."""
+
+    at_ms: int
+    groups: Mapping[str, SeenGroup]
+    offsets: Mapping[TopicPartition, Offsets]
+    #: Where nothing but markers and aborted records lies between a committed offset and the LSO.
+    only_markers: frozenset[tuple[TopicPartition, int]] = frozenset()
+    pending: Mapping[tuple[str, TopicPartition], tuple[PendingCommit, ...]] = field(default_factory=dict)
+    #: Groups that are listed no more, and nothing is known of: gone.
+    gaps: Mapping[str, str] = field(default_factory=dict)
+    #: Whether some groups may be missing: those that are known already stay.
+    partial: str = ""
+    requests: int = 0
+    broker_ms: float = 0.0
+
+
+class Stood(NamedTuple):
+    """What is known of a group in one partition: a row of GroupOffset."""
+
+    offset: int | None
+    leader_epoch: int | None
+    metadata: str
+    #: By the coordinator's clock where the log tells it, else when we first saw it.
+    commit_ms: int | None
+    unstable: bool
+    log_start: int | None
+    lso: int | None
+    high_watermark: int | None
+    lag_ms: int | None
+    only_markers: bool
+    status: Status
+    waiting: Waiting | None
+    waiting_ms: int | None
+    blockers: tuple[Blocker, ...]
+    points: tuple[Point, ...]
+
+    @property
+    def lag_lso(self) -> int | None:
+        """Return the lag to the last stable offset, 0 for a group beyond it."""
+        return None if self.offset is None or self.lso is None else max(0, self.lso - self.offset)
+
+    @property
+    def lag_hw(self) -> int | None:
+        """Return the lag to the high watermark, as Kafka's own tool tells it but never below 0."""
+        known = self.offset is not None and self.high_watermark is not None
+        return max(0, self.high_watermark - self.offset) if known else None  # type: ignore[operator]
+
+
+class Logged(NamedTuple):
+    """What the tail of `__consumer_offsets` knows: the newest commit, and the last ones by their clock."""
+
+    committed: Committed
+    commit_ms: int
+    commits: tuple[Commit, ...]
+    log_partition: int
+    #: How far our clock is ahead of the coordinator's; None where that is not known.
+    ahead_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What else is known of a partition when a group is judged in it."""
+
+    offsets: Offsets | None
+    only_markers: bool = False
+    #: Oldest first, this look's own not among them.
+    ends: Sequence[End] = ()
+    #: The transactions that are open in it, the oldest first.
+    holders: Sequence[Blocker] = ()
+    #: The group's own pending commits.
+    pending: Sequence[Blocker] = ()
+
+
+def stand(
+    before: Stood | None,
+    committed: Committed | None,
+    unstable: bool,
+    logged: Logged | None,
+    around: Around,
+    *,
+    now_ms: int,
+) -> Stood:
+    """Return how a group stands in a partition now. `logged` is None where the log tells nothing of it."""
+    offset = committed.offset if committed else None
+    known = logged if logged is not None and committed is not None and logged.committed[0] == offset else None
+    offsets = around.offsets
+    points = _points(before, offset, offsets, now_ms)
+    unread = to_read(offset, offsets, around.only_markers)
+    waits = waiting(offset, offsets, around.only_markers)
+    return Stood(
+        offset=offset,
+        leader_epoch=committed.leader_epoch if committed else None,
+        metadata=committed.metadata if committed else "",
+        commit_ms=_commit_ms(before, offset, known, now_ms),
+        unstable=unstable,
+        log_start=offsets.log_start if offsets else None,
+        lso=offsets.lso if offsets else None,
+        high_watermark=offsets.high_watermark if offsets else None,
+        lag_ms=_lag_ms(offset, around, points, now_ms),
+        only_markers=around.only_markers,
+        status=status_of(
+            unread,
+            _commits(before, offset, known, points, now_ms),
+            points,
+            unread_ms=_unread_ms(offset, around, points, now_ms),
+            now_ms=now_ms,
+        ),
+        waiting=waits,
+        waiting_ms=_waiting_ms(before, waits, offset, unstable, now_ms),
+        blockers=(
+            *(around.holders if waits is Waiting.PROBABLY else ()),
+            *(around.pending if unstable else ()),
+        ),
+        points=points,
+    )
+
+
+def _blockers(waits: Waiting | None, unstable: bool, around: Around) -> tuple[Blocker, ...]:
+    holders = around.holders if waits is Waiting.PROBABLY else ()
+    return (*holders, *(around.pending if unstable else ()))
+
+
+def is_news(before: Stood | None, now: Stood) -> bool:
+    """Return whether a row says something new, or has points to keep."""
+    if before is None:
+        return True
+    # The age of what waits grows all the time: alone it is no news, until it has grown by a tenth.
+    if before._replace(lag_ms=now.lag_ms, points=()) != now._replace(points=()):
+        return True
+    if (before.lag_ms is None) != (now.lag_ms is None):
+        return True
+    if abs((now.lag_ms or 0) - (before.lag_ms or 0)) > max(_LAG_NEWS_MS, (before.lag_ms or 0) // 10):
+        return True
+    if not now.points or not before.points:
+        return before.points != now.points
+    return now.points[-1].at_ms - before.points[-1].at_ms >= POINTS_APART_MS
+
+
+def _points(
+    before: Stood | None, offset: int | None, offsets: Offsets | None, now_ms: int
+) -> tuple[Point, ...]:
+    points = before.points if before else ()
+    if offset is None or offsets is None:
+        return points
+    return add_point(points, Point(now_ms, offset, max(0, offsets.lso - offset)))
+
+
+def _commit_ms(before: Stood | None, offset: int | None, known: Logged | None, now_ms: int) -> int | None:
+    if offset is None:
+        return None
+    if known is not None:
+        return known.commit_ms
+    # First seen: its own instant is not known.
+    return before.commit_ms if before is not None and before.offset == offset else now_ms
+
+
+def _commits(
+    before: Stood | None, offset: int | None, known: Logged | None, points: Sequence[Point], now_ms: int
+) -> Sequence[Commit]:
+    """Return the last commits by our clock: as the log has them, else as looks have met them."""
+    if known is not None:
+        ahead_ms = known.ahead_ms
+        return [Commit(ours_ms(at, now_ms=now_ms, ahead_ms=ahead_ms), each) for at, each in known.commits]
+    if offset is None:
+        return ()
+    seen = committed_in(points)
+    first_ms = before.commit_ms if before is not None and before.offset == offset else None
+    if seen and first_ms is not None and first_ms <= now_ms:
+        return (*seen[:-1], Commit(min(first_ms, seen[-1].at_ms), offset))
+    return seen or (Commit(now_ms, offset),)
+
+
+def _all_ends(around: Around, points: Sequence[Point], now_ms: int) -> Sequence[End]:
+    """Return where the partition ended: its own history, else what looks at this group have met."""
+    known: Iterable[End] = around.ends or [
+        End(p.at_ms, p.offset + p.lag, p.offset + p.lag) for p in points[:-1]
+    ]
+    offsets = around.offsets
+    newest = [End(now_ms, offsets.lso, offsets.high_watermark)] if offsets else []
+    return [*known, *newest]
+
+
+def _unread_ms(
+    offset: int | None, around: Around, points: Sequence[Point], now_ms: int, *, committed: bool = True
+) -> int | None:
+    """Return for how long the record at `offset` has been there; None where it is not, or came too early."""
+    if offset is None or around.offsets is None:
+        return None
+    passed = ends.passed_ms(_all_ends(around, points, now_ms), offset, committed=committed)
+    if passed is None or passed.earliest_ms is None:
+        return None
+    return max(0, now_ms - passed.at_ms)
+
+
+def _lag_ms(offset: int | None, around: Around, points: Sequence[Point], now_ms: int) -> int | None:
+    """Return how old the oldest record is that the group has before it, whether it may read it or not."""
+    if offset is None or around.offsets is None:
+        return None
+    # Markers and aborted records are no news: the first record lies behind the LSO, if anywhere.
+    first = around.offsets.lso if around.only_markers else offset
+    if first >= around.offsets.high_watermark:
+        return 0
+    return _unread_ms(first, around, points, now_ms, committed=False)
+
+
+def _waiting_ms(
+    before: Stood | None, waits: Waiting | None, offset: int | None, unstable: bool, now_ms: int
+) -> int | None:
+    """Return since when the group stands where it stands, or has a commit pending."""
+    if waits is not Waiting.PROBABLY and not unstable:
+        return None
+    if before is None or before.waiting_ms is None:
+        return now_ms
+    same = before.unstable if unstable else before.waiting is waits and before.offset == offset
+    return before.waiting_ms if same else now_ms
