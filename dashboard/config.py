@@ -18,7 +18,7 @@ from fenceline.owners import Owner
 _SECTIONS = ("clusters", "limits", "retention", "owners")
 #: Keys of a cluster that are ours; all others are librdkafka's.
 _SEES_ALL = "sees_all_transactional_ids"
-_ZERO_IS_OFF = ("reconcile_every_s", "groups_every_s")
+_ZERO_IS_OFF = ("reconcile_every_s", "partitions_every_s", "groups_every_s")
 _SECRET_WORDS = ("password", "secret", "key.pem", "sasl.jaas", "oauthbearer.config")
 _NAME_REMEDY = "use letters, digits, '-', '_' and '.', at most 64 of them"
 
@@ -171,15 +171,19 @@ def _secret(path: Path, where: str, value: str, env: Mapping[str, str]) -> str:
 def _numbers(
     path: Path, section: str, document: Mapping[str, Any], of: type[Limits] | type[Retention], unit: str
 ) -> dict[str, float]:
-    """Return a section of numbers, each a field of `of`, all of them above 0 but those that 0 turns off."""
+    """Return a section of numbers, each a field of `of`, all of them above 0 but those that 0 turns off.
+
+    Limits whose names do not end in `_s` have no unit.
+    """
     table = _table(path, section, document)
     _refuse_unknown(path, f"{section}.", table, tuple(f.name for f in fields(of)))
     for key, value in table.items():
         where, off = f"{path}: {section}.{key}", key in _ZERO_IS_OFF
+        what = f"a number of {unit}" if of is Retention or key.endswith("_s") else "a number"
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 10**9:
-            raise ConfigError(f"{where} must be a number of {unit} above 0, not {value!r}.")
+            raise ConfigError(f"{where} must be {what} above 0, not {value!r}.")
         if value == 0 and not off:
-            raise ConfigError(f"{where} must be a number of {unit} above 0, not 0.")
+            raise ConfigError(f"{where} must be {what} above 0, not 0.")
     return dict(table)
 
 

@@ -161,14 +161,15 @@ class Figures:
         self, application: str, rows: Sequence[TransitionRecord]
     ) -> Sequence[TransitionRecord]:
         """Return those of an application's timeouts that lie behind the last minute with a commit."""
-        first = rows[0].at_ms - rows[0].at_ms % _MINUTE_MS
-        minutes = self._tallies(60).filter(application=application, start_ms__gte=first)
-        committed = [
-            start + _MINUTE_MS
-            for start, counts in minutes.values_list("start_ms", "counts")
-            if _kinds(counts).get(Kind.COMMIT)
-        ]
-        return [row for row in rows if row.at_ms >= max(committed, default=0)]
+        known = ((start, minute.get(application, {})) for start, minute in self._minutes.items())
+        committed = _committed(known) or _committed(self._minutes_of(application, rows[0].at_ms))
+        return [row for row in rows if row.at_ms >= committed]
+
+    def _minutes_of(self, application: str, since_ms: int) -> Iterator[tuple[int, Counts]]:
+        rows = self._tallies(60).filter(application=application)
+        rows = rows.filter(start_ms__gte=since_ms - since_ms % _MINUTE_MS)
+        for start, counts in rows.values_list("start_ms", "counts"):
+            yield start, _kinds(counts)
 
     def _in_a_row(self, rows: Sequence[TransitionRecord]) -> Sequence[TransitionRecord]:
         """Return those of an id's timeouts after which it has not committed."""
@@ -262,6 +263,11 @@ def _instants(rows: Iterable[TransitionRecord], now_ms: int, clocks: Clocks) -> 
 
 def _ours_ms(row: TransitionRecord, now_ms: int, clocks: Clocks) -> int:
     return ours_ms(row.at_ms, now_ms=now_ms, ahead_ms=clocks.get(row.log_partition))
+
+
+def _committed(minutes: Iterable[tuple[int, Counts]]) -> int:
+    """Return the end of the last minute with a commit, 0 without any."""
+    return max((start + _MINUTE_MS for start, counts in minutes if counts.get(Kind.COMMIT)), default=0)
 
 
 def _sums(minutes: Iterable[Mapping[str, Counts]]) -> Mapping[str, Counts]:

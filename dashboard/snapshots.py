@@ -106,7 +106,9 @@ class Reader:
         )
 
     def _gaps(self) -> Iterator[Gap]:
-        for row in GapRecord.objects.filter(cluster=self._cluster, until_ms=None):
+        rows = GapRecord.objects.filter(cluster=self._cluster, until_ms=None)
+        # In the order of the index of open gaps: without it SQLite takes the cluster's, with all that are over.
+        for row in rows.order_by("source", "scope"):
             yield Gap(self._cluster.name, row.source, row.scope, row.since_ms, row.until_ms, row.reason)
 
     def _clocks(self) -> Mapping[int, _Clock]:

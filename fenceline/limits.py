@@ -19,7 +19,7 @@ class Limits:
     open_usual_factor: float = 3.0
     open_usual_commits: float = 50.0
     open_usual_s: float = 10.0
-    #: How long after a timeout a coordinator may still take: 1.5 times its scan of 10 s, and never less.
+    #: How long after a timeout a coordinator may still take: 1.5 times the pace of its scan (10 s), at least.
     late_grace_s: float = 15.0
     stuck_in_prepare_s: float = 15.0
     lso_pinned_s: float = 60.0
@@ -51,6 +51,9 @@ class Limits:
     reconcile_every_s: float = 1.0
     #: How often consumer groups are looked at, at most; 0 looks at none.
     groups_every_s: float = 2.0
+    #: How often partitions that a transaction holds are looked at, at most, and all of them never more often
+    #: than every five seconds; 0 looks at none.
+    partitions_every_s: float = 1.0
 
     def as_mapping(self) -> Mapping[str, float]:
         """Return the limits by name, for the configuration page."""

@@ -84,6 +84,7 @@ def test_without_a_file_nothing_is_watched() -> None:
         ('[limits]\nopen_too_long_s = "1m"', "must be a number of seconds above 0, not '1m'"),
         ("[limits]\nopen_too_long_s = true", "must be a number of seconds above 0"),
         ("[limits]\nopen_too_long_s = nan", "must be a number of seconds above 0"),
+        ("[limits]\nabort_percent = 0", "limits.abort_percent must be a number above 0"),
     ],
 )
 def test_bad_files_are_refused_in_one_line(tmp_path: Path, text: str | bytes, says: str) -> None:
