@@ -6,7 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db.models import Case, Count, F, IntegerField, Max, Min, Q, QuerySet, Sum, Value, When
 from django.db.models.expressions import Expression, OrderBy
@@ -86,6 +86,14 @@ class Blocker:
     start_offset: int | None
     pending: bool
     certain: bool
+
+
+class LagAt(NamedTuple):
+    """A group's lag at an instant; None where it could not be told."""
+
+    at_ms: int
+    lag_lso: int | None
+    lag_hw: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +204,21 @@ def blockers(offset: GroupOffset) -> Sequence[Blocker]:
     return [_blocker(each) for each in offset.blockers]
 
 
+def each_once(found: Iterable[Blocker]) -> Sequence[Blocker]:
+    """Return blockers by what they are called: one transaction may hold many partitions."""
+    return list({each.transactional_id or each.producer_id: each for each in found}.values())
+
+
+def lag(row: GroupOffset, end: int | None) -> int | None:
+    """Return how many offsets lie between what a group committed and an end, None where one is unknown."""
+    return None if end is None or row.offset is None else max(0, end - row.offset)
+
+
+def trend(row: Group) -> Sequence[LagAt]:
+    """Return a group's lag over its last looks, oldest first."""
+    return [LagAt(*point) for point in json.loads(row.trend or "[]")]
+
+
 def points(text: str, which: int) -> Sequence[int]:
     """Return one column of a history kept as JSON text, oldest first; what is not known is left out."""
     return [point[which] for point in json.loads(text or "[]") if point[which] is not None]
@@ -281,11 +304,11 @@ def _told(families: Iterable[Family]) -> Sequence[Family]:
     stuck = [each.group.pk for each in found if each.group and (each.blocked or each.unstable)]
     waits = Q(waiting=Waiting.PROBABLY.value) | Q(unstable=True)
     rows = GroupOffset.objects.filter(waits, group__in=stuck)[:MOST_WAITING] if stuck else ()
-    by_group: dict[int, dict[Blocker, None]] = defaultdict(dict)
+    by_group: dict[int, list[Blocker]] = defaultdict(list)
     for row in rows:
-        by_group[row.group_id].update(dict.fromkeys(blockers(row)))
+        by_group[row.group_id] += blockers(row)
     return [
-        replace(each, blockers=list(by_group.get(each.group.pk, ()))) if each.group else each
+        replace(each, blockers=each_once(by_group.get(each.group.pk, ()))) if each.group else each
         for each in found
     ]
 

@@ -25,9 +25,15 @@ PINNED = "pinned"
 _INTERNAL = "__"
 SORTS = ("worst", "name", "held", "age")
 _HELD = F("high_watermark") - F("lso")
+#: What cannot be seen comes before what is clear.
 _RANK = Case(
-    *(When(verdict=verdict.value, then=Value(n)) for n, verdict in enumerate(WORST_VERDICTS)),
-    default=Value(len(WORST_VERDICTS)),
+    *(
+        When(verdict=each.value, then=Value(n))
+        for n, each in enumerate(WORST_VERDICTS)
+        if each != Verdict.CLEAR
+    ),
+    When(~Q(error=""), then=Value(len(WORST_VERDICTS))),
+    default=Value(len(WORST_VERDICTS) + 1),
     output_field=IntegerField(),
 )
 
@@ -143,14 +149,15 @@ def pins_of(rows: Sequence[Transaction]) -> Mapping[int, Sequence[PinRecord]]:
 
     A producer id is one id's for ever; an epoch before the present one's is a transaction that was left.
     """
-    by_producer = {(row.cluster_id, row.producer_id): row.pk for row in rows if row.producer_id != NOT_TOLD}
+    by_producer = {(row.cluster_id, row.producer_id): row for row in rows if row.producer_id != NOT_TOLD}
     if not by_producer:
         return {}
     clusters, producers = ({key[n] for key in by_producer} for n in (0, 1))
     found: dict[int, list[PinRecord]] = defaultdict(list)
     for pin in PinRecord.objects.filter(cluster__in=clusters, producer_id__in=producers):
-        if (key := (pin.cluster_id, pin.producer_id)) in by_producer:
-            found[by_producer[key]].append(pin)
+        row = by_producer.get((pin.cluster_id, pin.producer_id))
+        if row is not None and pin.transactional_id in ("", row.transactional_id):
+            found[row.pk].append(pin)
     return {pk: sorted(each, key=lambda pin: (pin.topic, pin.partition)) for pk, each in found.items()}
 
 

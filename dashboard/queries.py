@@ -145,6 +145,31 @@ def findings(cluster: str = "", subject: str = "") -> Sequence[FindingRecord]:
     return sorted(rows, key=lambda row: (order.index(row.severity), row.since_ms))
 
 
+def findings_before(
+    place: int | None,
+    *,
+    cluster: str = "",
+    state: str = "open",
+    rule: str = "",
+    severity: str = "",
+    subject: str = "",
+    limit: int,
+) -> Sequence[FindingRecord]:
+    """Return findings behind a row's key, the newest first: "open", "closed" or "all"."""
+    rows = _within(FindingRecord.objects.filter(cluster__configured=True).select_related("cluster"), cluster)
+    if state != "all":
+        rows = rows.filter(closed_at__isnull=state == "open")
+    for name, value in {"rule": rule, "severity": severity, "subject": subject}.items():
+        rows = rows.filter(**{name: value}) if value else rows
+    rows = rows if place is None else rows.filter(pk__lt=place)
+    return list(rows.order_by("-pk")[:limit])
+
+
+def finding(number: int) -> FindingRecord | None:
+    """Return one finding of a configured cluster by its key, open or closed."""
+    return FindingRecord.objects.filter(pk=number, cluster__configured=True).select_related("cluster").first()
+
+
 def collectors(cluster: str = "") -> Sequence[LiveCollector]:
     """Return every collector by cluster and name; `alive` tells, by the database's clock, if its lease is."""
     rows = Collector.objects.filter(cluster__configured=True).select_related("cluster")

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from ninja import NinjaAPI
 
-from dashboard.api import applications, collectors, problems, transactions, transitions
+from dashboard.api import (
+    applications,
+    clusters,
+    collectors,
+    findings,
+    groups,
+    partitions,
+    problems,
+    recoveries,
+    transactions,
+    transitions,
+)
 from dashboard.api.auth import bearer, session
 
 api = NinjaAPI(
@@ -18,5 +29,10 @@ api = NinjaAPI(
 api.add_router("/transactions", transactions.router)
 api.add_router("/transitions", transitions.router)
 api.add_router("/applications", applications.router)
+api.add_router("/partitions", partitions.router)
+api.add_router("/groups", groups.router)
+api.add_router("/recoveries", recoveries.router)
+api.add_router("/findings", findings.router)
 api.add_router("/collectors", collectors.router)
+api.add_router("/clusters", clusters.router)
 problems.install(api)

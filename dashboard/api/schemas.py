@@ -12,6 +12,8 @@ from dashboard.models import GapRecord
 from dashboard.queries import Sight
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: The year 10000: no later instant has an ISO form.
+END_OF_TIME_MS = 253_402_300_800_000
 
 
 def _without_nul(value: str) -> str:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import Field
 
-from dashboard import history, ids, queries
+from dashboard import history, ids, queries, waits
 from dashboard.api import cursors, schemas
 from dashboard.api.transitions import Fact
 from dashboard.models import Transaction
 from fenceline.facts import NOT_TOLD
+from fenceline.partitions import Verdict
 
 router = Router(tags=["transactions"])
 
@@ -28,15 +30,33 @@ class Partition(Schema):
 
 
 class Coordinator(Schema):
-    """The partition of `__transaction_state` that holds the id; null while no record of it was read."""
+    """The partition of `__transaction_state` that holds the id, null while no record of it was read, and the
+    broker that leads it, null where that was not seen.
+    """
 
     partition: int | None
+    broker: int | None
+
+
+class WaitingOut(Schema):
+    """A group that waits: at the LSO that this transaction holds, or for a commit of its own (`pending`).
+
+    Not `certain`: the pending commit may be another transaction's.
+    """
+
+    group: str
+    topic: str
+    partition: int
+    pending: bool
+    certain: bool
+    since: str | None
 
 
 class TransactionOut(Schema):
     """A transactional id; `state` is Kafka's own word, `started_at` is null while nothing was begun.
 
-    Epoch and timeout are null while only a coordinator's list has told of the id.
+    Epoch and timeout are null while only a coordinator's list has told of the id. `verdict` is the worst of
+    where its transactions are open: one that an earlier epoch left may hang while `state` is complete.
     """
 
     cluster: str
@@ -51,6 +71,8 @@ class TransactionOut(Schema):
     partitions: list[Partition]
     coordinator: Coordinator
     client_version: int
+    verdict: Verdict
+    waiting: list[WaitingOut]
     rev: int
 
 
@@ -88,7 +110,7 @@ def list_transactions(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, 
     )
     step = ids.after(matching, place=_place(wanted), limit=wanted.limit, now_ms=time.time_ns() // 1_000_000)
     return {
-        "items": [TransactionOut(**_told(row)) for row in step.items],
+        "items": [TransactionOut(**told) for told in _all_told(step.items)],
         "next": None if step.next is None else cursors.write(_order(wanted), *step.next),
         **schemas.seen(queries.sight(wanted.cluster)),
     }
@@ -110,14 +132,21 @@ def get_transaction(request: HttpRequest, cluster: schemas.Name, transactional_i
     if row is None:
         raise Http404(f"No transactional id '{transactional_id}' is known on cluster '{cluster}'.")
     life = history.life(row.cluster.name, bytes(row.key), row.log_partition)
-    return TransactionDetail(**_told(row), recent=[Fact.told(each) for each in life.recent])
+    (told,) = _all_told([row])
+    return TransactionDetail(**told, recent=[Fact.told(each) for each in life.recent])
 
 
 def _if_told(number: int) -> int | None:
     return None if number == NOT_TOLD else number
 
 
-def _told(row: Transaction) -> dict[str, Any]:
+def _all_told(rows: Sequence[Transaction]) -> Sequence[dict[str, Any]]:
+    """Return rows as the API tells them: who waits, and who coordinates, in a few queries for all."""
+    standing, brokers = waits.of(rows), waits.coordinators(rows)
+    return [_told(row, standing[row.pk], brokers.get(row.pk)) for row in rows]
+
+
+def _told(row: Transaction, standing: waits.Waits, broker: int | None) -> dict[str, Any]:
     named = queries.partitions_of(row)
     return {
         "cluster": row.cluster.name,
@@ -130,7 +159,19 @@ def _told(row: Transaction) -> dict[str, Any]:
         "started_at": schemas.iso(row.started_ms),
         "updated_at": schemas.iso(row.updated_ms),
         "partitions": [Partition(topic=topic, partition=n) for topic, numbers in named for n in numbers],
-        "coordinator": Coordinator(partition=_if_told(row.log_partition)),
+        "coordinator": Coordinator(partition=_if_told(row.log_partition), broker=broker),
         "client_version": row.client_version,
+        "verdict": Verdict(standing.verdict),
+        "waiting": [
+            WaitingOut(
+                group=each.group,
+                topic=each.topic,
+                partition=each.partition,
+                pending=each.pending,
+                certain=each.certain,
+                since=schemas.iso(each.since_ms),
+            )
+            for each in standing.waiting
+        ],
         "rev": row.rev,
     }

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 register = template.Library()
 _LONGEST_IN_CELL = 120
 _DAY_MS = 86_400_000
+#: The year 10000: clients may write any number for an instant.
+_END_OF_TIME_MS = 253_402_300_800_000
 _JSON_IN_HTML = {ord("<"): "\\u003C", ord(">"): "\\u003E", ord("&"): "\\u0026"}
 
 
@@ -120,8 +122,8 @@ def for_row(found: dict[tuple[str, str], FindingRecord], row: Transaction) -> Fi
 @register.simple_tag(takes_context=True)
 def instant(context: dict[str, Any], ms: int | None, *, fine: bool = False) -> SafeString | str:
     """Return a `<time>` of an instant; today's without the date, `fine` with milliseconds."""
-    if ms is None:
-        return "—"
+    if ms is None or not 0 <= ms < _END_OF_TIME_MS:
+        return _no_instant(ms)
     moment = datetime.fromtimestamp(ms / 1000, UTC)
     clock = f"{moment:%H:%M:%S}" + (f".{ms % 1000:03d}" if fine else "")
     today = context["now_ms"] // _DAY_MS == ms // _DAY_MS
@@ -137,8 +139,8 @@ def instant(context: dict[str, Any], ms: int | None, *, fine: bool = False) -> S
 @register.simple_tag(takes_context=True)
 def age(context: dict[str, Any], ms: int | None, ago: str = "") -> SafeString | str:
     """Return a `<time>` that says how long ago an instant is; the browser keeps it ticking."""
-    if ms is None:
-        return "—"
+    if ms is None or not 0 <= ms < _END_OF_TIME_MS:
+        return _no_instant(ms)
     moment = datetime.fromtimestamp(ms / 1000, UTC)
     return format_html(
         '<time datetime="{}" data-age title="{}">{}</time>{}',
@@ -223,6 +225,10 @@ def spark(counts: Sequence[int]) -> SafeString:
 def spoken(rule: str) -> str:
     """Return a rule's name as words."""
     return rule.replace("_", " ")
+
+
+def _no_instant(ms: int | None) -> SafeString | str:
+    return "—" if ms is None else format_html('<abbr title="{} ms is no instant">—</abbr>', ms)
 
 
 def _iso(moment: datetime) -> str:

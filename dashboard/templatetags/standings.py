@@ -8,11 +8,12 @@ from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from dashboard import groups, partitions, standings
-from dashboard.models import FindingRecord, GroupOffset, PartitionRecord, Recovery, Transaction
+from dashboard import groups, owners, partitions, standings
+from dashboard.models import FindingRecord, GroupOffset, PartitionRecord, PinRecord, Recovery, Transaction
 from dashboard.standings import Standing
-from dashboard.views import addresses, owners
-from dashboard.views.waits import Waits
+from dashboard.templatetags.fenceline import clip
+from dashboard.views import addresses
+from dashboard.waits import Waits
 from fenceline.owners import Owner
 
 register = template.Library()
@@ -83,6 +84,28 @@ def owner(finding: FindingRecord) -> Owner | None:
 def id_owner(transactional_id: str) -> Owner | None:
     """Return whose a transactional id is."""
     return owners.of_transaction(transactional_id)
+
+
+@register.simple_tag
+def called(who: Owner) -> SafeString:
+    """Return an owner: team, contact, a link to the runbook."""
+    contact = format_html(" · {}", who.contact) if who.contact else ""
+    runbook = format_html(' · <a href="{}" rel="noreferrer">runbook</a>', who.runbook) if who.runbook else ""
+    return format_html("<b>{}</b>{}{}", who.team, contact, runbook)
+
+
+@register.simple_tag
+def blocker_link(blocker: groups.Blocker | PinRecord, cluster: str) -> SafeString:
+    """Return the transaction that holds something: its id, else its producer, else a dash that says why."""
+    perhaps = "" if getattr(blocker, "certain", True) else SafeString(' <span class="muted">(perhaps)</span>')
+    name = blocker.transactional_id
+    if name:
+        where = addresses.transaction(cluster, name)
+        return format_html('<a class="mono" href="{}"><bdi>{}</bdi></a>{}', where, clip(name), perhaps)
+    if blocker.producer_id is None:
+        return SafeString('<abbr title="which transaction is not known">—</abbr>')
+    why = "no transactional id with this producer id is known"
+    return format_html('<span title="{}">producer {}</span>{}', why, blocker.producer_id, perhaps)
 
 
 @register.simple_tag

@@ -7,6 +7,7 @@ from urllib.parse import quote, urlencode
 from django.urls import reverse
 
 from dashboard.models import FindingRecord, Recovery
+from dashboard.owners import split
 from dashboard.rows import key_of
 from fenceline.decode import text
 
@@ -59,12 +60,6 @@ def finding(row: FindingRecord) -> str:
 def finding_label(row: FindingRecord) -> str:
     """Return the words of the link to what a finding is about."""
     return _LABELS.get(row.subject.partition(":")[0], "See System")
-
-
-def split(name: str) -> tuple[str, int] | None:
-    """Return topic and number of `topic-number`, None where it is none."""
-    topic, dash, number = name.rpartition("-")
-    return (topic, int(number)) if topic and dash and number.isascii() and number.isdigit() else None
 
 
 _LABELS = {

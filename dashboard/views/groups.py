@@ -8,10 +8,10 @@ from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
 
-from dashboard import groups, queries
+from dashboard import groups, owners, queries
 from dashboard.models import Group, GroupOffset
 from dashboard.standings import trend
-from dashboard.views import asked, context, owners
+from dashboard.views import asked, context
 from dashboard.views.empty import why_empty
 from dashboard.views.listing import SIZES, Heading, columns, page_number
 from dashboard.views.page import answer, signed_in
@@ -122,11 +122,8 @@ def _detail(request: HttpRequest, cluster: str, group_id: str) -> Mapping[str, A
 
 
 def _part(row: GroupOffset) -> Part:
-    return Part(row, _lag(row, row.lso), _lag(row, row.high_watermark), _trend(row.points, 2))
-
-
-def _lag(row: GroupOffset, end: int | None) -> int | None:
-    return None if end is None or row.offset is None else max(0, end - row.offset)
+    lag_lso, lag_hw = groups.lag(row, row.lso), groups.lag(row, row.high_watermark)
+    return Part(row, lag_lso, lag_hw, _trend(row.points, 2))
 
 
 def _trend(kept: str, which: int) -> Trend:
@@ -137,8 +134,7 @@ def _trend(kept: str, which: int) -> Trend:
 def _waits_for(rows: Sequence[GroupOffset]) -> Sequence[groups.Blocker]:
     """Return the transactions that the group waits for in any of some partitions, each once."""
     waiting = [row for row in rows if row.unstable or row.waiting == "probably"]
-    found = [each for row in waiting for each in groups.blockers(row)]
-    return list({each.transactional_id or each.producer_id: each for each in found}.values())
+    return groups.each_once(each for row in waiting for each in groups.blockers(row))
 
 
 def _settled(row: Group, rows: Sequence[GroupOffset]) -> str:

@@ -9,11 +9,11 @@ from typing import Any
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from kombu.exceptions import OperationalError
 
-from dashboard import groups, partitions, queries
+from dashboard import groups, owners, partitions, queries
 from dashboard.celery import app
 from dashboard.models import PartitionRecord, PinRecord, ReplicaLook
 from dashboard.standings import REASONS, UNTOLD, Reason
-from dashboard.views import addresses, asked, context, owners
+from dashboard.views import addresses, asked, context
 from dashboard.views.clock import now_ms
 from dashboard.views.empty import why_empty
 from dashboard.views.listing import SIZES, Heading, columns

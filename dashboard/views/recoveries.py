@@ -10,10 +10,10 @@ from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
 
-from dashboard import recoveries
+from dashboard import owners, recoveries
 from dashboard.looks import LOOKS
 from dashboard.models import Recovery
-from dashboard.views import asked, context, owners, told
+from dashboard.views import asked, context, told
 from dashboard.views.clock import now_ms
 from dashboard.views.empty import why_empty
 from dashboard.views.page import answer, signed_in

@@ -9,9 +9,9 @@ from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
 
-from dashboard import charts, history, ids, queries, recoveries
+from dashboard import charts, history, ids, owners, queries, recoveries, waits
 from dashboard.models import FindingRecord, Transaction
-from dashboard.views import context, lived, machine, owners, waits, way
+from dashboard.views import context, lived, machine, way
 from dashboard.views.clock import now_ms
 from dashboard.views.empty import why_empty
 from dashboard.views.fencing import rows
@@ -164,7 +164,7 @@ def _lived(
     mine = figures.get(kept.application, history.Figures())
     usual = lived.usual(recent, kept.application, mine.open_times, mine.marker_times)
     bars, marks = lived.bars(recent, row, now), lived.marks(recent)
-    broker = None if row is None else waits.coordinator(row)
+    broker = None if row is None else waits.coordinators([row]).get(row.pk)
     told = lived.newest(recent, [history.transition_of(each) for each in notable])
     return {
         "broker": broker,

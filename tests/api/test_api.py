@@ -82,8 +82,10 @@ def test_a_transaction_is_told_in_kafkas_words(ask: Ask) -> None:
         "started_at": "2026-11-18T11:06:39.623Z",
         "updated_at": "2026-11-18T11:06:40.123Z",
         "partitions": [{"topic": "orders", "partition": 0}, {"topic": "orders", "partition": 2}],
-        "coordinator": {"partition": 4},
+        "coordinator": {"partition": 4, "broker": None},
         "client_version": 2,
+        "verdict": "open",
+        "waiting": [],
         "rev": 1,
     }
 

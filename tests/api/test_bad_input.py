@@ -22,7 +22,7 @@ from tests.web import happened, seed
 pytestmark = pytest.mark.django_db
 Ask = Callable[..., Any]
 
-LISTS = ("transactions", "transitions", "applications")
+LISTS = ("transactions", "transitions", "applications", "partitions", "groups", "recoveries", "findings")
 
 
 @pytest.fixture
@@ -136,6 +136,24 @@ def test_a_window_out_of_range_is_refused(ask: Ask, window: str) -> None:
         "transitions?application=a%00",
         "applications?cluster=%00",
         "collectors?cluster=%00",
+        "partitions?cluster=%00",
+        "partitions?topic=%00",
+        "partitions?q=%00",
+        "partitions/%00/a/0",
+        "partitions/prod/%00/0",
+        "groups?cluster=%00",
+        "groups?family=%00",
+        "groups?q=%00",
+        "groups/%00/a",
+        "recoveries?cluster=%00",
+        "recoveries?transactional_id=%00",
+        "recoveries?application=%00",
+        "recoveries?q=%00",
+        "recoveries/%00/1",
+        "findings?cluster=%00",
+        "findings?rule=%00",
+        "findings?subject=%00",
+        "clusters/%00",
     ],
 )
 def test_nul_is_in_no_name(ask: Ask, path: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from django.conf import settings
 
 from dashboard.models import FindingRecord
-from dashboard.views.addresses import split
 from fenceline.applications import application_of
 from fenceline.owners import Owner, owner_of
 
@@ -18,6 +17,12 @@ def whose(*names: str) -> Owner | None:
 def of_transaction(transactional_id: str) -> Owner | None:
     """Return the owner of a transactional id, by itself or by its application; None without an id."""
     return whose(transactional_id, application_of(transactional_id).application) if transactional_id else None
+
+
+def split(name: str) -> tuple[str, int] | None:
+    """Return topic and number of `topic-number`, None where it is none."""
+    topic, dash, number = name.rpartition("-")
+    return (topic, int(number)) if topic and dash and number.isascii() and number.isdigit() else None
 
 
 def of_finding(row: FindingRecord) -> Owner | None:

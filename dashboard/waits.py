@@ -53,7 +53,8 @@ def of(rows: Sequence[Transaction]) -> Mapping[int, Waits]:
 
 def places(row: Transaction, waits: Waits, *, most: int) -> Sequence[Place]:
     """Return the first partitions that hold a transaction's records, those that it pins first."""
-    pins = {(row.cluster_id, pin.topic, pin.partition): pin for pin in waits.pins}
+    records = [pin for pin in waits.pins if pin.topic != groups.OFFSETS_TOPIC]
+    pins = {(row.cluster_id, pin.topic, pin.partition): pin for pin in records}
     named = [
         (row.cluster_id, part.topic, number)
         for part in queries.partitions_of(row)
@@ -73,11 +74,17 @@ def candidates(row: Transaction, waits: Waits) -> Sequence[Group]:
     return groups.candidates(row, found)
 
 
-def coordinator(row: Transaction) -> int | None:
-    """Return the broker that coordinates an id: the leader of its partition of `__transaction_state`."""
-    if row.log_partition == NOT_TOLD:
-        return None
-    return partitions.coordinators(row.cluster_id, [row.log_partition]).get(row.log_partition)
+def coordinators(rows: Sequence[Transaction]) -> Mapping[int, int]:
+    """Return the brokers that coordinate ids, where known, by the key of their row.
+
+    A coordinator is the leader of its id's partition of `__transaction_state`.
+    """
+    found: dict[int, int] = {}
+    for cluster_id in {row.cluster_id for row in rows}:
+        those = [row for row in rows if row.cluster_id == cluster_id and row.log_partition != NOT_TOLD]
+        leaders = partitions.coordinators(cluster_id, (row.log_partition for row in those))
+        found |= {row.pk: leaders[row.log_partition] for row in those if row.log_partition in leaders}
+    return found
 
 
 def offsets_partitions(row: Transaction) -> Sequence[int]:
@@ -88,5 +95,6 @@ def offsets_partitions(row: Transaction) -> Sequence[int]:
 
 def _place(name: partitions.Name, seen: PartitionRecord | None, pin: PinRecord | None, waits: Waits) -> Place:
     _, topic, number = name
-    here = [each for each in waits.waiting if (each.topic, each.partition) == (topic, number)]
+    standing = [each for each in waits.waiting if not each.pending]
+    here = [each for each in standing if (each.topic, each.partition) == (topic, number)]
     return Place(topic, number, seen, pin, here)

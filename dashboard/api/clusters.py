@@ -1,0 +1,66 @@
+"""`/api/v1/clusters`: what is watched, how far each was seen, and how many of each noun it has."""
+
+from __future__ import annotations
+
+from django.http import Http404, HttpRequest
+from ninja import Router, Schema
+
+from dashboard import groups, partitions, queries
+from dashboard.api import schemas
+from dashboard.eyes import EVERYTHING, GROUPS, PARTITIONS, RECOVERIES, TRANSACTIONS
+
+router = Router(tags=["clusters"])
+_NOUNS = (TRANSACTIONS, PARTITIONS, GROUPS, RECOVERIES)
+
+
+class ClusterOut(Schema):
+    """A configured cluster; `rev` rises with every change. `as_of` is told for each noun.
+
+    `transactions` counts ids by Kafka's state, `partitions` by verdict, `groups` by status, of which
+    "blocked" ones are counted a second time.
+    """
+
+    cluster: str
+    rev: int
+    as_of: dict[str, str | None]
+    transactions: dict[str, int]
+    partitions: dict[str, int]
+    groups: dict[str, int]
+    findings: int
+
+
+class ClusterList(schemas.Listing):
+    items: list[ClusterOut]
+
+
+@router.get("", response=ClusterList, summary="List clusters")
+def list_clusters(request: HttpRequest) -> dict[str, object]:
+    """Every configured cluster; they are few, so there is one page."""
+    items = [_out(row.name, row.rev) for row in queries.clusters()]
+    return {"items": items, "next": None, **schemas.seen(queries.sight("", EVERYTHING))}
+
+
+@router.get("/{cluster}", response=ClusterOut, summary="One cluster")
+def get_cluster(request: HttpRequest, cluster: schemas.Name) -> ClusterOut:
+    """One configured cluster."""
+    for row in queries.clusters():
+        if row.name == cluster:
+            return _out(row.name, row.rev)
+    raise Http404(f"No cluster '{cluster}' is configured.")
+
+
+def _out(name: str, rev: int) -> ClusterOut:
+    held = partitions.counts(name)
+    return ClusterOut(
+        cluster=name,
+        rev=rev,
+        as_of=_as_of(name),
+        transactions=queries.states(name),
+        partitions={verdict: held.of(verdict, internal=True) for verdict in held.users},
+        groups=dict(groups.statuses(name)),
+        findings=len(queries.findings(name)),
+    )
+
+
+def _as_of(name: str) -> dict[str, str | None]:
+    return {noun: schemas.iso(queries.sight(name, noun).as_of_ms) for noun in _NOUNS}

@@ -1,0 +1,110 @@
+"""`/api/v1/findings`: what the rules find now, and what they found."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from django.http import Http404, HttpRequest
+from ninja import Query, Router, Schema
+from pydantic import Field
+
+from dashboard import owners, queries
+from dashboard.api import cursors, schemas
+from dashboard.api.named import OwnerOut
+from dashboard.eyes import EVERYTHING
+from dashboard.models import FindingRecord
+from fenceline.facts import Severity
+
+router = Router(tags=["findings"])
+
+
+class FindingOut(Schema):
+    """A rule's verdict about a subject, `kind:name`; not `complete`: not all that the rule needs was seen.
+
+    `closed_at` is null while it holds. `/rules/{rule}` says what the rule means.
+    """
+
+    id: int
+    rule: str
+    cluster: str
+    subject: str
+    severity: Severity
+    since: str | None
+    seen_at: str | None
+    closed_at: str | None
+    complete: bool
+    summary: str
+    evidence: str
+    next_step: str
+    affected: list[str]
+    owner: OwnerOut | None
+
+
+class FindingList(schemas.Listing):
+    items: list[FindingOut]
+
+
+class Wanted(Schema):
+    """The query string of the list."""
+
+    cluster: schemas.Name = ""
+    state: Literal["open", "closed", "all"] = "open"
+    rule: schemas.Name = ""
+    severity: Severity | Literal[""] = ""
+    subject: schemas.Name = ""
+    limit: int = Field(100, ge=1, le=1000)
+    cursor: str = ""
+
+
+@router.get("", response=FindingList, summary="List findings")
+def list_findings(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, object]:
+    """Findings, the newest first; the open ones unless `state` says otherwise."""
+    (place,) = cursors.read(wanted.cursor, "findings", (int,)) or (None,)
+    found = queries.findings_before(
+        None if place is None else int(place),
+        cluster=wanted.cluster,
+        state=wanted.state,
+        rule=wanted.rule,
+        severity=str(wanted.severity),
+        subject=wanted.subject,
+        limit=wanted.limit + 1,
+    )
+    page, more = found[: wanted.limit], len(found) > wanted.limit
+    return {
+        "items": [_out(row) for row in page],
+        "next": cursors.write("findings", page[-1].pk) if more else None,
+        **schemas.seen(queries.sight(wanted.cluster, EVERYTHING)),
+    }
+
+
+@router.get("/{int:number}", response=FindingOut, summary="One finding")
+def get_finding(request: HttpRequest, number: int) -> FindingOut:
+    """One finding by its id, open or closed."""
+    row = queries.finding(number) if number < 2**63 else None
+    if row is None:
+        raise Http404(f"No finding {number} is known.")
+    return _out(row)
+
+
+def _out(row: FindingRecord) -> FindingOut:
+    return FindingOut(
+        id=row.pk,
+        rule=row.rule,
+        cluster=row.cluster.name,
+        subject=row.subject,
+        severity=Severity(row.severity),
+        since=schemas.iso(row.since_ms),
+        seen_at=_iso(row.seen_at),
+        closed_at=_iso(row.closed_at),
+        complete=row.complete,
+        summary=row.summary,
+        evidence=row.evidence,
+        next_step=row.next_step,
+        affected=row.affected,
+        owner=OwnerOut.told(owners.of_finding(row)),
+    )
+
+
+def _iso(moment: datetime | None) -> str | None:
+    return None if moment is None else schemas.iso(schemas.instant_ms(moment))

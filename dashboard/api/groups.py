@@ -1,0 +1,180 @@
+"""`/api/v1/groups`: how far each consumer group is behind, and what it waits for."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from django.http import Http404, HttpRequest
+from ninja import Query, Router, Schema
+from pydantic import Field
+
+from dashboard import groups, owners, queries
+from dashboard.api import cursors, schemas
+from dashboard.api.named import BlockerOut, OwnerOut
+from dashboard.eyes import GROUPS
+from dashboard.models import Group, GroupOffset
+from fenceline.groups import Status, Waiting
+
+router = Router(tags=["groups"])
+
+StatusFilter = Literal["", "blocked", "OK", "WARN", "STALL", "STOP", "REWIND", "UNKNOWN"]
+#: More partitions of a group than these are not told at once.
+_MOST_OFFSETS = 10_000
+
+
+class GroupOut(Schema):
+    """A consumer group; its status is its worst partition's (Burrow's words).
+
+    `lag_lso` and `lag_hw` count offsets over all partitions, null where one cannot be told; `lag_ms` is the
+    longest. `blocked` partitions stand at a pinned LSO; for `unstable` ones a transactional commit is
+    pending. Groups with random ids share a `family`.
+    """
+
+    cluster: str
+    group: str
+    family: str
+    status: Status
+    state: str
+    kind: str
+    members: int | None
+    coordinator: int | None
+    log_partition: int | None
+    partitions: int
+    lag_lso: int | None
+    lag_hw: int | None
+    lag_ms: int | None
+    blocked: int
+    unstable: int
+    seen_at: str | None
+    error: str
+    rev: int
+
+
+class OffsetOut(Schema):
+    """What a group committed for a partition; `offset` is null where only a pending commit is there.
+
+    `waiting`: it probably waits at a pinned LSO, reads past it (read_uncommitted), or is not there yet.
+    """
+
+    topic: str
+    partition: int
+    status: Status
+    offset: int | None
+    committed_at: str | None
+    metadata: str
+    log_start: int | None
+    lso: int | None
+    high_watermark: int | None
+    lag_lso: int | None
+    lag_hw: int | None
+    lag_ms: int | None
+    only_markers: bool
+    commit_pending: bool
+    waiting: Waiting | Literal[""]
+    waiting_since: str | None
+    blockers: list[BlockerOut]
+
+
+class LagAt(Schema):
+    at: str
+    lag_lso: int | None
+    lag_hw: int | None
+
+
+class GroupDetail(GroupOut):
+    """A group with its partitions, the worst first, and its lag over its last looks."""
+
+    owner: OwnerOut | None
+    offsets: list[OffsetOut]
+    trend: list[LagAt]
+
+
+class GroupList(schemas.Listing):
+    items: list[GroupOut]
+
+
+class Wanted(Schema):
+    """The query string of the list; `q` is a part of a group's id."""
+
+    cluster: schemas.Name = ""
+    status: StatusFilter = ""
+    family: schemas.Name = ""
+    q: schemas.Name = ""
+    limit: int = Field(100, ge=1, le=1000)
+    cursor: str = ""
+
+
+@router.get("", response=GroupList, summary="List consumer groups")
+def list_groups(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, object]:
+    """Every consumer group that matches, as it was first seen; families are not folded."""
+    matching = groups.Filter(cluster=wanted.cluster, status=wanted.status, q=wanted.q, family=wanted.family)
+    (place,) = cursors.read(wanted.cursor, "groups", (int,)) or (0,)
+    found = groups.after(matching, place=int(place), limit=wanted.limit + 1)
+    page, more = found[: wanted.limit], len(found) > wanted.limit
+    return {
+        "items": [GroupOut(**_told(row)) for row in page],
+        "next": cursors.write("groups", page[-1].pk) if more else None,
+        **schemas.seen(queries.sight(wanted.cluster, GROUPS)),
+    }
+
+
+@router.get("/{cluster}/{path:group}", response=GroupDetail, summary="One consumer group")
+def get_group(request: HttpRequest, cluster: schemas.Name, group: str) -> GroupDetail:
+    """One group in each of its partitions; percent-encode all but letters and digits."""
+    row = groups.group(cluster, group)
+    if row is None or not row.cluster.configured:
+        raise Http404(f"No group '{group}' is known on cluster '{cluster}'.")
+    return GroupDetail(
+        **_told(row),
+        owner=OwnerOut.told(owners.whose(row.group_id, row.family)),
+        offsets=[_offset(each) for each in groups.offsets(row, page=1, size=_MOST_OFFSETS).items],
+        trend=[
+            LagAt(at=schemas.iso(point.at_ms) or "", lag_lso=point.lag_lso, lag_hw=point.lag_hw)
+            for point in groups.trend(row)
+        ],
+    )
+
+
+def _told(row: Group) -> dict[str, Any]:
+    return {
+        "cluster": row.cluster.name,
+        "group": row.group_id,
+        "family": row.family,
+        "status": Status(row.status),
+        "state": row.state,
+        "kind": row.kind,
+        "members": row.members,
+        "coordinator": row.coordinator,
+        "log_partition": row.log_partition,
+        "partitions": row.partitions,
+        "lag_lso": row.lag_lso,
+        "lag_hw": row.lag_hw,
+        "lag_ms": row.lag_ms,
+        "blocked": row.blocked,
+        "unstable": row.unstable,
+        "seen_at": schemas.iso(row.seen_ms),
+        "error": row.error,
+        "rev": row.rev,
+    }
+
+
+def _offset(row: GroupOffset) -> OffsetOut:
+    return OffsetOut(
+        topic=row.topic,
+        partition=row.partition,
+        status=Status(row.status),
+        offset=row.offset,
+        committed_at=schemas.iso(row.commit_ms),
+        metadata=row.metadata,
+        log_start=row.log_start,
+        lso=row.lso,
+        high_watermark=row.high_watermark,
+        lag_lso=groups.lag(row, row.lso),
+        lag_hw=groups.lag(row, row.high_watermark),
+        lag_ms=row.lag_ms,
+        only_markers=row.only_markers,
+        commit_pending=row.unstable,
+        waiting=Waiting(row.waiting) if row.waiting else "",
+        waiting_since=schemas.iso(row.waiting_ms),
+        blockers=[BlockerOut.told(each) for each in groups.blockers(row)],
+    )

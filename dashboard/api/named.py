@@ -1,0 +1,47 @@
+"""What several nouns of the API have in common: owners and what something waits for."""
+
+from __future__ import annotations
+
+from ninja import Schema
+
+from dashboard.groups import Blocker
+from fenceline.owners import Owner
+
+
+class OwnerOut(Schema):
+    """Whose it is, from the configuration's `[[owners]]`; texts are empty where it does not say."""
+
+    team: str
+    contact: str
+    runbook: str
+
+    @classmethod
+    def told(cls, owner: Owner | None) -> OwnerOut | None:
+        """Return an owner as the API tells it, None for none."""
+        return cls(team=owner.team, contact=owner.contact, runbook=owner.runbook) if owner else None
+
+
+class BlockerOut(Schema):
+    """A transaction that a group waits for.
+
+    `pending`: the group's own commit is part of it; not `certain`: one of several that may be it.
+    """
+
+    transactional_id: str
+    producer_id: int | None
+    producer_epoch: int | None
+    start_offset: int | None
+    pending: bool
+    certain: bool
+
+    @classmethod
+    def told(cls, blocker: Blocker) -> BlockerOut:
+        """Return what a group waits for as the API tells it."""
+        return cls(
+            transactional_id=blocker.transactional_id,
+            producer_id=blocker.producer_id,
+            producer_epoch=blocker.producer_epoch,
+            start_offset=blocker.start_offset,
+            pending=blocker.pending,
+            certain=blocker.certain,
+        )

@@ -1,0 +1,254 @@
+"""`/api/v1/partitions`: where each log begins, is readable to and ends, and what holds it back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from django.http import Http404, HttpRequest
+from ninja import Query, Router, Schema
+from pydantic import Field
+
+from dashboard import groups, owners, partitions, queries
+from dashboard.api import cursors, schemas
+from dashboard.api.named import OwnerOut
+from dashboard.eyes import PARTITIONS
+from dashboard.models import PartitionRecord, PinRecord
+from fenceline.groups import Waiting
+from fenceline.partitions import Ground, Verdict
+
+router = Router(tags=["partitions"])
+
+VerdictFilter = Literal["", "pinned", "clear", "open", "late", "hanging", "unknown"]
+_MOST_READERS = 1_000
+#: No partition has a larger number.
+_LARGEST = 2**31
+
+
+class OpenTransaction(Schema):
+    """A transaction that is open in a partition, as its leader tells.
+
+    `first_seen_at` is our clock's, `last_record_at` the producer's own. `transactional_id` is "" where no id
+    with this producer id is known.
+    """
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    start_offset: int
+    last_sequence: int
+    coordinator_epoch: int | None
+    verdict: Verdict
+    ground: Ground
+    first_seen_at: str | None
+    last_record_at: str | None
+
+
+class PartitionOut(Schema):
+    """A partition; `held` is high watermark minus LSO, a bound of the records held back.
+
+    `pinned_since` is when its LSO began to stand still, null unless it does; `error` says why it cannot be
+    seen. `transactions` come by their first offset: the first one holds the LSO.
+    """
+
+    cluster: str
+    topic: str
+    partition: int
+    verdict: Verdict
+    log_start: int | None
+    lso: int | None
+    high_watermark: int | None
+    held: int | None
+    pinned_since: str | None
+    seen_at: str | None
+    leader: int | None
+    leader_epoch: int | None
+    replicas: list[int]
+    transactions: list[OpenTransaction]
+    error: str
+    rev: int
+
+
+class Reader(Schema):
+    """A group that committed for a partition; `waiting` is "" where nothing is pinned there."""
+
+    group: str
+    offset: int | None
+    waiting: Waiting | Literal[""]
+    waiting_since: str | None
+    commit_pending: bool
+
+
+class End(Schema):
+    at: str
+    lso: int
+    high_watermark: int
+
+
+class ProducerOut(Schema):
+    """An active producer; `start_offset` is null unless a transaction of it is open there."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_record_at: str | None
+    coordinator_epoch: int | None
+    start_offset: int | None
+
+
+class ReplicaOut(Schema):
+    """What one replica said when it was asked last, by an operator."""
+
+    broker: int
+    leads: bool
+    seen_at: str | None
+    producers: list[ProducerOut]
+    error: str
+
+
+class PartitionDetail(PartitionOut):
+    """A partition with its groups (those that wait first, at most 1,000), its last ends, and its replicas."""
+
+    owner: OwnerOut | None
+    readers: list[Reader]
+    ends: list[End]
+    looks: list[ReplicaOut]
+
+
+class PartitionList(schemas.Listing):
+    items: list[PartitionOut]
+
+
+class Wanted(Schema):
+    """The query string of the list; `q` is part of a topic's name, or `topic-partition`."""
+
+    cluster: schemas.Name = ""
+    verdict: VerdictFilter = ""
+    topic: schemas.Name = ""
+    q: schemas.Name = ""
+    #: Whether Kafka's own topics are listed too.
+    internal: bool = False
+    limit: int = Field(100, ge=1, le=1000)
+    cursor: str = ""
+
+
+@router.get("", response=PartitionList, summary="List partitions")
+def list_partitions(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, object]:
+    """Every partition that a transaction, a group or a query touches, by cluster, topic and number."""
+    matching = partitions.Filter(
+        cluster=wanted.cluster,
+        verdict=wanted.verdict,
+        q=wanted.q,
+        topic=wanted.topic,
+        internal=wanted.internal,
+    )
+    cluster, topic, number = cursors.read(wanted.cursor, "partitions", (str, str, int)) or ("", "", 0)
+    place = (str(cluster), str(topic), int(number))
+    found = partitions.after(matching, place=place, limit=wanted.limit + 1)
+    page, more = found[: wanted.limit], len(found) > wanted.limit
+    last = page[-1] if more else None
+    return {
+        "items": _out(page),
+        "next": None
+        if last is None
+        else cursors.write("partitions", last.cluster.name, last.topic, last.partition),
+        **schemas.seen(queries.sight(wanted.cluster, PARTITIONS)),
+    }
+
+
+@router.get("/{cluster}/{topic}/{int:partition}", response=PartitionDetail, summary="One partition")
+def get_partition(
+    request: HttpRequest, cluster: schemas.Name, topic: schemas.Name, partition: int
+) -> PartitionDetail:
+    """One partition, who reads it, how its end moved, and what its replicas said of their producers."""
+    row = partitions.partition(cluster, topic, partition) if partition < _LARGEST else None
+    if row is None or not row.cluster.configured:
+        raise Http404(f"No partition '{topic}-{partition}' is watched on cluster '{cluster}'.")
+    readers = groups.readers(row.cluster_id, topic, partition, most=_MOST_READERS)
+    (out,) = _out([row])
+    return PartitionDetail(
+        **out.dict(),
+        owner=OwnerOut.told(owners.whose(str(row), topic)),
+        readers=[
+            Reader(
+                group=each.group.group_id,
+                offset=each.offset,
+                waiting=Waiting(each.waiting) if each.waiting else "",
+                waiting_since=schemas.iso(each.waiting_ms),
+                commit_pending=each.unstable,
+            )
+            for each in readers
+        ],
+        ends=[
+            End(at=schemas.iso(end.at_ms) or "", lso=end.lso, high_watermark=end.high_watermark)
+            for end in partitions.ends(row)
+        ],
+        looks=[
+            ReplicaOut(
+                broker=look.broker,
+                leads=look.leads,
+                seen_at=schemas.iso(look.seen_ms),
+                producers=[_producer(each) for each in look.producers],
+                error=look.error,
+            )
+            for look in partitions.looks(row)
+        ],
+    )
+
+
+def _out(rows: Sequence[PartitionRecord]) -> list[PartitionOut]:
+    open_in = partitions.pins((row.cluster_id, row.topic, row.partition) for row in rows)
+    return [
+        PartitionOut(
+            cluster=row.cluster.name,
+            topic=row.topic,
+            partition=row.partition,
+            verdict=Verdict(row.verdict),
+            log_start=row.log_start,
+            lso=row.lso,
+            high_watermark=row.high_watermark,
+            held=partitions.held(row),
+            pinned_since=schemas.iso(row.pinned_ms),
+            seen_at=schemas.iso(row.seen_ms),
+            leader=row.leader,
+            leader_epoch=row.leader_epoch,
+            replicas=row.replicas,
+            transactions=[_open(pin) for pin in open_in.get((row.cluster_id, row.topic, row.partition), ())],
+            error=row.error,
+            rev=row.rev,
+        )
+        for row in rows
+    ]
+
+
+def _open(pin: PinRecord) -> OpenTransaction:
+    return OpenTransaction(
+        transactional_id=pin.transactional_id,
+        producer_id=pin.producer_id,
+        producer_epoch=pin.producer_epoch,
+        start_offset=pin.start_offset,
+        last_sequence=pin.last_sequence,
+        coordinator_epoch=pin.coordinator_epoch,
+        verdict=Verdict(pin.verdict),
+        ground=Ground(pin.ground),
+        first_seen_at=schemas.iso(pin.first_seen_ms),
+        last_record_at=_producers_clock(pin.last_timestamp_ms),
+    )
+
+
+def _producer(told: dict[str, Any]) -> ProducerOut:
+    return ProducerOut(
+        transactional_id=told.get("transactional_id") or "",
+        producer_id=told["producer_id"],
+        producer_epoch=told["producer_epoch"],
+        last_sequence=told["last_sequence"],
+        last_record_at=_producers_clock(told["last_timestamp_ms"]),
+        coordinator_epoch=told["coordinator_epoch"],
+        start_offset=told["start_offset"],
+    )
+
+
+def _producers_clock(ms: int) -> str | None:
+    """Return an instant that a producer claims, None where none is: it may write any number."""
+    return schemas.iso(ms) if 0 <= ms < schemas.END_OF_TIME_MS else None

@@ -1,0 +1,173 @@
+"""`/api/v1/recoveries`: episodes, from a transaction that was ended until work went on."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from django.http import Http404, HttpRequest
+from ninja import Query, Router, Schema
+from pydantic import Field
+
+from dashboard import owners, queries, recoveries
+from dashboard.api import cursors, schemas
+from dashboard.api.named import OwnerOut
+from dashboard.eyes import RECOVERIES
+from dashboard.models import Recovery
+from fenceline.facts import Confidence, Kind
+from fenceline.recoveries import Outcome
+
+router = Router(tags=["recoveries"])
+
+OutcomeFilter = Literal["", "open", "resumed", "not_resumed", "unseen"]
+CauseFilter = Literal["", "takeover", "timeout", "admin_fence", "abort", "client_abort", "self_recovery"]
+
+
+class WaitOut(Schema):
+    """A group that stood at the LSO; `resumed_at` is null until it had read on."""
+
+    group: str
+    topic: str
+    partition: int
+    offset: int
+    since: str | None
+    resumed_at: str | None
+
+
+class LostOut(Schema):
+    """The aborted records of a partition, offsets inclusive; null where nothing was written there.
+
+    Not `sure`: only bounds are known, `note` says why, and `records` is null.
+    """
+
+    topic: str
+    partition: int
+    first_offset: int | None
+    last_offset: int | None
+    records: int | None
+    sure: bool
+    note: str
+
+
+class RecoveryOut(Schema):
+    """An episode; null instants have not come, or were not seen.
+
+    `records_released` counts offsets that became readable. `lost` is whole once `lost_complete`.
+    """
+
+    id: int
+    cluster: str
+    transactional_id: str
+    application: str
+    cause: Kind
+    confidence: Confidence
+    producer_id: int
+    producer_epoch: int
+    outcome: Outcome
+    begun_at: str | None
+    opened_at: str | None
+    completed_at: str | None
+    released_at: str | None
+    resumed_at: str | None
+    resumed_by: str
+    closed_at: str | None
+    records_released: int | None
+    waited: list[WaitOut]
+    lost: list[LostOut]
+    lost_complete: bool
+    owner: OwnerOut | None
+    rev: int
+
+
+class RecoveryList(schemas.Listing):
+    items: list[RecoveryOut]
+
+
+class Wanted(Schema):
+    """The query string of the list; `q` is a part of a transactional id."""
+
+    cluster: schemas.Name = ""
+    outcome: OutcomeFilter = ""
+    cause: CauseFilter = ""
+    application: schemas.Name = ""
+    transactional_id: schemas.Name = ""
+    q: schemas.Name = ""
+    limit: int = Field(100, ge=1, le=500)
+    cursor: str = ""
+
+
+@router.get("", response=RecoveryList, summary="List recoveries")
+def list_recoveries(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, object]:
+    """Episodes, the newest first."""
+    matching = recoveries.Filter(
+        cluster=wanted.cluster,
+        outcome=wanted.outcome,
+        cause=wanted.cause,
+        q=wanted.q,
+        transactional_id=wanted.transactional_id,
+        application=wanted.application,
+    )
+    place = cursors.read(wanted.cursor, "recoveries", (int, int))
+    before = None if place is None else (int(place[0]), int(place[1]))
+    found, after = recoveries.newest(matching, before=before, limit=wanted.limit)
+    return {
+        "items": [_out(row) for row in found],
+        "next": None if after is None else cursors.write("recoveries", *after),
+        **schemas.seen(queries.sight(wanted.cluster, RECOVERIES)),
+    }
+
+
+@router.get("/{cluster}/{int:number}", response=RecoveryOut, summary="One recovery")
+def get_recovery(request: HttpRequest, cluster: schemas.Name, number: int) -> RecoveryOut:
+    """One episode by its id."""
+    row = recoveries.recovery(cluster, number) if number < 2**63 else None
+    if row is None or not row.cluster.configured:
+        raise Http404(f"No recovery {number} is known on cluster '{cluster}'.")
+    return _out(row)
+
+
+def _out(row: Recovery) -> RecoveryOut:
+    return RecoveryOut(
+        id=row.pk,
+        cluster=row.cluster.name,
+        transactional_id=row.transactional_id,
+        application=row.application,
+        cause=Kind(row.cause),
+        confidence=Confidence(row.confidence),
+        producer_id=row.producer_id,
+        producer_epoch=row.producer_epoch,
+        outcome=Outcome(row.outcome),
+        begun_at=schemas.iso(row.begun_ms),
+        opened_at=schemas.iso(row.opened_ms),
+        completed_at=schemas.iso(row.completed_ms),
+        released_at=schemas.iso(row.released_ms),
+        resumed_at=schemas.iso(row.resumed_ms),
+        resumed_by=row.resumed_by,
+        closed_at=schemas.iso(row.closed_ms),
+        records_released=row.records_released,
+        waited=[
+            WaitOut(
+                group=wait.group,
+                topic=wait.topic,
+                partition=wait.partition,
+                offset=wait.offset,
+                since=schemas.iso(wait.since_ms),
+                resumed_at=schemas.iso(wait.resumed_ms),
+            )
+            for wait in recoveries.waited(row)
+        ],
+        lost=[
+            LostOut(
+                topic=each.topic,
+                partition=each.partition,
+                first_offset=each.first,
+                last_offset=each.last,
+                records=each.records,
+                sure=each.sure,
+                note=each.note,
+            )
+            for each in recoveries.lost(row)
+        ],
+        lost_complete=row.lost_complete,
+        owner=OwnerOut.told(owners.of_transaction(row.transactional_id)),
+        rev=row.rev,
+    )
