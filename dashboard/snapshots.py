@@ -107,7 +107,7 @@ class Reader:
 
     def _gaps(self) -> Iterator[Gap]:
         rows = GapRecord.objects.filter(cluster=self._cluster, until_ms=None)
-        # In the order of the index of open gaps: without it SQLite takes the cluster's, with all that are over.
+        # In the order of the index of open gaps: else SQLite takes the cluster's, with all that are over.
         for row in rows.order_by("source", "scope"):
             yield Gap(self._cluster.name, row.source, row.scope, row.since_ms, row.until_ms, row.reason)
 

@@ -1,0 +1,208 @@
+"""A cluster in which every collector sees, and the rows that the judge's tests put before it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dashboard.models import (
+    Cluster,
+    Collector,
+    GapRecord,
+    Group,
+    GroupOffset,
+    PartitionRecord,
+    PinRecord,
+    Position,
+    Recent,
+    Tally,
+    Transaction,
+    TransitionRecord,
+)
+from dashboard.rows import key_of
+from fenceline import histograms, recent
+from fenceline.facts import Confidence, Kind, Reason, Transition
+from tests.db.conftest import NOW_MS
+
+ALL = ("transaction_state", "partitions", "groups", "reconcile")
+HOUR_MS, MINUTE_MS = 3_600_000, 60_000
+
+
+def prod() -> Cluster:
+    return Cluster.objects.get(name="prod")
+
+
+def collectors(*names: str, seen_ms: int = NOW_MS) -> None:
+    """Let these collectors have seen everything."""
+    for name in names or ALL:
+        Collector.objects.update_or_create(
+            cluster=prod(),
+            name=name,
+            defaults={"seen_through_ms": seen_ms, "since_ms": 0, "expires_at": "2026-01-01T00:00Z"},
+        )
+
+
+def position(partition: int = 3, *, ahead_ms: int | None = 0, since_ms: int = NOW_MS - HOUR_MS) -> None:
+    Position.objects.create(
+        cluster=prod(),
+        topic="__transaction_state",
+        partition=partition,
+        next_offset=10,
+        end_offset=10,
+        topic_id="topic-1",
+        since_ms=since_ms,
+        clock_ms=ahead_ms,
+    )
+
+
+def gap(source: str, scope: str = "cluster", *, since_ms: int = NOW_MS) -> GapRecord:
+    return GapRecord.objects.create(
+        cluster=prod(), source=source, scope=scope, since_ms=since_ms, reason=f"{source} cannot see {scope}"
+    )
+
+
+def transaction(name: str = "payments-7", **columns: Any) -> Transaction:
+    values = {
+        "application": "payments",
+        "state": "Ongoing",
+        "producer_id": 7,
+        "producer_epoch": 0,
+        "timeout_ms": 600_000,
+        "started_ms": NOW_MS - 120_000,
+        "updated_ms": NOW_MS - 120_000,
+        "partitions": '[["orders",[0]]]',
+        "partition_count": 1,
+        "client_version": 2,
+        "log_partition": 3,
+        "log_offset": 9,
+        "rev": 1,
+        **columns,
+    }
+    return Transaction.objects.create(
+        cluster=prod(), key=key_of(name.encode()), transactional_id=name, **values
+    )
+
+
+def partition(
+    topic: str = "orders", number: int = 0, *, verdict: str = "open", leader: int | None = 1
+) -> None:
+    PartitionRecord.objects.create(
+        cluster=prod(),
+        topic=topic,
+        partition=number,
+        leader=leader,
+        log_start=0,
+        lso=812,
+        high_watermark=5_812,
+        seen_ms=NOW_MS,
+        pinned_ms=None if verdict == "clear" else NOW_MS - 120_000,
+        verdict=verdict,
+        rev=1,
+    )
+
+
+def pin(topic: str = "orders", number: int = 0, *, name: str = "", verdict: str, ground: str) -> PinRecord:
+    return PinRecord.objects.create(
+        cluster=prod(),
+        topic=topic,
+        partition=number,
+        producer_id=7,
+        producer_epoch=0,
+        start_offset=812,
+        last_sequence=5,
+        last_timestamp_ms=0,
+        first_seen_ms=NOW_MS - 120_000,
+        seen_ms=NOW_MS,
+        transactional_id=name,
+        verdict=verdict,
+        ground=ground,
+    )
+
+
+def group(
+    name: str = "billing", *, blockers: Sequence[Mapping[str, Any]] = (), **columns: Any
+) -> GroupOffset:
+    """Let a group wait in `orders-0`."""
+    row = Group.objects.create(
+        cluster=prod(),
+        key=key_of(name.encode()),
+        group_id=name,
+        family=name,
+        coordinator=2,
+        log_partition=7,
+        status="STALL",
+        blocked=1,
+        seen_ms=NOW_MS,
+        rev=1,
+    )
+    values = {"waiting": "probably", "waiting_ms": NOW_MS - 120_000, **columns}
+    return GroupOffset.objects.create(
+        group=row,
+        topic="orders",
+        partition=0,
+        offset=812,
+        lso=812,
+        high_watermark=5_812,
+        status="STALL",
+        blockers=list(blockers),
+        **values,
+    )
+
+
+def tally(
+    application: str = "payments",
+    *,
+    at_ms: int = NOW_MS,
+    span_s: int = 60,
+    open_ms: int = 100,
+    shard: int = 0,
+    **counts: int,
+) -> None:
+    times = {histograms.bucket_of(open_ms): counts.get("commit", 0)}
+    Tally.objects.create(
+        cluster=prod(),
+        application=application,
+        span_s=span_s,
+        start_ms=at_ms - at_ms % (span_s * 1_000),
+        shard=shard,
+        counts=json.dumps(counts),
+        open_times=histograms.pack(times),
+        marker_times="",
+    )
+
+
+def told(
+    kind: Kind, name: str, ago_s: float, *, offset: int, application: str = "payments"
+) -> TransitionRecord:
+    """Let a transition of an id have happened, by its coordinator's clock."""
+    return TransitionRecord.objects.create(
+        cluster=prod(),
+        rev=1,
+        key=key_of(name.encode()),
+        transactional_id=name,
+        application=application,
+        kind=kind.value,
+        confidence=Confidence.CERTAIN.value,
+        reason=Reason.BROKER_IN_TIME.value,
+        at_ms=NOW_MS - int(ago_s * 1_000),
+        producer_id=7,
+        producer_epoch=1,
+        timeout_ms=60_000,
+        log_partition=3,
+        log_offset=offset,
+        topic_id="topic-1",
+    )
+
+
+def life(name: str, *steps: tuple[Kind, int]) -> None:
+    """Keep the last steps of an id, oldest first, each a kind and the offset of its record."""
+    entries = [
+        recent.entry(
+            Transition(
+                kind, Confidence.CERTAIN, Reason.BROKER_LATE, NOW_MS, 7, 1, 1, 60_000, 1, None, None, 3, at
+            )
+        )
+        for kind, at in steps
+    ]
+    Recent.objects.create(cluster=prod(), key=key_of(name.encode()), packed=recent.pack(entries[::-1]))

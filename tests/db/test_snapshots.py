@@ -1,0 +1,220 @@
+"""Proves that the judge is shown what the tables hold: what is open, pinned or blocked, by our own clock."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from dashboard.models import Collector, GapRecord, PartitionRecord, Transaction
+from dashboard.snapshots import Reader
+from fenceline.facts import NOT_FROM_LOG, State
+from fenceline.groups import Waiting
+from fenceline.limits import Limits
+from fenceline.partitions import Ground, Verdict
+from fenceline.sight import Sense
+from fenceline.snapshot import Blocker, Snapshot
+from tests.db import seeing
+from tests.db.conftest import NOW_MS
+from tests.db.seeing import HOUR_MS
+
+
+def read(reader: Reader | None = None, *, now_ms: int = NOW_MS) -> Snapshot:
+    return (reader or Reader("prod")).read(now_ms=now_ms, limits=Limits())
+
+
+def test_what_is_young_or_complete_is_not_read() -> None:
+    seeing.position()
+    seeing.transaction("old")
+    seeing.transaction("young", started_ms=NOW_MS - 9_000)
+    seeing.transaction("done", state="CompleteCommit")
+    (found,) = read().transactions
+    assert (found.transactional_id, found.state, found.application) == ("old", State.ONGOING, "payments")
+    assert [(topic, list(numbers)) for topic, numbers in found.partitions] == [("orders", [0])]
+
+
+@pytest.mark.parametrize(
+    ("number", "stamped_ms", "ahead_ms", "age_s", "why"),
+    [
+        (1, -120_000, 0, 120, "clocks agree"),
+        (2, -120_000 + HOUR_MS, -HOUR_MS, 120, "its broker's clock is an hour ahead of ours"),
+        (3, -120_000 - HOUR_MS, HOUR_MS, 120, "an hour behind"),
+        (4, -5_000 - HOUR_MS, HOUR_MS, 5, "and it is young all the same"),
+        (5, -120_000 - HOUR_MS, None, 1_800, "not known: no older than since we look"),
+        (6, -120_000 + HOUR_MS, None, None, "not known, and in the future: no age"),
+    ],
+)
+def test_ages_are_by_our_clock(
+    number: int, stamped_ms: int, ahead_ms: int | None, age_s: float | None, why: str
+) -> None:
+    seeing.position(ahead_ms=ahead_ms, since_ms=NOW_MS - 1_800_000)
+    seeing.transaction(started_ms=NOW_MS + stamped_ms, updated_ms=NOW_MS + stamped_ms)
+    ages = [
+        None if each.started_ms is None else (NOW_MS - each.started_ms) / 1_000
+        for each in read().transactions
+    ]
+    assert ages == [age_s], f"case {number}: {why}"
+
+
+def test_each_coordinators_own_clock_counts() -> None:
+    """One broker an hour ahead must not make the others' transactions young, nor the other way round."""
+    seeing.position(3, ahead_ms=-HOUR_MS)
+    seeing.position(4, ahead_ms=50)
+    seeing.transaction("ahead", started_ms=NOW_MS + HOUR_MS - 90_000, log_partition=3)
+    seeing.transaction("right", started_ms=NOW_MS - 90_050, log_partition=4)
+    assert [each.started_ms for each in read().transactions] == [NOW_MS - 90_000] * 2
+
+
+def test_since_when_it_is_decided_is_by_our_clock_too() -> None:
+    seeing.position(ahead_ms=HOUR_MS)
+    seeing.transaction(
+        state="PrepareCommit",
+        started_ms=NOW_MS - HOUR_MS - 90_000,
+        updated_ms=NOW_MS - HOUR_MS - 20_000,
+    )
+    assert [each.updated_ms for each in read().transactions] == [NOW_MS - 20_000]
+
+
+def test_a_start_that_makes_no_sense_is_the_first_sight_of_its_pin() -> None:
+    seeing.position(ahead_ms=None)
+    seeing.partition()
+    seeing.pin(name="payments-7", verdict="open", ground="owned")
+    seeing.transaction(started_ms=NOW_MS + HOUR_MS)
+    seeing.transaction("other", producer_id=8, started_ms=NOW_MS + HOUR_MS)
+    starts = {each.transactional_id: each.started_ms for each in read().transactions}
+    assert starts == {"payments-7": NOW_MS - 120_000, "other": None}
+
+
+def test_an_id_that_a_list_told_of_has_its_stamp_alone() -> None:
+    seeing.transaction(log_partition=NOT_FROM_LOG, log_offset=NOT_FROM_LOG)
+    assert [each.started_ms for each in read().transactions] == [NOW_MS - 120_000]
+
+
+def test_pinned_partitions_come_with_their_transactions_in_order() -> None:
+    seeing.partition("orders", 0, verdict="hanging")
+    seeing.partition("orders", 1, verdict="clear")
+    seeing.pin(verdict="hanging", ground="no_such_producer")
+    later = seeing.pin(verdict="open", ground="owned", number=0, topic="other")
+    later.topic, later.start_offset = "orders", 900
+    later.save()
+    (found,) = read().partitions
+    assert (str(found), found.verdict, found.held) == ("orders-0", Verdict.HANGING, 5_000)
+    assert [(pin.start_offset, pin.ground) for pin in found.pins] == [
+        (812, Ground.NO_SUCH_PRODUCER),
+        (900, Ground.OWNED),
+    ]
+
+
+def test_a_partition_that_was_not_judged_yet_is_not_shown() -> None:
+    seeing.partition(verdict="clear")
+    PartitionRecord.objects.update(pinned_ms=NOW_MS - 1)
+    assert read().partitions == ()
+
+
+def test_groups_that_wait_come_with_their_blockers_and_transactions_with_their_waiters() -> None:
+    seeing.position()
+    blocker = {"producer_id": 7, "producer_epoch": 0, "transactional_id": "payments-7", "start_offset": 812}
+    seeing.group("billing", blockers=[blocker])
+    seeing.group("audit", blockers=[blocker], waiting="reads_past")
+    seeing.group("idle", waiting="")
+    seeing.transaction()
+    found = read()
+    offsets = {each.group_id: each.offsets for each in found.groups}
+    assert set(offsets) == {"billing", "audit"}
+    (offset,) = offsets["billing"]
+    assert (str(offset), offset.behind, offset.waiting) == ("orders-0", 5_000, Waiting.PROBABLY)
+    assert offset.blockers == (Blocker(7, "payments-7"),)
+    assert [each.waiting for each in found.transactions] == [("billing",)]
+
+
+def test_a_pending_commit_comes_with_how_long_its_part_of_the_log_stands() -> None:
+    seeing.partition("__consumer_offsets", 7)
+    pending = {"transactional_id": "payments-7", "pending": True, "certain": False}
+    seeing.group(blockers=[pending], waiting="", unstable=True)
+    (found,) = read().groups
+    assert found.log_pinned_ms == NOW_MS - 120_000
+    assert found.offsets[0].unstable
+    assert found.offsets[0].blockers == (Blocker(None, "payments-7", pending=True, certain=False),)
+
+
+def test_each_collector_serves_its_senses() -> None:
+    seeing.collectors()
+    senses = {each.name: each.senses for each in read().collectors}
+    assert senses == {
+        "transaction_state": {Sense.TRANSACTIONS, Sense.HISTORY},
+        "partitions": {Sense.PARTITIONS},
+        "groups": {Sense.GROUPS},
+        "reconcile": {Sense.LISTS},
+    }
+
+
+def test_where_lists_are_all_there_is_they_are_the_eye() -> None:
+    seeing.collectors()
+    Collector.objects.filter(name="reconcile").update(detail={"alone": True, "unseen": ["broker 2: loading"]})
+    found = {each.name: each for each in read().collectors}
+    assert found["reconcile"].senses == {Sense.TRANSACTIONS, Sense.LISTS}
+    assert found["reconcile"].unseen == ("broker 2: loading",)
+    assert found["transaction_state"].senses == {Sense.HISTORY}
+
+
+def test_where_things_lie_is_asked_only_while_a_part_is_hidden() -> None:
+    seeing.collectors()
+    seeing.partition()
+    seeing.group()
+    seeing.transaction()
+    assert read().places == {}
+    seeing.gap("partitions", "broker:1")
+    assert read().places == {
+        "partition:orders-0": {"broker:1"},
+        "group:billing": {"broker:2", "__consumer_offsets-7"},
+        "transaction:payments-7": set(),
+    }
+
+
+def test_with_several_tails_an_id_lies_in_its_own_ones_part() -> None:
+    """`my-group` lies in partition 12 of 50, as Strimzi has published."""
+    seeing.collectors("transaction_state-0", "transaction_state-1", "transaction_state-2")
+    for partition in range(50):
+        seeing.position(partition)
+    seeing.transaction("my-group")
+    found = read()
+    assert found.places == {"transaction:my-group": {"shard:0"}}
+    assert {each.scope for each in found.collectors} == {"shard:0", "shard:1", "shard:2"}
+
+
+def plans(captured: CaptureQueriesContext) -> list[tuple[str, str]]:
+    """Return the statements that were run, each with how SQLite finds its rows."""
+    found = []
+    with connection.cursor() as cursor:
+        for query in [each["sql"] for each in captured.captured_queries]:
+            cursor.execute(f"EXPLAIN QUERY PLAN {query}")
+            found.append((query, " ".join(row[3] for row in cursor.fetchall())))
+    return found
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="asks SQLite for its plans")
+def test_a_tick_reads_along_indexes_of_what_is_open() -> None:
+    """100,000 ids and 2,000 partitions lie beside the few that are looked at each second."""
+    seeing.collectors()
+    seeing.position()
+    seeing.partition()
+    seeing.group()
+    seeing.transaction()
+    reader = Reader("prod")
+    read(reader)
+    seen: AbstractContextManager[CaptureQueriesContext] = CaptureQueriesContext(connection)
+    with seen as captured:
+        read(reader)
+    wanted = {
+        Transaction: "transaction_open",
+        PartitionRecord: "partition_pinned",
+        GapRecord: "gap_open_once",
+    }
+    found = plans(captured)
+    assert not [query for query, plan in found if "SCAN" in plan], "a whole table is read"
+    for table, index in wanted.items():
+        assert any(f'FROM "{table._meta.db_table}"' in query and index in plan for query, plan in found), (
+            index
+        )
