@@ -36,6 +36,24 @@ from sandbox.ports import HOST, free_port, require_free
 
 #: Those that the lock file has.
 VERSIONS = EVERYDAY_KAFKA + MATRIX_KAFKA
+LOGGING = (
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+    "-Dorg.slf4j.simpleLogger.showThreadName=false",
+)
+#: What a node that is broker and controller at once says at every start and stop is left out.
+LOG_LEVELS: Mapping[str, str] = {
+    "kafka.server.KafkaRaftServer": "info",
+    "org.apache.kafka.controller.QuorumController": "error",
+    "org.apache.kafka.clients.NetworkClient": "error",
+    "kafka.server.DefaultAutoTopicCreationManager": "error",
+}
+#: And what each says whenever another one goes: they stop together, and the last has nobody left to tell.
+LOG_LEVELS_AMONG_SEVERAL: Mapping[str, str] = {
+    "kafka.server.ReplicaFetcherThread": "error",
+    "kafka.server.ControllerApis": "off",
+    "org.apache.kafka.raft.KafkaRaftClient": "error",
+    "org.apache.kafka.raft.KafkaRaftClientDriver": "off",
+}
 #: Bytes of the log that are read back to say why a broker did not start.
 LOG_TAIL = 20_000
 
@@ -126,18 +144,12 @@ class Broker:
         """Return the argument list of one of Kafka's own command-line classes. Call `prepare()` first."""
         if self.java is None:
             raise RuntimeError("prepare() comes first")
-        logging = (
-            "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-            "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaRaftServer=info",
-            "-Dorg.slf4j.simpleLogger.showThreadName=false",
-            # Routine at every start and stop of a node that is broker and controller at once.
-            "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.controller.QuorumController=error",
-            "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.clients.NetworkClient=error",
-            "-Dorg.slf4j.simpleLogger.log.kafka.server.DefaultAutoTopicCreationManager=error",
-        )
+        levels = {**LOG_LEVELS, **(LOG_LEVELS_AMONG_SEVERAL if self.quorum else {})}
+        logging = (f"-Dorg.slf4j.simpleLogger.log.{name}={level}" for name, level in levels.items())
         return [
             self.java.command, f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError",
-            "-Djava.awt.headless=true", *logging, "-cp", classpath(self._jars), main_class, *arguments,
+            "-Djava.awt.headless=true", *LOGGING, *logging, "-cp", classpath(self._jars),
+            main_class, *arguments,
         ]  # fmt: skip
 
     def start(self) -> None:
