@@ -1,10 +1,21 @@
-"""Partitions, and the transactions open in them: whose each one is, and what holds back the LSO."""
+"""Partitions, and the transactions open in them: whose each one is, and what holds back the LSO.
+
+The join of design.md §4: what a partition's leader says of its producers, what coordinators say of the ids
+that have those producer ids, and what the leader says again. A transaction that is open at the same offset
+before and after was open while its coordinator spoke: coordinators name a partition before anything is
+written to it, and strike it out only after its marker is there. So one that no coordinator owned in between,
+in two looks running, hangs.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
+
+from fenceline.facts import OPEN_STATES, TWO_PHASE_COMMIT_TIMEOUT_MS, State, TopicPartition
+from fenceline.reconcile import Described, NotDescribed, Obstacle
 
 
 class Offsets(NamedTuple):
@@ -91,3 +102,233 @@ class Pin:
     ground: Ground
     #: By our own clock: since when its coordinator says Prepare*; None unless it does.
     prepared_ms: int | None = None
+
+    @property
+    def key(self) -> PinKey:
+        """Return what makes it this very transaction."""
+        return PinKey(self.topic, self.partition, self.producer_id, self.producer_epoch, self.start_offset)
+
+
+class PinKey(NamedTuple):
+    """What makes an open transaction of a partition the same one in two looks."""
+
+    topic: str
+    partition: int
+    producer_id: int
+    producer_epoch: int
+    start_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Owners:
+    """Whose producer ids are, as the coordinators told between two looks at the producers."""
+
+    #: Transactional ids by producer id.
+    ids: Mapping[int, str]
+    #: What their coordinators say of those ids.
+    said: Mapping[str, Described | NotDescribed]
+    #: Whether every coordinator told which ids have these producer ids.
+    whole: bool
+    #: Whether there may be transactional ids that we cannot see.
+    may_hide: bool
+
+
+#: A broker that does not tell how often it looks for timed-out transactions has Kafka's default.
+DEFAULT_CLEANUP_MS = 10_000
+DEFAULT_LEAST_GRACE_MS = 15_000
+
+
+def grace_ms(cleanup_ms: int = DEFAULT_CLEANUP_MS, least_ms: int = DEFAULT_LEAST_GRACE_MS) -> int:
+    """Return how long past its timeout a transaction may last, and an end may take, before that is late.
+
+    `cleanup_ms`: `transaction.abort.timed.out.transaction.cleanup.interval.ms` of the coordinators.
+    """
+    return max(least_ms, cleanup_ms * 3 // 2)
+
+
+def open_in_both(before: Iterable[ProducerState], after: Iterable[ProducerState]) -> Iterable[ProducerState]:
+    """Yield the producers, as told last, whose transaction was open at the same offset both times."""
+    opened = {(p.producer_id, p.producer_epoch, p.start_offset) for p in before if p.start_offset is not None}
+    return (p for p in after if (p.producer_id, p.producer_epoch, p.start_offset) in opened)
+
+
+def judge(
+    where: TopicPartition,
+    producer: ProducerState,
+    owners: Owners,
+    *,
+    known: Pin | None,
+    since_ms: int,
+    accused: bool,
+    now_ms: int,
+    grace: int,
+) -> Pin:
+    """Return the verdict on one transaction that was open at the same offset before and after.
+
+    `known` is the same transaction in an earlier look; `since_ms` is since when it is known to be open where
+    there is none. `accused` is whether the last look that could see its coordinator found no owner either.
+    """
+    name = owners.ids.get(producer.producer_id, "")
+    said = owners.said.get(name)
+    first_seen_ms = known.first_seen_ms if known else since_ms
+    prepared_ms = None
+    verdict, ground = _verdict(where, producer, name, owners)
+    if ground is Ground.OWNED and isinstance(said, Described):
+        if said.state in _PREPARED:
+            prepared_ms = known.prepared_ms if known and known.prepared_ms is not None else now_ms
+        verdict, ground = _lateness(said, first_seen_ms, prepared_ms, now_ms, grace)
+    elif verdict is Verdict.HANGING and not accused:
+        verdict, ground = Verdict.UNKNOWN, Ground.SEEN_ONCE
+    return Pin(
+        where.topic,
+        where.partition,
+        producer.producer_id,
+        producer.producer_epoch,
+        producer.start_offset or 0,
+        producer.last_sequence,
+        producer.last_timestamp_ms,
+        producer.coordinator_epoch,
+        first_seen_ms,
+        name,
+        verdict,
+        ground,
+        prepared_ms,
+    )
+
+
+_PREPARED = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
+
+
+def _verdict(
+    where: TopicPartition, producer: ProducerState, name: str, owners: Owners
+) -> tuple[Verdict, Ground]:
+    """Return whether a coordinator owns a transaction.
+
+    Epochs are not compared, since ends and protocol 2 raise them: the newest epoch of a producer id, and no
+    other one, can be open in a partition, and the marker that the coordinator will write ends it whatever
+    its epoch.
+    """
+    if not name:
+        return _ownerless(owners)
+    said = owners.said.get(name)
+    if not isinstance(said, Described):
+        forbidden = said is not None and said.obstacle is Obstacle.FORBIDDEN
+        return Verdict.UNKNOWN, Ground.MAY_BE_HIDDEN if forbidden else Ground.UNSEEN
+    if said.producer_id != producer.producer_id:
+        # It went on under another producer id since it was listed: the next look finds out.
+        return Verdict.UNKNOWN, Ground.UNSEEN
+    if said.state in OPEN_STATES and _names(said, where):
+        return Verdict.OPEN, Ground.OWNED
+    return Verdict.HANGING, Ground.NOT_ITS_PARTITION
+
+
+def _ownerless(owners: Owners) -> tuple[Verdict, Ground]:
+    if not owners.whole:
+        return Verdict.UNKNOWN, Ground.UNSEEN
+    if owners.may_hide:
+        return Verdict.UNKNOWN, Ground.MAY_BE_HIDDEN
+    return Verdict.HANGING, Ground.NO_SUCH_PRODUCER
+
+
+def _names(said: Described, where: TopicPartition) -> bool:
+    return any(topic == where.topic and where.partition in numbers for topic, numbers in said.partitions)
+
+
+def _lateness(
+    said: Described, first_seen_ms: int, prepared_ms: int | None, now_ms: int, grace: int
+) -> tuple[Verdict, Ground]:
+    if said.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS:
+        return Verdict.OPEN, Ground.TWO_PHASE
+    if prepared_ms is not None:
+        stuck = now_ms - prepared_ms > grace
+        return (Verdict.LATE, Ground.STUCK_IN_PREPARE) if stuck else (Verdict.OPEN, Ground.OWNED)
+    if now_ms - first_seen_ms > said.timeout_ms + grace:
+        return Verdict.LATE, Ground.PAST_TIMEOUT
+    return Verdict.OPEN, Ground.OWNED
+
+
+def still_accused(pins: Iterable[Pin], before: Collection[PinKey]) -> frozenset[PinKey]:
+    """Return the transactions that no coordinator owned when it could be seen last."""
+    return frozenset(
+        pin.key
+        for pin in pins
+        if pin.verdict is Verdict.HANGING
+        or pin.ground is Ground.SEEN_ONCE
+        or (pin.ground is Ground.UNSEEN and pin.key in before)
+    )
+
+
+class Place(NamedTuple):
+    """Where a partition is: its topic's id, its leader (None while it has none), its replicas' brokers."""
+
+    topic_id: str
+    leader: int | None
+    leader_epoch: int | None
+    replicas: tuple[int, ...]
+
+
+class Known(NamedTuple):
+    """What is known of one partition; the columns of its row."""
+
+    topic: str
+    partition: int
+    place: Place
+    #: None before the first answer; the last ones while it cannot be seen.
+    log_start: int | None
+    lso: int | None
+    high_watermark: int | None
+    #: When it was looked at, and answered.
+    seen_ms: int | None
+    #: Since when, by our clock, the LSO stands at this value below the high watermark; None unless it does.
+    pinned_ms: int | None
+    verdict: Verdict
+    #: Why it cannot be seen, in words for an operator; "" when it can.
+    error: str
+
+    def is_news(self, before: Known | None) -> bool:
+        """Whether anything but the time of the look has changed."""
+        return before is None or self._replace(seen_ms=before.seen_ms) != before
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the LSO was below the high watermark when it was seen last."""
+        return self.lso is not None and self.high_watermark is not None and self.lso < self.high_watermark
+
+
+def follow(
+    prior: Known | None, where: TopicPartition, place: Place, said: Offsets | str, now_ms: int, *, held: bool
+) -> Known:
+    """Return what is known of a partition after a look, before its transactions are judged.
+
+    `said` is why it cannot be seen where it cannot: then nothing but that, and where it is, changes. `held`
+    is whether transactions in it are known: then its LSO is held back also right after it has moved. `prior`
+    is None for a partition that was never seen, also for one of a topic that was made again.
+    """
+    if isinstance(said, str):
+        before = prior or Known(*where, place, None, None, None, None, None, Verdict.UNKNOWN, "")
+        return before._replace(place=place, verdict=Verdict.UNKNOWN, error=said)
+    start, lso, end, leader, epoch = said
+    return Known(
+        *where,
+        Place(place.topic_id, leader, epoch, place.replicas),
+        start,
+        lso,
+        end,
+        now_ms,
+        _pinned_ms(prior, lso, end, now_ms, held=held),
+        Verdict.CLEAR,
+        "",
+    )
+
+
+def _pinned_ms(prior: Known | None, lso: int, end: int, now_ms: int, *, held: bool) -> int | None:
+    if lso >= end:
+        return None
+    if prior is None or prior.lso != lso or not prior.is_held:
+        return now_ms if held else None
+    return prior.seen_ms if prior.pinned_ms is None else prior.pinned_ms
+
+
+def worst(pins: Iterable[Pin]) -> Verdict:
+    """Return the worst verdict of a partition's transactions; unknown where it is pinned and none is seen."""
+    return max((pin.verdict for pin in pins), key=VERDICTS.index, default=Verdict.UNKNOWN)

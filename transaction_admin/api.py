@@ -22,6 +22,8 @@ class Unseen(NamedTuple):
 
     what: str
     reason: str
+    #: The broker that did not answer at all; None where it is this one thing that could not be told.
+    broker: int | None = None
 
     def __str__(self) -> str:
         return f"{self.what}: {self.reason}"

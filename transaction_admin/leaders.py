@@ -166,7 +166,7 @@ class Leaders:
         failed = next((each for each in told if isinstance(each, errors.KafkaError)), None)
         if failed is not None:
             reason = f"broker {broker}: {explain(failed)}"
-            answers.update((each, Unseen(str(each), reason)) for each in partitions)
+            answers.update((each, Unseen(str(each), reason, broker)) for each in partitions)
             return list(partitions)
         again = []
         left = set(partitions)

@@ -78,6 +78,11 @@ class Wire:
         """What was asked so far."""
         return Cost(self._requests, self._broker_s * 1_000)
 
+    @property
+    def brokers(self) -> Mapping[int, tuple[str, int]]:
+        """The host and port of each broker by its id, as the cluster told them last."""
+        return {each.node_id: (each.host, each.port) for each in self._manager.cluster.brokers()}
+
     def close(self) -> None:
         """Close every connection and end the thread."""
         self._manager.close()

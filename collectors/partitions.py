@@ -1,0 +1,369 @@
+"""Where the logs of a cluster's partitions stand, and what holds their LSO back: asked for at a pace.
+
+It knows neither the database nor Celery. Whoever drives it asks `wait_s`, lets it `look`, saves what it saw
+(`dashboard.save_partitions`), and lets it look again. Partitions that a transaction holds, or may hold soon,
+are looked at every second; all that may be seen every five, Kafka's own too: the partition of a hanging
+transaction need not be named by any id that we know.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from collectors.owners import Asker
+from fenceline import ends
+from fenceline.facts import TopicPartition
+from fenceline.partitions import (
+    DEFAULT_CLEANUP_MS,
+    Ground,
+    Known,
+    Offsets,
+    Owners,
+    Pin,
+    PinKey,
+    Place,
+    ProducerState,
+    Verdict,
+    follow,
+    grace_ms,
+    judge,
+    open_in_both,
+    still_accused,
+    worst,
+)
+from transaction_admin.api import Cost, TransactionAdmin, Unseen
+from transaction_admin.reads import ClusterReads, Leader, Topology
+
+#: All partitions: no more often than this, and a small share of the time.
+_FULL_S, _FULL_SHARE = 5.0, 20
+#: Those that a transaction holds: a larger share.
+_HELD_SHARE = 5
+CLEANUP = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
+#: More partitions of one leader than these that cannot be seen are one gap: the broker's.
+_MOST_GAPS = 100
+_ENDING = "its last transaction has ended, and the end is still to be replicated"
+_NO_COORDINATOR = "what its coordinators say of the transactions in it could not be seen: {}"
+
+
+class Ours(Protocol):
+    """Our rows of one cluster, read when asked (`dashboard.save_partitions.Rows`)."""
+
+    def known(self) -> Mapping[TopicPartition, Known]:
+        """Return every partition's row."""
+
+    def ends(self) -> Mapping[TopicPartition, str]:
+        """Return every partition's packed history of ends."""
+
+    def pins(self) -> Iterable[Pin]:
+        """Return the transactions that were open in partitions."""
+
+    def named(self) -> Collection[TopicPartition]:
+        """Return the partitions that open transactions name."""
+
+    def ids(self, producer_ids: Collection[int]) -> Mapping[int, str]:
+        """Return the escaped ids of rows that have these producer ids."""
+
+    def sees_all(self) -> bool:
+        """Whether no transactional id can be hidden from us: by our tails, or by the operator's word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What one look saw that was not known before, and the whole of what could not be seen."""
+
+    at_ms: int
+    #: Whether all partitions were looked at, and not only those that are held.
+    full: bool
+    rows: Mapping[TopicPartition, Known] = field(default_factory=dict)
+    #: The histories that have another point.
+    ends: Mapping[TopicPartition, str] = field(default_factory=dict)
+    #: Partitions of topics that are no more.
+    gone: frozenset[TopicPartition] = frozenset()
+    pins: tuple[Pin, ...] = ()
+    ended: tuple[PinKey, ...] = ()
+    #: Reasons by scope of everything that cannot be seen now; None where nothing of it has changed.
+    gaps: Mapping[str, str] | None = None
+    #: How many partitions have each verdict.
+    verdicts: Mapping[Verdict, int] = field(default_factory=dict)
+    took_ms: int = 0
+    requests: int = 0
+    broker_ms: float = 0.0
+
+
+class Watcher:
+    """Looks at the partitions of one cluster. Raises `CannotAdminister` from `look`.
+
+    It remembers what it saw, so whoever could not save that must make another one.
+    """
+
+    def __init__(
+        self, reads: ClusterReads, admin: TransactionAdmin, ours: Ours, *, every_s: float, grace_s: float
+    ) -> None:
+        """`grace_s`: how long past its timeout a transaction may always last before that is late."""
+        self._reads, self._admin = reads, admin
+        self._every_s, self._least_grace_ms = every_s, round(grace_s * 1_000)
+        self._asker = Asker(reads, admin)
+        self._known = dict(ours.known())
+        self._ends = dict(ours.ends())
+        self._pins: dict[TopicPartition, dict[PinKey, Pin]] = {}
+        for pin in ours.pins():
+            self._pins.setdefault(TopicPartition(pin.topic, pin.partition), {})[pin.key] = pin
+        self._accused = still_accused((p for each in self._pins.values() for p in each.values()), ())
+        #: What cannot be seen: scope and reason.
+        self._unseen: dict[TopicPartition, tuple[str, str]] = {}
+        self._topics_unseen: dict[str, str] = {}
+        self._gaps: Mapping[str, str] | None = None
+        #: Topics that the last look at all of them did not find any more.
+        self._missing: frozenset[str] = frozenset()
+        #: Whether the next look is to be at all partitions.
+        self._hurry = False
+        self._grace: int | None = None
+        self._held_at = self._full_at = time.monotonic()
+
+    def wait_s(self) -> float:
+        """Return how long to wait before the next look, 0 when one is due."""
+        return max(0.0, min(self._held_at, self._full_at) - time.monotonic())
+
+    def close(self) -> None:
+        """Close the connections to the brokers."""
+        self._reads.close()
+        self._admin.close()
+
+    def look(self, now_ms: int, ours: Ours) -> Seen:
+        """Look at the partitions that are due and return what is news about them."""
+        begun, before = time.monotonic(), self._cost()
+        full = begun >= self._full_at
+        self._hurry = False
+        wanted = None if full else self._held(ours.named())
+        look = _Look(now_ms)
+        if wanted is None or wanted:
+            self._look(look, wanted, ours)
+        gaps = self._all_gaps()
+        changed, self._gaps = gaps != self._gaps, gaps
+        took_s = time.monotonic() - begun
+        self._pace(full, took_s)
+        after = self._cost()
+        return Seen(
+            now_ms,
+            full,
+            look.rows,
+            look.ends,
+            frozenset(look.gone),
+            tuple(look.pins.values()),
+            tuple(look.ended),
+            gaps if changed else None,
+            Counter(known.verdict for known in self._known.values()),
+            round(took_s * 1_000),
+            after.requests - before.requests,
+            after.broker_ms - before.broker_ms,
+        )
+
+    def _pace(self, full: bool, took_s: float) -> None:
+        now = time.monotonic()
+        if full:
+            self._full_at = now + max(_FULL_S, self._every_s, _FULL_SHARE * took_s)
+        self._held_at = now + max(self._every_s, 0.0 if full else _HELD_SHARE * took_s)
+        if self._hurry:
+            self._full_at = min(self._full_at, self._held_at)
+
+    def _cost(self) -> Cost:
+        ours, theirs = self._reads.cost, self._admin.cost
+        return Cost(ours.requests + theirs.requests, ours.broker_ms + theirs.broker_ms)
+
+    def _held(self, named: Collection[TopicPartition]) -> set[TopicPartition]:
+        """Return the partitions that are held, that may be held soon, or that could not be seen."""
+        held = {where for where, known in self._known.items() if known.is_held}
+        named = [where for where in named if where in self._known]
+        return held.union(self._pins, self._unseen, named)
+
+    def _look(self, look: _Look, wanted: Collection[TopicPartition] | None, ours: Ours) -> None:
+        topics = None if wanted is None else {each.topic for each in wanted}
+        topology = self._reads.topology(topics)
+        found: dict[TopicPartition, Known] = {}
+        if wanted is None:
+            wanted = topology.partitions
+            self._drop_missing(look, topology)
+            found |= self._refused(look, topology)
+        there = {each: topology.partitions[each] for each in wanted if each in topology.partitions}
+        # A topic that went away is judged by a look at all.
+        self._hurry = self._hurry or len(there) < len(wanted)
+        self._drop_replaced(look, there, topology)
+        for where, said in self._reads.offsets(there).items():
+            found[where] = self._follow(look, where, there[where], said, topology)
+        pinned = [where for where, known in found.items() if known.pinned_ms is not None and not known.error]
+        found |= self._judge(look, {where: found[where] for where in pinned}, ours)
+        for where, known in found.items():
+            if known.pinned_ms is None and not known.error:
+                self._settle(look, where, ())
+            self._keep(look, where, known)
+
+    def _follow(
+        self,
+        look: _Look,
+        where: TopicPartition,
+        leader: Leader,
+        said: Offsets | Unseen,
+        topology: Topology,
+    ) -> Known:
+        """Return what is known of a partition; note why where it cannot be seen."""
+        place = Place(topology.topic_ids[where.topic], leader.leader, leader.leader_epoch, leader.replicas)
+        if isinstance(said, Unseen):
+            return self._blind(look, where, place, _scope(where, said, leader, topology), said.reason)
+        self._unseen.pop(where, None)
+        return follow(self._known.get(where), where, place, said, look.now_ms, held=where in self._pins)
+
+    def _blind(self, look: _Look, where: TopicPartition, place: Place, scope: str, reason: str) -> Known:
+        """Note that a partition cannot be seen: what was known of its transactions may be over."""
+        self._unseen[where] = scope, reason
+        before = self._pins.get(where, {}).values()
+        self._settle(look, where, [replace(p, verdict=Verdict.UNKNOWN, ground=Ground.UNSEEN) for p in before])
+        return follow(self._known.get(where), where, place, reason, look.now_ms, held=bool(before))
+
+    def _refused(self, look: _Look, topology: Topology) -> Iterator[tuple[TopicPartition, Known]]:
+        """Yield the partitions of topics that brokers say nothing of; note those that were never seen."""
+        refused = {each.what: each.reason for each in topology.unseen}
+        for where in [where for where in self._known if where.topic in refused]:
+            reason = refused[where.topic]
+            place = self._known[where].place
+            yield where, self._blind(look, where, place, f"partition:{where}", reason)
+        seen = {where.topic for where in self._known}
+        self._topics_unseen = {name: reason for name, reason in refused.items() if name not in seen}
+
+    def _judge(
+        self, look: _Look, pinned: Mapping[TopicPartition, Known], ours: Ours
+    ) -> Iterator[tuple[TopicPartition, Known]]:
+        """Yield pinned partitions with the verdict on what is open in them."""
+        if not pinned:
+            return
+        before = self._reads.producers(pinned)
+        opened = {where: _opened(said) for where, said in before.items() if not isinstance(said, Unseen)}
+        producer_ids = {each.producer_id for said in opened.values() for each in said}
+        owners = self._asker.owners(producer_ids, ours.ids, may_hide=not ours.sees_all())
+        after = self._reads.producers([where for where, said in opened.items() if said])
+        for where, known in pinned.items():
+            told = before[where], after.get(where, ())
+            blind = next((each for each in told if isinstance(each, Unseen)), None)
+            if blind is not None:
+                yield where, self._blind(look, where, known.place, _scope_of(where, blind), blind.reason)
+                continue
+            both = list(open_in_both(*(said for said in told if not isinstance(said, Unseen))))
+            pins = [self._pin(look, where, known, each, owners) for each in both]
+            if any(pin.ground is Ground.UNSEEN for pin in pins):
+                self._unseen[where] = f"partition:{where}", _NO_COORDINATOR.format(self._asker.trouble)
+            self._settle(look, where, pins)
+            yield where, known._replace(verdict=worst(pins), error="" if pins else _ENDING)
+
+    def _pin(
+        self, look: _Look, where: TopicPartition, known: Known, producer: ProducerState, owners: Owners
+    ) -> Pin:
+        if self._grace is None:
+            cleanup_ms = int(self._reads.setting(CLEANUP) or DEFAULT_CLEANUP_MS)
+            self._grace = grace_ms(cleanup_ms, self._least_grace_ms)
+        key = PinKey(*where, producer.producer_id, producer.producer_epoch, producer.start_offset or 0)
+        pinned_ms = known.pinned_ms
+        # The LSO stands at the first record of the oldest one: that is open for as long as it stands.
+        is_first = producer.start_offset == known.lso and pinned_ms is not None
+        return judge(
+            where,
+            producer,
+            owners,
+            known=self._pins.get(where, {}).get(key),
+            since_ms=pinned_ms if is_first and pinned_ms is not None else look.now_ms,
+            accused=key in self._accused,
+            now_ms=look.now_ms,
+            grace=self._grace,
+        )
+
+    def _settle(self, look: _Look, where: TopicPartition, pins: Iterable[Pin]) -> None:
+        """Take what is open in a partition now."""
+        before = self._pins.pop(where, {})
+        now = {pin.key: pin for pin in pins}
+        accused = still_accused(now.values(), self._accused)
+        self._accused = self._accused - before.keys() | accused
+        look.ended += before.keys() - now.keys()
+        look.pins.update((key, pin) for key, pin in now.items() if pin != before.get(key))
+        if now:
+            self._pins[where] = now
+
+    def _keep(self, look: _Look, where: TopicPartition, known: Known) -> None:
+        """Take what is known of a partition now."""
+        prior, history = self._known.get(where), self._ends.get(where, "")
+        self._known[where] = known
+        if known.is_news(prior):
+            look.rows[where] = known
+        if known.seen_ms != look.now_ms or known.lso is None or known.high_watermark is None:
+            return
+        end = ends.End(look.now_ms, known.lso, known.high_watermark)
+        longer = ends.add(history, end, prior.seen_ms if prior else None)
+        if longer != history:
+            self._ends[where] = look.ends[where] = longer
+            look.rows[where] = known
+
+    def _drop_missing(self, look: _Look, topology: Topology) -> None:
+        """Forget topics that two looks at all did not find, and partitions that a topic made again lacks."""
+        refused = {each.what for each in topology.unseen}
+        missing = {where.topic for where in self._known} - topology.topic_ids.keys() - refused
+        gone = missing & self._missing
+        self._missing = frozenset(missing - gone)
+        self._hurry = bool(self._missing)
+        for where in list(self._known):
+            listed = where.topic in topology.topic_ids
+            if where.topic in gone or (listed and where not in topology.partitions):
+                self._drop(look, where)
+                look.gone.add(where)
+
+    def _drop_replaced(self, look: _Look, there: Iterable[TopicPartition], topology: Topology) -> None:
+        """Forget what was known of topics that were deleted and made again."""
+        for where in there:
+            prior = self._known.get(where)
+            if prior is not None and prior.place.topic_id not in ("", topology.topic_ids[where.topic]):
+                self._drop(look, where)
+                look.ends[where] = ""
+
+    def _drop(self, look: _Look, where: TopicPartition) -> None:
+        self._settle(look, where, ())
+        self._unseen.pop(where, None)
+        self._ends.pop(where, None)
+        del self._known[where]
+
+    def _all_gaps(self) -> Mapping[str, str]:
+        """Return all that cannot be seen: reasons by scope."""
+        crowds = Counter(self._known[where].place.leader for where in self._unseen)
+        gaps = {f"topic:{name}": reason for name, reason in self._topics_unseen.items()}
+        for where, (scope, reason) in self._unseen.items():
+            leader = self._known[where].place.leader
+            crowded = leader is not None and crowds[leader] > _MOST_GAPS
+            gaps.setdefault(f"broker:{leader}" if crowded else scope, reason)
+        return gaps
+
+
+@dataclass(slots=True)
+class _Look:
+    """A look under way."""
+
+    now_ms: int
+    rows: dict[TopicPartition, Known] = field(default_factory=dict)
+    ends: dict[TopicPartition, str] = field(default_factory=dict)
+    gone: set[TopicPartition] = field(default_factory=set)
+    pins: dict[PinKey, Pin] = field(default_factory=dict)
+    ended: list[PinKey] = field(default_factory=list)
+
+
+def _opened(producers: Iterable[ProducerState]) -> list[ProducerState]:
+    return [each for each in producers if each.start_offset is not None]
+
+
+def _scope(where: TopicPartition, unseen: Unseen, leader: Leader, topology: Topology) -> str:
+    """Return what cannot be seen: the partition alone, or a broker with all that it has."""
+    down = [each for each in leader.replicas if each not in topology.brokers]
+    if leader.leader is None and down:
+        return f"broker:{down[0]}"
+    return _scope_of(where, unseen)
+
+
+def _scope_of(where: TopicPartition, unseen: Unseen) -> str:
+    return f"partition:{where}" if unseen.broker is None else f"broker:{unseen.broker}"

@@ -1,0 +1,129 @@
+"""Partitions, and what holds their LSO back, as Celery tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from celery import shared_task
+from django.conf import settings
+
+from collectors.partitions import Watcher
+from collectors.tasks.slice import ANSWER_S, POLL_TTL, POLLERS, RETRY_S, goes_on, report, wait
+from collectors.tasks.tails import tail_name
+from dashboard import save_partitions, slices
+from dashboard.leases import Lease
+from fenceline.facts import TopicPartition
+from fenceline.partitions import ProducerState
+from transaction_admin.api import CannotAdminister, Unseen
+from transaction_admin.kafka_python import KafkaPythonAdmin
+from transaction_admin.kafka_reads import KafkaPythonReads
+from transaction_admin.properties import CannotTranslate
+from transaction_admin.reads import ClusterReads
+
+#: What watches each cluster, warm from slice to slice, and the token of the lease that it worked under.
+_watchers: dict[str, tuple[Watcher, int]] = {}
+
+
+def start() -> None:
+    """Send a first slice where nobody looks at partitions, unless the limits turn that off."""
+    if settings.FENCELINE.limits.partitions_every_s:
+        slices.start_missing(watch, save_partitions.NAME, POLLERS)
+
+
+@shared_task(name="collectors.partitions")
+def watch(cluster: str, previous: int | None = None) -> None:
+    """Look at a cluster's partitions for one slice; `previous`: the last slice's token."""
+    if cluster in settings.FENCELINE.clusters:
+        slices.run(
+            watch, cluster, save_partitions.NAME, follow, queue=POLLERS, previous=previous, ttl=POLL_TTL
+        )
+
+
+def follow(lease: Lease, end: float) -> None:
+    """Look and save as the holder of `lease` until `time.monotonic()` passes `end`."""
+    config = settings.FENCELINE.clusters[lease.cluster]
+    tails = [tail_name(shard) for shard in range(settings.SHARDS)]
+    ours = save_partitions.Rows(lease, tails, vouched=config.sees_all_transactional_ids)
+    while goes_on(end):
+        try:
+            watcher = _watcher(lease, ours)
+            wait(lease, watcher.wait_s(), end)
+            if goes_on(end):
+                _look(lease, watcher, ours)
+        except (CannotAdminister, CannotTranslate) as blind:
+            report(lease, str(blind))
+            cool(lease.cluster)
+            wait(lease, RETRY_S, end)
+
+
+def _look(lease: Lease, watcher: Watcher, ours: save_partitions.Rows) -> None:
+    ours.now_ms = slices.now_ms()
+    try:
+        save_partitions.save(lease, watcher.look(ours.now_ms, ours), now_ms=slices.now_ms())
+    except BaseException:
+        # It remembers what it saw, and that was not saved.
+        cool(lease.cluster)
+        raise
+
+
+def _watcher(lease: Lease, ours: save_partitions.Rows) -> Watcher:
+    """Return what watched the cluster in the slice before; another one where somebody else has since."""
+    watcher, token = _watchers.get(lease.cluster, (None, 0))
+    if watcher is not None and lease.token - token in (0, 1):
+        _watchers[lease.cluster] = watcher, lease.token
+        return watcher
+    cool(lease.cluster)
+    properties = settings.FENCELINE.clusters[lease.cluster].properties
+    reads = KafkaPythonReads(properties, ANSWER_S)
+    limits = settings.FENCELINE.limits
+    made = Watcher(
+        reads,
+        KafkaPythonAdmin(properties, ANSWER_S),
+        ours,
+        every_s=limits.partitions_every_s,
+        grace_s=limits.late_grace_s,
+    )
+    _watchers[lease.cluster] = made, lease.token
+    return made
+
+
+def cool(cluster: str) -> None:
+    """Close the connections to a cluster and forget what was seen: the next look starts from the rows."""
+    watcher, _ = _watchers.pop(cluster, (None, 0))
+    if watcher is not None:
+        watcher.close()
+
+
+@shared_task(name="collectors.look_at_replicas")
+def look_at_replicas(cluster: str, topic: str, partition: int) -> None:
+    """Ask every replica of a partition who writes to it, and save what each says."""
+    if cluster not in settings.FENCELINE.clusters:
+        return
+    where = TopicPartition(topic, partition)
+    try:
+        reads = KafkaPythonReads(settings.FENCELINE.clusters[cluster].properties, ANSWER_S)
+        try:
+            said, leader, ids = _ask_replicas(reads, where)
+        finally:
+            reads.close()
+    except (CannotAdminister, CannotTranslate) as blind:
+        said, leader, ids = dict.fromkeys(save_partitions.replicas(cluster, where), str(blind)), None, {}
+    save_partitions.save_replicas(cluster, where, said, leader=leader, ids=ids, now_ms=slices.now_ms())
+
+
+def _ask_replicas(
+    reads: ClusterReads, where: TopicPartition
+) -> tuple[Mapping[int, Sequence[ProducerState] | str], int | None, Mapping[int, str]]:
+    """Return what each replica says, who leads, and the ids of producers as far as they can be known."""
+    found = reads.topology([where.topic]).partitions.get(where)
+    said: dict[int, Sequence[ProducerState] | str] = {}
+    for broker in found.replicas if found else ():
+        answer = reads.producers([where], broker)[where]
+        said[broker] = answer.reason if isinstance(answer, Unseen) else answer
+    producer_ids = {each.producer_id for told in said.values() if not isinstance(told, str) for each in told}
+    try:
+        ids = reads.transactional_ids(producer_ids)
+    except CannotAdminister:
+        # Who writes is worth showing also without names.
+        ids = {}
+    return said, found.leader if found else None, ids

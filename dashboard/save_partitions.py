@@ -1,0 +1,373 @@
+"""Saves what `collectors.partitions` saw, and gives it the rows it starts from: the only writer of those.
+
+As `dashboard.store` does: the lease by its token, the revision, then changed rows in key order, in database
+transactions so short that no other writer waits for long. The doorbell rings after the last one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from typing import Protocol
+
+from django.db import connection, transaction
+from django.db.models import F
+
+from dashboard import live, store
+from dashboard.eyes import PARTITIONS as NAME
+from dashboard.leases import Lease, collector, renew
+from dashboard.models import (
+    IS_OPEN,
+    Cluster,
+    Collector,
+    GapRecord,
+    PartitionRecord,
+    PinRecord,
+    ReplicaLook,
+    Transaction,
+)
+from dashboard.rows import Row, taken, upsert
+from fenceline.facts import TopicPartition
+from fenceline.partitions import Ground, Known, Pin, PinKey, Place, ProducerState, Verdict
+from fenceline.sight import EVERYWHERE
+
+__all__ = ["NAME", "Look", "Rows", "replicas", "save", "save_replicas"]
+
+#: Rows in one save: about 50 ms, also where each of them has a long history of ends.
+_SAVE_AT_ONCE = 1_000
+#: Parameters of one question: SQLite takes 32,766.
+_ASK_AT_ONCE = 5_000
+#: How old a tail's sight may be, in milliseconds, for its rows to be all the ids there are.
+_FRESH_MS = 10_000
+
+_KEY = ("cluster_id", "topic", "partition")
+_VALUES = (
+    "topic_id", "leader", "leader_epoch", "replicas", "log_start", "lso", "high_watermark", "seen_ms",
+    "pinned_ms", "verdict", "error", "rev",
+)  # fmt: skip
+_ROW = (*_KEY, *_VALUES, "ends")
+_TABLE = PartitionRecord._meta.db_table
+_UPSERT = upsert(_TABLE, _ROW, _KEY, taken(_VALUES))
+_UPSERT_WITH_ENDS = upsert(_TABLE, _ROW, _KEY, taken((*_VALUES, "ends")))
+_IS = " AND ".join(f"{column} = %s" for column in _KEY)
+_DELETE = f"DELETE FROM {_TABLE} WHERE {_IS}"  # noqa: S608 - our own constants
+_PIN_KEY = (*_KEY, "producer_id", "producer_epoch", "start_offset")
+_PIN = (
+    *_PIN_KEY, "last_sequence", "last_timestamp_ms", "coordinator_epoch", "first_seen_ms",
+    "transactional_id", "verdict", "ground", "prepared_ms", "seen_ms",
+)  # fmt: skip
+_PINS = PinRecord._meta.db_table
+_UPSERT_PIN = upsert(_PINS, _PIN, _PIN_KEY, taken(_PIN[6:]))
+_DELETE_PIN = f"DELETE FROM {_PINS} WHERE {' AND '.join(f'{column} = %s' for column in _PIN_KEY)}"  # noqa: S608
+
+
+class Look(Protocol):
+    """What a look saw: `collectors.partitions.Seen`, which this side may not import."""
+
+    @property
+    def at_ms(self) -> int: ...
+    @property
+    def full(self) -> bool: ...
+    @property
+    def rows(self) -> Mapping[TopicPartition, Known]: ...
+    @property
+    def ends(self) -> Mapping[TopicPartition, str]: ...
+    @property
+    def gone(self) -> Collection[TopicPartition]: ...
+    @property
+    def pins(self) -> Sequence[Pin]: ...
+    @property
+    def ended(self) -> Sequence[PinKey]: ...
+    @property
+    def gaps(self) -> Mapping[str, str] | None: ...
+    @property
+    def verdicts(self) -> Mapping[Verdict, int]: ...
+    @property
+    def took_ms(self) -> int: ...
+    @property
+    def requests(self) -> int: ...
+    @property
+    def broker_ms(self) -> float: ...
+
+
+class Rows:
+    """The rows of one cluster. `tails` are the names of the collectors that read `__transaction_state`."""
+
+    def __init__(self, lease: Lease, tails: Collection[str], *, vouched: bool) -> None:
+        """`vouched`: whether the operator says that no transactional id is hidden from us."""
+        self._cluster_id = lease.cluster_id
+        self._tails, self._vouched = tails, vouched
+        #: When the last look began, for how old a tail's sight is.
+        self.now_ms = 0
+
+    def known(self) -> dict[TopicPartition, Known]:
+        """Return every partition's row."""
+        rows = PartitionRecord.objects.filter(cluster_id=self._cluster_id).defer("ends")
+        return {TopicPartition(row.topic, row.partition): _known(row) for row in rows.iterator()}
+
+    def ends(self) -> dict[TopicPartition, str]:
+        """Return every partition's packed history of ends."""
+        rows = PartitionRecord.objects.filter(cluster_id=self._cluster_id)
+        found = rows.values_list("topic", "partition", "ends").iterator()
+        return {TopicPartition(topic, number): packed for topic, number, packed in found}
+
+    def pins(self) -> list[Pin]:
+        """Return the transactions that were open in partitions."""
+        return [_pin(row) for row in PinRecord.objects.filter(cluster_id=self._cluster_id)]
+
+    def named(self) -> set[TopicPartition]:
+        """Return the partitions that open transactions name."""
+        rows = Transaction.objects.filter(IS_OPEN, cluster_id=self._cluster_id)
+        return {
+            TopicPartition(topic, number)
+            for packed in rows.values_list("partitions", flat=True).distinct()
+            for topic, numbers in json.loads(packed or "[]")
+            for number in numbers
+        }
+
+    def ids(self, producer_ids: Collection[int]) -> dict[int, str]:
+        """Return the escaped ids of rows that have these producer ids. Walks through all of them."""
+        left = iter(producer_ids)
+        found: dict[int, str] = {}
+        while some := list(islice(left, _ASK_AT_ONCE)):
+            rows = Transaction.objects.filter(cluster_id=self._cluster_id, producer_id__in=some)
+            found.update(rows.values_list("producer_id", "transactional_id"))
+        return found
+
+    def sees_all(self) -> bool:
+        """Whether no transactional id can be hidden from us: by our tails, or by the operator's word."""
+        return self._vouched or self._tails_see_all()
+
+    def _tails_see_all(self) -> bool:
+        rows = Collector.objects.filter(cluster_id=self._cluster_id, name__in=self._tails)
+        gaps = GapRecord.objects.filter(cluster_id=self._cluster_id, source__in=self._tails, until_ms=None)
+        found = list(rows.values_list("seen_through_ms", "error", "undecoded"))
+        return (
+            0 < len(found) == len(self._tails)
+            and all(
+                seen is not None and self.now_ms - seen <= _FRESH_MS and not error and not undecoded
+                for seen, error, undecoded in found
+            )
+            and not gaps.exists()
+        )
+
+
+def _known(row: PartitionRecord) -> Known:
+    return Known(
+        row.topic,
+        row.partition,
+        Place(row.topic_id, row.leader, row.leader_epoch, tuple(row.replicas)),
+        row.log_start,
+        row.lso,
+        row.high_watermark,
+        row.seen_ms,
+        row.pinned_ms,
+        Verdict(row.verdict),
+        row.error,
+    )
+
+
+def _pin(row: PinRecord) -> Pin:
+    return Pin(
+        row.topic,
+        row.partition,
+        row.producer_id,
+        row.producer_epoch,
+        row.start_offset,
+        row.last_sequence,
+        row.last_timestamp_ms,
+        row.coordinator_epoch,
+        row.first_seen_ms,
+        row.transactional_id,
+        Verdict(row.verdict),
+        Ground(row.ground),
+        row.prepared_ms,
+    )
+
+
+def save(lease: Lease, look: Look, *, now_ms: int) -> None:
+    """Save what a look saw and what it cost. Raises `LeaseLost` when the token is outdated."""
+    pins = sorted(look.pins, key=lambda pin: pin.key)
+    rows = sorted(look.rows.items())
+    while len(pins) + len(rows) > _SAVE_AT_ONCE:
+        some, pins = pins[:_SAVE_AT_ONCE], pins[_SAVE_AT_ONCE:]
+        others, rows = rows[: _SAVE_AT_ONCE - len(some)], rows[_SAVE_AT_ONCE - len(some) :]
+        with transaction.atomic():
+            renew(lease)
+            _write(lease.cluster_id, store.next_rev(lease.cluster_id), look, some, others)
+    with transaction.atomic():
+        renew(lease, seen_through_ms=look.at_ms, records=F("records") + len(look.rows))
+        rev = store.next_rev(lease.cluster_id)
+        _write(lease.cluster_id, rev, look, pins, rows)
+        _delete(lease.cluster_id, look)
+        store.add_cost(lease, look.requests, round(look.broker_ms), now_ms)
+        news = collector(lease).exclude(error="").exists()
+        store.clear_error(lease, now_ms)
+        if look.gaps is not None:
+            news = _sync_gaps(lease, look.gaps, now_ms) or news
+        _tell(lease, look)
+        for kind in _kinds(look, news=news):
+            transaction.on_commit(partial(live.ring, lease.cluster, kind, rev))
+
+
+def _kinds(look: Look, *, news: bool) -> Iterator[str]:
+    if look.rows or look.gone or look.pins or look.ended:
+        yield "partitions"
+    if news:
+        yield "collectors"
+
+
+def _write(
+    cluster_id: int,
+    rev: int,
+    look: Look,
+    pins: Iterable[Pin],
+    rows: Iterable[tuple[TopicPartition, Known]],
+) -> None:
+    pin_rows = [_pin_row(cluster_id, look.at_ms, pin) for pin in pins]
+    changed: dict[bool, list[Row]] = {False: [], True: []}
+    for where, known in rows:
+        packed = look.ends.get(where)
+        changed[packed is not None].append(_row(cluster_id, rev, look.at_ms, known, packed or ""))
+    with connection.cursor() as cursor:
+        for statement, values in (
+            (_UPSERT_PIN, pin_rows),
+            (_UPSERT, changed[False]),
+            (_UPSERT_WITH_ENDS, changed[True]),
+        ):
+            if values:
+                cursor.executemany(statement, values)
+
+
+def _row(cluster_id: int, rev: int, at_ms: int, known: Known, packed: str) -> Row:
+    place = known.place
+    return (
+        cluster_id,
+        known.topic,
+        known.partition,
+        place.topic_id,
+        place.leader,
+        place.leader_epoch,
+        json.dumps(place.replicas),
+        known.log_start,
+        known.lso,
+        known.high_watermark,
+        known.seen_ms,
+        known.pinned_ms,
+        known.verdict.value,
+        known.error,
+        rev,
+        packed,
+    )
+
+
+def _pin_row(cluster_id: int, at_ms: int, pin: Pin) -> Row:
+    return (
+        cluster_id,
+        *pin.key,
+        pin.last_sequence,
+        pin.last_timestamp_ms,
+        pin.coordinator_epoch,
+        pin.first_seen_ms,
+        pin.transactional_id,
+        pin.verdict.value,
+        pin.ground.value,
+        pin.prepared_ms,
+        at_ms,
+    )
+
+
+def _delete(cluster_id: int, look: Look) -> None:
+    """Delete what is no more: transactions that ended, and partitions of topics that are gone."""
+    with connection.cursor() as cursor:
+        if look.ended:
+            cursor.executemany(_DELETE_PIN, sorted((cluster_id, *key) for key in look.ended))
+        if look.gone:
+            cursor.executemany(_DELETE, sorted((cluster_id, *where) for where in look.gone))
+    for where in look.gone:
+        ReplicaLook.objects.filter(
+            cluster_id=cluster_id, topic=where.topic, partition=where.partition
+        ).delete()
+
+
+def _sync_gaps(lease: Lease, gaps: Mapping[str, str], now_ms: int) -> bool:
+    """Open a gap for all that cannot be seen now, close those of the rest; return whether any is new."""
+    mine = GapRecord.objects.filter(cluster_id=lease.cluster_id, source=lease.name, until_ms=None)
+    opened = dict(mine.exclude(scope=EVERYWHERE).values_list("scope", "reason"))
+    closed = opened.keys() - gaps.keys()
+    for scope in sorted(closed):
+        mine.filter(scope=scope).update(until_ms=now_ms)
+    for scope, reason in gaps.items():
+        if scope in opened and opened[scope] != reason:
+            mine.filter(scope=scope).update(reason=reason)
+    GapRecord.objects.bulk_create(
+        GapRecord(cluster_id=lease.cluster_id, source=lease.name, scope=scope, since_ms=now_ms, reason=reason)
+        for scope, reason in sorted(gaps.items())
+        if scope not in opened
+    )
+    return bool(closed) or opened.keys() != gaps.keys()
+
+
+def _tell(lease: Lease, look: Look) -> None:
+    """Keep what the look says of itself."""
+    row = collector(lease).get()
+    row.detail |= {
+        "partitions": sum(look.verdicts.values()),
+        "verdicts": {verdict.value: n for verdict, n in sorted(look.verdicts.items())},
+        "took_ms": look.took_ms,
+    }
+    if look.full:
+        row.detail |= {"full_ms": look.at_ms, "full_took_ms": look.took_ms}
+    row.save(update_fields=["detail"])
+
+
+def save_replicas(
+    cluster: str,
+    where: TopicPartition,
+    said: Mapping[int, Sequence[ProducerState] | str],
+    *,
+    leader: int | None,
+    ids: Mapping[int, str],
+    now_ms: int,
+) -> None:
+    """Save what the replicas of a partition say of its producers, by broker, or why one does not.
+
+    `ids` are transactional ids by producer id, as far as they are known. Rings for the partition's page.
+    """
+    cluster_id = Cluster.objects.get(name=cluster).pk
+    with transaction.atomic():
+        # Two that were asked for at once wait for each other here.
+        rev = store.next_rev(cluster_id)
+        mine = ReplicaLook.objects.filter(cluster_id=cluster_id, topic=where.topic, partition=where.partition)
+        mine.exclude(broker__in=said).delete()
+        for broker, producers in sorted(said.items()):
+            mine.update_or_create(
+                cluster_id=cluster_id,
+                topic=where.topic,
+                partition=where.partition,
+                broker=broker,
+                defaults={
+                    "leads": broker == leader,
+                    "seen_ms": now_ms,
+                    **_told(producers, ids),
+                },
+            )
+        transaction.on_commit(partial(live.ring, cluster, "partitions", rev))
+
+
+def replicas(cluster: str, where: TopicPartition) -> tuple[int, ...]:
+    """Return the brokers that have a partition, as it was seen last; none where it never was."""
+    rows = PartitionRecord.objects.filter(cluster__name=cluster, topic=where.topic, partition=where.partition)
+    return tuple(rows.values_list("replicas", flat=True).first() or ())
+
+
+def _told(said: Sequence[ProducerState] | str, ids: Mapping[int, str]) -> dict[str, object]:
+    if isinstance(said, str):
+        return {"producers": [], "error": said}
+    return {"producers": [_shown(each, ids) for each in said], "error": ""}
+
+
+def _shown(producer: ProducerState, ids: Mapping[int, str]) -> dict[str, object]:
+    return {**producer._asdict(), "transactional_id": ids.get(producer.producer_id, "")}

@@ -1,0 +1,155 @@
+"""The partitions of a real cluster as our own collector sees and saves them; and what Kafka's tools say."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import time
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from collectors.partitions import Seen, Watcher
+from dashboard import leases, save_partitions, slices, store
+from dashboard.models import Collector, GapRecord, PartitionRecord, PinRecord
+from fenceline.partitions import Ground, Verdict
+from sandbox.kafka import Broker
+from transaction_admin.kafka_python import KafkaPythonAdmin
+from transaction_admin.kafka_reads import KafkaPythonReads
+
+#: How the tool heads the column of where an open transaction begins.
+_START = "CurrentTransactionStartOffset"
+
+
+class Watch:
+    """A watcher of one cluster on the test's database, driven by hand; `vouched`: no id is hidden from us."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        properties: Mapping[str, str] | None = None,
+        vouched: bool = True,
+        tails: tuple[str, ...] = (),
+    ) -> None:
+        self.properties = {"bootstrap.servers": bootstrap} if properties is None else properties
+        self.name = f"watch-{random.getrandbits(40):x}"
+        store.sync_clusters([self.name])
+        lease = leases.acquire(self.name, save_partitions.NAME, holder="test", now_ms=slices.now_ms())
+        assert lease is not None
+        self.lease = lease
+        self.ours = save_partitions.Rows(lease, tails, vouched=vouched)
+        self.start()
+
+    def start(self) -> None:
+        """Connect, and begin with what the database knows."""
+        reads = KafkaPythonReads(self.properties, 20)
+        admin = KafkaPythonAdmin(self.properties, 20)
+        self.watcher = Watcher(reads, admin, self.ours, every_s=0.0, grace_s=15.0)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.watcher.close()
+
+    def look(self, *, full: bool = True, later_ms: int = 0) -> Seen:
+        """Look and save; `later_ms`: by a clock that is so far ahead of this machine's."""
+        self.watcher._full_at = time.monotonic() + (0 if full else 3_600)
+        self.ours.now_ms = slices.now_ms() + later_ms
+        seen = self.watcher.look(self.ours.now_ms, self.ours)
+        save_partitions.save(self.lease, seen, now_ms=self.ours.now_ms)
+        return seen
+
+    def look_often(self, times: int = 4, *, later_ms: int = 0) -> None:
+        """Look as often as it takes: twice until an LSO is pinned, twice more until one is accused."""
+        for _ in range(times):
+            self.look(later_ms=later_ms)
+
+    def row(self, topic: str, partition: int = 0) -> PartitionRecord:
+        """Return a partition's row."""
+        return PartitionRecord.objects.get(cluster__name=self.name, topic=topic, partition=partition)
+
+    def verdict(self, topic: str, partition: int = 0) -> Verdict:
+        """Return a partition's verdict."""
+        return Verdict(self.row(topic, partition).verdict)
+
+    def pins(self, topic: str, partition: int = 0) -> list[PinRecord]:
+        """Return the transactions that are open in a partition, the first in the log first."""
+        rows = PinRecord.objects.filter(cluster__name=self.name, topic=topic, partition=partition)
+        return list(rows.order_by("start_offset"))
+
+    def said(self, topic: str, partition: int = 0) -> list[tuple[str, Verdict, Ground]]:
+        """Return id, verdict and ground of each of them."""
+        rows = self.pins(topic, partition)
+        return [(row.transactional_id, Verdict(row.verdict), Ground(row.ground)) for row in rows]
+
+    def gaps(self) -> dict[str, str]:
+        """Return what cannot be seen now: reasons by scope."""
+        rows = GapRecord.objects.filter(cluster__name=self.name, source=save_partitions.NAME, until_ms=None)
+        return dict(rows.values_list("scope", "reason"))
+
+    def collector(self) -> Collector:
+        """Return what the collector says of itself."""
+        return Collector.objects.get(cluster__name=self.name, name=save_partitions.NAME)
+
+
+class Hanging(NamedTuple):
+    """A row of `find-hanging`."""
+
+    topic: str
+    partition: int
+    producer_id: int
+    start_offset: int
+    minutes: int
+
+
+def find_hanging(broker: Broker, *, timeout_minutes: int = 0, node_id: int = 1) -> list[Hanging]:
+    """Return what `kafka-transactions.sh find-hanging` finds on a broker.
+
+    With a timeout of 0 every open transaction is a candidate, whatever the age of its records: the trick that
+    makes the tool look at fresh ones at all (kafka.md §1.1).
+    """
+    rows = _table(
+        broker, "find-hanging", "--broker-id", str(node_id), "--max-transaction-timeout", str(timeout_minutes)
+    )
+    return [
+        Hanging(
+            row["Topic"],
+            int(row["Partition"]),
+            int(row["ProducerId"]),
+            int(row["StartOffset"]),
+            int(row["Duration(min)"]),
+        )
+        for row in rows
+    ]
+
+
+def describe_producers(broker: Broker, topic: str, partition: int = 0) -> set[tuple[int, int, int | None]]:
+    """Return producer id, epoch and start of the open transaction, by `kafka-transactions.sh`."""
+    rows = _table(broker, "describe-producers", "--topic", topic, "--partition", str(partition))
+    return {
+        (
+            int(row["ProducerId"]),
+            int(row["ProducerEpoch"]),
+            None if row[_START] == "None" else int(row[_START]),
+        )
+        for row in rows
+    }
+
+
+def abort(broker: Broker, topic: str, partition: int, start_offset: int) -> None:
+    """Abort a hanging transaction as `kafka-transactions.sh abort` does."""
+    where = "--topic", topic, "--partition", str(partition)
+    _run(broker, "abort", *where, "--start-offset", str(start_offset))
+
+
+def _run(broker: Broker, *arguments: str) -> str:
+    command = broker.tool(
+        "org.apache.kafka.tools.TransactionsCommand", "--bootstrap-server", broker.bootstrap, *arguments
+    )
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def _table(broker: Broker, *arguments: str) -> list[dict[str, str]]:
+    lines = _run(broker, *arguments).splitlines()
+    header, *rows = [line.split("\t") for line in lines if line.strip()] or [[]]
+    names = [name.strip() for name in header]
+    return [dict(zip(names, (value.strip() for value in row), strict=True)) for row in rows]
