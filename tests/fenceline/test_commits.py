@@ -1,0 +1,173 @@
+"""Proves what is kept of records of `__consumer_offsets`, wherever a stream of them is cut."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from struct import pack
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collectors.markers import nothing_to_read
+from fenceline import commits
+from fenceline.batches import Batch
+from fenceline.commits import MOST_COMMITS, Gone, Joined, Kept, Place, Seen, thinned
+from fenceline.facts import RawRecord
+from fenceline.groups import Commit
+
+NOW = 1_795_000_000_000
+PLACE = Place("g", "t", 3)
+
+
+def key(kind: int = 1, partition: int = 3) -> bytes:
+    return pack(">hh1sh1si", kind, 1, b"g", 1, b"t", partition)
+
+
+def value(offset: int, at_ms: int = NOW, metadata: bytes = b"") -> bytes:
+    return pack(">hqih", 3, offset, -1, len(metadata)) + metadata + pack(">q", at_ms)
+
+
+def raws(*values: bytes | None, first: int = 0) -> list[RawRecord]:
+    return [RawRecord(each, first + n) for n, each in enumerate(values)]
+
+
+def seen(records: dict[bytes, list[RawRecord]]) -> Seen:
+    found = Seen()
+    commits.read(found, 7, records)
+    return found
+
+
+def test_the_newest_commit_is_kept_with_the_last_ones() -> None:
+    found = seen({key(): raws(*(value(n, NOW + 2_000 * n, b"m") for n in range(5)))})
+    history = tuple(Commit(NOW + 2_000 * n, n) for n in range(5))
+    assert found.newest == {PLACE: Kept(4, None, "m", NOW + 8_000, history, 7, 4)}
+
+
+def test_a_tombstone_ends_all_of_it_and_a_commit_after_it_begins_anew() -> None:
+    assert seen({key(): raws(value(1), None)}).newest == {PLACE: Gone(1)}
+    (kept,) = seen({key(): raws(value(9), None, value(1, NOW + 1))}).newest.values()
+    assert isinstance(kept, Kept)
+    assert kept.commits == (Commit(NOW + 1, 1),)
+
+
+@pytest.mark.parametrize("old_first", [True, False])
+def test_of_two_versions_of_a_key_the_newer_record_counts(old_first: bool) -> None:
+    old, new = (key(0), raws(value(1), first=3)), (key(1), raws(None, first=8))
+    found = seen(dict([old, new] if old_first else [new, old]))
+    assert found.newest == {PLACE: Gone(8)}
+
+
+def test_what_cannot_be_read_is_counted_and_what_came_before_it_kept() -> None:
+    found = seen(
+        {key(): raws(value(1), b"\x00\x07"), b"\x00\x63": raws(b""), pack(">hh", 6, 0): raws(b"", b"")}
+    )
+    assert isinstance(found.newest[PLACE], Kept)
+    assert found.undecoded == {"value_version": 1, "key_type": 1}
+    assert found.strange["value_version"] == (7, 1, "value version 7")
+    assert found.newer == {6: 2}
+
+
+steps = st.lists(st.tuples(st.integers(0, 3_000), st.integers(0, 50)), min_size=1, max_size=120)
+
+
+@given(steps, st.integers(1, 20))
+def test_a_history_says_the_same_however_it_was_cut(steps: list[tuple[int, int]], pieces: int) -> None:
+    """But for how it is thinned at the cuts: it is never longer, nearer, older or without the newest."""
+    at_ms, written = NOW, []
+    for step_ms, offset in steps:
+        at_ms += step_ms
+        written.append(Commit(at_ms, offset))
+    kept: tuple[Commit, ...] = ()
+    size = max(1, len(written) // pieces)
+    for start in range(0, len(written), size):
+        part = written[start : start + size]
+        one = Kept(part[-1].offset, None, "", part[-1].at_ms, thinned(part), 0, start)
+        kept = commits.merge(one, kept).commits
+    assert kept[-1] == written[-1]
+    assert len(kept) <= MOST_COMMITS
+    assert set(kept) <= set(written)
+    assert list(kept) == sorted(kept, key=lambda each: each.at_ms)
+    apart = [later.at_ms - sooner.at_ms for sooner, later in pairwise(kept[:-1])]
+    assert all(each >= 1_000 for each in apart)
+    span_ms = written[-1].at_ms - written[0].at_ms
+    assert kept[-1].at_ms - kept[0].at_ms >= min(span_ms, (MOST_COMMITS - 2) * 1_000)
+
+
+def test_a_group_that_commits_all_the_time_is_remembered_for_a_while() -> None:
+    """Not for its last twenty commits: those were made within a second."""
+    kept: tuple[Commit, ...] = ()
+    for n in range(600):
+        kept = commits.merge(Kept(n, None, "", NOW + 50 * n, (Commit(NOW + 50 * n, n),), 0, n), kept).commits
+    assert kept[-1].at_ms - kept[0].at_ms >= 18_000
+
+
+@given(st.lists(st.builds(Commit, st.integers(0, 2**53), st.integers(-(2**63), 2**63 - 1)), max_size=30))
+def test_a_history_is_read_back_as_it_was_written(history: list[Commit]) -> None:
+    assert commits.unpack(commits.pack(history)) == tuple(history)
+
+
+def members_of(records: dict[bytes, list[RawRecord]], before: dict[str, tuple[str, str]]) -> Joined:
+    return commits.join(seen(records).changes["g"], before)
+
+
+CLASSIC = pack(">hh1s", 2, 1, b"g")
+
+
+def classic(*names: bytes) -> bytes:
+    head = b"\x00\x00\x00\x08consumer" + pack(">ihh", 1, -1, -1) + pack(">i", len(names))
+    rest = pack(">h2sh1s", 2, b"cl", 1, b"h") + pack(">iii", 10, 0, 0)
+    return head + b"".join(pack(">h", len(name)) + name + rest for name in names)
+
+
+def newer(name: bytes) -> bytes:
+    return pack(">hh1sh", 5, 1, b"g", len(name)) + name
+
+
+JOINED = b"\x00\x00\x00\x00\x03cl\x02h\x01\x00" + pack(">i", 1) + b"\x00\x00"
+
+
+def test_the_members_of_a_classic_group_are_those_of_its_last_rebalance() -> None:
+    found = members_of({CLASSIC: raws(classic(b"a"), classic(b"b", b"c"))}, {"old": ("x", "y")})
+    assert found == Joined({"b": ("cl", "h"), "c": ("cl", "h")}, 7, 1)
+    assert members_of({CLASSIC: raws(None)}, {"old": ("x", "y")}).members == {}
+
+
+def test_members_of_a_consumer_group_come_and_leave_one_by_one() -> None:
+    records = {newer(b"a"): raws(JOINED, first=1), newer(b"old"): raws(None, first=2)}
+    assert members_of(records, {"old": ("x", "y")}) == Joined({"a": ("cl", "h")}, 7, 2)
+
+
+def test_a_group_that_changes_its_protocol_keeps_who_joined_after_that() -> None:
+    records = {newer(b"a"): raws(JOINED, first=5), CLASSIC: raws(None, first=4)}
+    assert members_of(records, {"old": ("x", "y")}).members == {"a": ("cl", "h")}
+
+
+def data(first: int, last: int, producer: int = -1, records: int = 1) -> Batch:
+    return Batch(first, last, producer, 0, producer >= 0, "", records)
+
+
+def marker(at: int, producer: int, word: str) -> Batch:
+    return Batch(at, at, producer, 0, True, word, 1)
+
+
+@pytest.mark.parametrize(
+    ("batches", "offset", "lso", "expected"),
+    [
+        ([data(0, 4, 7), marker(5, 7, "commit")], 5, 6, True),
+        ([data(0, 4, 7), marker(5, 7, "commit")], 4, 6, False),
+        ([data(0, 4, 7), marker(5, 7, "abort")], 0, 6, True),
+        ([data(0, 4)], 5, 5, True),
+        ([data(0, 4)], 2, 5, False),
+        ([data(0, 4, records=0)], 0, 5, True),  # compacted away, its last offset kept
+        ([data(0, 1, 7), data(2, 2, 8), marker(3, 7, "abort")], 0, 2, True),  # its marker lies behind the LSO
+        ([data(0, 1, 7), data(2, 2, 8)], 0, 2, None),
+        ([data(0, 1, 7), marker(2, 7, "abort"), data(3, 3, 7), marker(4, 7, "commit")], 0, 5, False),
+        ([data(0, 1, 7), marker(2, 8, "commit"), marker(3, 7, "abort")], 0, 4, True),
+        ([], 3, 9, None),
+    ],
+)
+def test_markers_and_aborted_records_are_nothing_to_read(
+    batches: list[Batch], offset: int, lso: int, expected: bool | None
+) -> None:
+    assert nothing_to_read(batches, offset, lso) is expected

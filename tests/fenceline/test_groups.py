@@ -1,0 +1,474 @@
+"""Proves the words for groups: statuses by a table of cases, waiting, lag in time, trends, families.
+
+The table is the proof of the rules (Burrow's, without what Burrow gets wrong): each case says what happens
+to the group, and why the status is right.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fenceline.ends import End
+from fenceline.families import LONGEST, family_of
+from fenceline.group_looks import Around, Blocker, Logged, Stood, is_news, stand
+from fenceline.groups import (
+    MOST_POINTS,
+    Commit,
+    Committed,
+    Point,
+    Status,
+    Trend,
+    Waiting,
+    add_point,
+    committed_in,
+    status_of,
+    to_read,
+    trend_of,
+    waiting,
+    worst,
+)
+from fenceline.partitions import Offsets
+
+NOW = 1_795_000_000_000
+OK, WARN, STALL, STOP, REWIND, UNKNOWN = (
+    Status.OK,
+    Status.WARN,
+    Status.STALL,
+    Status.STOP,
+    Status.REWIND,
+    Status.UNKNOWN,
+)
+
+
+def every(seconds: float, *offsets: int, last_s: float = 0) -> tuple[Commit, ...]:
+    """Commits of these offsets so many seconds apart, the last of them `last_s` ago."""
+    first = NOW - int(1000 * (last_s + seconds * (len(offsets) - 1)))
+    return tuple(Commit(first + int(1000 * seconds * n), offset) for n, offset in enumerate(offsets))
+
+
+def looks(seconds: float, *lags: int) -> tuple[Point, ...]:
+    """Looks so many seconds apart, the last of them now, that found these lags."""
+    first = NOW - int(1000 * seconds * (len(lags) - 1))
+    return tuple(Point(first + int(1000 * seconds * n), n, lag) for n, lag in enumerate(lags))
+
+
+STEADY = tuple(range(100, 300, 10))
+DAY_S = 86_400
+
+
+class Case(NamedTuple):
+    """What is known of a group in a partition, and what it is called."""
+
+    title: str
+    status: Status
+    unread: int | None = 10
+    commits: tuple[Commit, ...] = every(5, *STEADY)
+    points: tuple[Point, ...] = ()
+    #: For how many seconds the first unread record has been there; None where that is not known.
+    unread_s: float | None = 1
+
+
+CASES = (
+    # 1-4: nothing is called anything where it cannot be told.
+    Case("the end of the partition cannot be seen", UNKNOWN, unread=None),
+    Case("no commit is known, and there is something to read", UNKNOWN, commits=()),
+    Case("one commit, a moment ago: too little is known", UNKNOWN, commits=every(5, 100)),
+    Case("no commit is known, but there is nothing to read", OK, unread=0, commits=()),
+    # 5-8: who has read all is well, whatever was before. Lag 0 is to the LSO: a read_committed consumer
+    # gets no further, and on a transactional topic the high watermark is never reached by records alone.
+    Case("it has read all, and goes on committing", OK, unread=0, unread_s=None),
+    Case(
+        "it has read all and was last heard of yesterday: nothing came since",
+        OK,
+        0,
+        every(5, *STEADY, last_s=DAY_S),
+    ),
+    Case("it has read all after a rewind", OK, 0, every(5, 900, 100, 500, 900)),
+    Case(
+        "it stands at a pinned LSO and commits one offset: it waits, nothing is wrong with it",
+        OK,
+        0,
+        every(5, *[7] * 20),
+    ),
+    # 9-11: it works.
+    Case("it advances, a little behind, as everybody is", OK),
+    Case("it advances through an old backlog of unknown age", OK, 10**6, unread_s=None),
+    Case(
+        "it catches up: its lag falls",
+        OK,
+        500,
+        points=looks(20, 900, 850, 800, 750, 700, 650, 600, 550, 500),
+        unread_s=300,
+    ),
+    # 12-20: STOP, Burrow's rule 3: silent for longer than the remembered commits took.
+    Case(
+        "it committed every 5 s, and not for 2 minutes", STOP, 10, every(5, *STEADY, last_s=120), unread_s=119
+    ),
+    Case(
+        "the same, but the first unread record came 3 s ago: there was nothing to commit",
+        OK,
+        10,
+        every(5, *STEADY, last_s=120),
+        unread_s=3,
+    ),
+    Case(
+        "a topic that was silent for a day gets a record: Burrow calls STOP until it commits",
+        OK,
+        1,
+        every(5, *STEADY, last_s=DAY_S),
+        unread_s=0.2,
+    ),
+    Case(
+        "it had read all at its last commits and died: Burrow calls it OK for ever",
+        STOP,
+        10,
+        every(5, *STEADY, last_s=300),
+        looks(20, 0, 0, 0, 0, 4, 8, 10),
+        250,
+    ),
+    Case(
+        "it commits once an hour, and did 50 minutes ago",
+        OK,
+        10,
+        every(3600, *STEADY, last_s=3000),
+        unread_s=2900,
+    ),
+    Case(
+        "it commits once an hour, and has not for a day",
+        STOP,
+        10,
+        every(3600, *STEADY, last_s=DAY_S),
+        unread_s=DAY_S - 10,
+    ),
+    Case(
+        "restarted after a day's pause, then dead for 10 minutes: the pause is no habit",
+        STOP,
+        10,
+        (Commit(NOW - DAY_S * 1000, 1), *every(5, *STEADY, last_s=600)),
+        unread_s=599,
+    ),
+    Case(
+        "two commits in quick succession, then 20 s of work: Burrow calls STOP",
+        OK,
+        10,
+        every(0.1, 100, 110, last_s=20),
+        unread_s=19,
+    ),
+    Case(
+        "a single commit long ago, and something to read since",
+        STOP,
+        10,
+        every(5, 100, last_s=600),
+        unread_s=None,
+    ),
+    # 21-26: STALL, rule 4: the same offset again and again.
+    Case(
+        "a Java consumer commits 100 every 5 s while there is more",
+        STALL,
+        10,
+        every(5, *[100] * 20),
+        unread_s=95,
+    ),
+    Case("the same after it had advanced", STALL, 10, every(5, 80, 90, *[100] * 10), unread_s=None),
+    Case(
+        "the same offset three times within 10 s: one slow batch",
+        OK,
+        10,
+        every(5, 90, 100, 100, 100),
+        unread_s=10,
+    ),
+    Case(
+        "idle commits of one offset, and the first record after them came 2 s ago",
+        OK,
+        1,
+        every(5, *[100] * 20),
+        unread_s=2,
+    ),
+    Case(
+        "twice the same offset, far apart: librdkafka does not repeat, this is a restart",
+        OK,
+        10,
+        every(40, 90, 100, 100),
+        unread_s=None,
+    ),
+    Case(
+        "it repeats one offset after a rewind: stuck is worse than back",
+        STALL,
+        10,
+        every(5, 900, *[100] * 10),
+        unread_s=None,
+    ),
+    # 27-30: REWIND, rule 2: the offset went back.
+    Case("it was reset and is on its way again", REWIND, 10**4, every(5, 900, 910, 100, 110, 120)),
+    Case("it was reset and has passed the old place", OK, 10, every(5, 900, 910, 100, 500, 920)),
+    Case(
+        "it goes back and forth between two owners of a partition",
+        REWIND,
+        10,
+        every(5, 100, 200, 100, 200, 100),
+    ),
+    Case(
+        "it was reset, then fell silent: silence is worse",
+        STOP,
+        10**4,
+        every(5, 900, 910, 100, last_s=200),
+        unread_s=None,
+    ),
+    # 31-36: WARN, rule 5: it advances and falls behind.
+    Case(
+        "its lag grows for three minutes",
+        WARN,
+        900,
+        points=looks(20, 100, 200, 300, 400, 500, 600, 700, 800, 900),
+    ),
+    Case("its lag stands still above 0: Burrow warns", OK, 500, points=looks(20, *[500] * 9)),
+    Case(
+        "its lag goes up and down as batches come",
+        OK,
+        500,
+        points=looks(20, 10, 500, 20, 500, 10, 500, 20, 400, 500),
+    ),
+    Case(
+        "its lag grew from nothing: it had read all within the time",
+        OK,
+        500,
+        points=looks(20, 0, 0, 0, 100, 200, 300, 400, 450, 500),
+    ),
+    Case(
+        "its lag grows for 20 s only", OK, 900, points=looks(2, 100, 200, 300, 400, 500, 600, 700, 800, 900)
+    ),
+    Case(
+        "its lag grows, and it repeats one offset: that is worse",
+        STALL,
+        900,
+        every(5, *[100] * 20),
+        looks(20, 100, 200, 300, 400, 500, 600, 700, 800, 900),
+        None,
+    ),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=[f"{n}: {case.title}" for n, case in enumerate(CASES, 1)])
+def test_a_group_is_called(case: Case) -> None:
+    unread_ms = None if case.unread_s is None else int(case.unread_s * 1000)
+    assert status_of(case.unread, case.commits, case.points, unread_ms=unread_ms, now_ms=NOW) is case.status
+
+
+@pytest.mark.parametrize("case", CASES, ids=range(1, len(CASES) + 1))
+def test_no_clock_is_read_and_no_order_of_instants_is_taken_for_granted(case: Case) -> None:
+    """The same an hour later, and with commits that another host's clock put into the future."""
+    unread_ms = None if case.unread_s is None else int(case.unread_s * 1000)
+    hour = 3_600_000
+    later = [commit._replace(at_ms=commit.at_ms + hour) for commit in case.commits]
+    points = [point._replace(at_ms=point.at_ms + hour) for point in case.points]
+    found = status_of(case.unread, later, points, unread_ms=unread_ms, now_ms=NOW + hour)
+    assert found is case.status
+    assert status_of(case.unread, later, points, unread_ms=unread_ms, now_ms=NOW) in Status
+
+
+def test_a_group_has_the_worst_status_of_its_partitions() -> None:
+    assert worst([OK, UNKNOWN, WARN, REWIND, STALL, STOP]) is STOP
+    assert worst([OK, WARN, UNKNOWN]) is WARN
+    assert worst([OK, OK]) is OK
+    assert worst([]) is UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("offset", "lso", "high_watermark", "only_markers", "expected", "unread"),
+    [
+        (10, 20, 20, False, None, 10),
+        (20, 20, 20, False, None, 0),
+        (5, 10, 20, False, Waiting.NOT_YET, 5),
+        (10, 10, 20, False, Waiting.PROBABLY, 0),
+        (9, 10, 20, True, Waiting.PROBABLY, 0),  # before the marker of the transaction before
+        (11, 10, 20, False, Waiting.READS_PAST, 0),
+        (20, 10, 20, False, Waiting.READS_PAST, 0),
+        (0, 10, 20, False, Waiting.NOT_YET, 7),  # retention took the first three
+        (None, 10, 20, False, None, None),
+    ],
+)
+def test_how_it_stands_to_a_pinned_lso(
+    offset: int | None,
+    lso: int,
+    high_watermark: int,
+    only_markers: bool,
+    expected: Waiting | None,
+    unread: int | None,
+) -> None:
+    offsets = Offsets(3, lso, high_watermark, 1)
+    assert waiting(offset, offsets, only_markers) is expected
+    assert to_read(offset, offsets, only_markers) == unread
+    assert waiting(offset, None, only_markers) is None
+
+
+@pytest.mark.parametrize(
+    ("lags", "expected"),
+    [
+        ((1, 2, 3), None),
+        ((100, 200, 300, 400, 500, 600), Trend.GROWING),
+        ((600, 500, 400, 300, 200, 100), Trend.SHRINKING),
+        ((5, 5, 5, 5, 5, 5), Trend.STEADY),
+        ((0, 900, 0, 900, 0, 900), Trend.STEADY),
+    ],
+)
+def test_where_a_lag_goes(lags: tuple[int, ...], expected: Trend | None) -> None:
+    assert trend_of([(point.at_ms, point.lag) for point in looks(20, *lags)]) is expected
+    assert trend_of([(point.at_ms, point.lag) for point in looks(1, *lags)]) is None
+
+
+@given(st.lists(st.tuples(st.integers(1, 30_000), st.integers(0, 100)), max_size=200))
+def test_looks_are_kept_far_apart_and_the_newest_always(steps: list[tuple[int, int]]) -> None:
+    points: tuple[Point, ...] = ()
+    at_ms = NOW
+    for step_ms, offset in steps:
+        at_ms += step_ms
+        points = add_point(points, Point(at_ms, offset, 1))
+        assert points[-1] == Point(at_ms, offset, 1)
+    assert len(points) <= MOST_POINTS
+    apart = [later.at_ms - sooner.at_ms for sooner, later in pairwise(points[:-1])]
+    assert all(each >= 20_000 for each in apart)
+    if steps and at_ms - NOW > 60_000:
+        assert points[-1].at_ms - points[0].at_ms >= min(at_ms - NOW - 60_000, 400_000) - 60_000
+
+
+def test_commits_are_told_by_looks_where_nothing_else_tells() -> None:
+    points = (Point(1, 5, 0), Point(2, 5, 1), Point(3, 8, 0), Point(4, 2, 9))
+    assert committed_in(points) == (Commit(1, 5), Commit(3, 8), Commit(4, 2))
+
+
+# What follows from a look, partition by partition.
+
+LOG = Logged(Committed(100), NOW - 5_000, every(5, *range(5, 105, 5)), 3, 0)
+HISTORY = tuple(End(NOW - 100_000 + n * 10_000, 40 + 10 * n, 40 + 10 * n) for n in range(10))
+AROUND = Around(Offsets(0, 140, 140, 1), ends=HISTORY)
+
+
+def stands(before: Stood | None = None, around: Around = AROUND, **changes: object) -> Stood:
+    given: dict[str, object] = {
+        "committed": Committed(100),
+        "unstable": False,
+        "logged": LOG,
+        "now_ms": NOW,
+    } | changes
+    return stand(before, around=around, **given)  # type: ignore[arg-type]
+
+
+def test_lag_in_time_is_since_the_end_passed_the_offset() -> None:
+    found = stands()
+    # It passed 100 between the looks 40 s and 30 s ago, that is a tenth of the way.
+    assert found.lag_ms == 39_000
+    assert (found.lag_lso, found.lag_hw) == (40, 40)
+
+
+def test_at_the_end_nothing_lags_and_before_the_history_nothing_can_be_told() -> None:
+    assert stands(committed=Committed(140)).lag_ms == 0
+    assert stands(committed=Committed(30)).lag_ms is None
+    assert stands(around=replace(AROUND, offsets=None)).lag_ms is None
+
+
+def test_what_cannot_be_read_yet_counts_by_the_high_watermark() -> None:
+    """A group that waits at a pinned LSO has lag 0 to it, and falls behind in time all the same."""
+    ends = [End(each.at_ms, min(each.lso, 100), each.high_watermark) for each in HISTORY]
+    pinned = Around(Offsets(0, 100, 140, 1), ends=ends, holders=[Blocker(7, 0, "payments-1", 100)])
+    found = stands(around=pinned)
+    assert (found.status, found.waiting, found.lag_lso, found.lag_hw) == (OK, Waiting.PROBABLY, 0, 40)
+    assert found.lag_ms == 39_000
+    assert found.waiting_ms == NOW
+    assert [each.transactional_id for each in found.blockers] == ["payments-1"]
+    later = stands(found, pinned, now_ms=NOW + 9_000)
+    assert later.waiting_ms == NOW
+    moved = stands(found, replace(pinned, offsets=Offsets(0, 120, 140, 1)), now_ms=NOW + 9_000)
+    assert (moved.waiting, moved.waiting_ms, moved.blockers) == (Waiting.NOT_YET, None, ())
+
+
+def test_markers_and_aborted_records_are_nothing_to_read() -> None:
+    around = replace(AROUND, only_markers=True)
+    found = stands(around=around, logged=LOG._replace(commits=every(5, *range(5, 105, 5), last_s=900)))
+    assert (found.status, found.lag_ms, found.lag_lso, found.only_markers) == (OK, 0, 40, True)
+    assert stands(logged=LOG._replace(commits=every(5, *range(5, 105, 5), last_s=900))).status is OK
+    assert stands(now_ms=NOW + 300_000).status is STOP
+
+
+def test_a_commit_s_own_instant_is_the_log_s_if_it_is_of_this_very_offset() -> None:
+    assert stands().commit_ms == NOW - 5_000
+    first = stands(committed=Committed(101))
+    assert first.commit_ms == NOW
+    assert stands(first, committed=Committed(101), now_ms=NOW + 5_000).commit_ms == NOW
+    assert stands(first, committed=Committed(102), now_ms=NOW + 5_000).commit_ms == NOW + 5_000
+    assert stands(committed=None).commit_ms is None
+
+
+@pytest.mark.parametrize("ahead_ms", [-3_600_000, 3_600_000])
+def test_a_coordinator_s_clock_an_hour_off_changes_no_status(ahead_ms: int) -> None:
+    theirs = tuple(each._replace(at_ms=each.at_ms - ahead_ms) for each in LOG.commits)
+    logged = LOG._replace(commits=theirs, commit_ms=LOG.commit_ms - ahead_ms, ahead_ms=ahead_ms)
+    assert stands(logged=logged).status is stands().status is OK
+
+
+def test_a_pending_commit_is_told_with_whose_it_is_and_since_when() -> None:
+    pending = Blocker(7, 0, "enrich-1", pending=True, offset=120)
+    around = replace(AROUND, pending=[pending])
+    found = stands(around=around, unstable=True)
+    assert (found.unstable, found.waiting_ms, found.blockers) == (True, NOW, (pending,))
+    again = stands(found, around, unstable=True, now_ms=NOW + 4_000)
+    assert again.waiting_ms == NOW
+    assert stands(again, around, now_ms=NOW + 8_000).waiting_ms is None
+    alone = stands(around=around, unstable=True, committed=None, logged=None)
+    assert (alone.offset, alone.status, alone.blockers) == (None, UNKNOWN, (pending,))
+
+
+def test_a_row_is_written_when_it_says_something_new() -> None:
+    row = stands()
+    assert is_news(None, row)
+    assert not is_news(row, stands(row, now_ms=NOW + 500))
+    assert is_news(row, stands(row, committed=Committed(101)))
+    assert is_news(row, stands(row, now_ms=NOW + 25_000))
+
+
+# Families.
+
+UUID = "0f4f8c6e-8f1e-4f7c-9d43-1b2c3d4e5f60"
+HEX = "0f4f8c6e8f1e4f7c9d431b2c3d4e5f60"
+
+
+@pytest.mark.parametrize(
+    ("group", "family", "word"),
+    [
+        (f"spark-kafka-source-{UUID}-1234567-driver-0", "spark-kafka-source-*", "every start of a query"),
+        (f"spark-kafka-source-{UUID}--1234567-driver-12", "spark-kafka-source-*", "every start of a query"),
+        (f"spark-kafka-source-{UUID}-1234567-executor", "spark-kafka-source-*", "every start of a query"),
+        (f"my-prefix-{UUID}-77-driver-0", "my-prefix-*", "every start of a query"),
+        (f"spark-kafka-relation-{UUID}-driver-0", "spark-kafka-relation-*", "every batch read"),
+        (f"spark-kafka-relation-{UUID}-executor", "spark-kafka-relation-*", "every batch read"),
+        ("console-consumer-40137", "console-consumer-*", "console consumer"),
+        ("console-share-consumer-1", "console-share-consumer-*", "console consumer"),
+        (f"billing-{UUID}", "billing-*", "random part"),
+        (f"{UUID}", "*", "random part"),
+        (f"a.{HEX}.b", "a.*.b", "random part"),
+        ("billing", "billing", ""),
+        ("billing-1", "billing-1", ""),  # numbers are names: each is a group of its own
+        ("console-consumer", "console-consumer", ""),
+        ("spark-kafka-source", "spark-kafka-source", ""),
+        ("connect-sink-orders", "connect-sink-orders", ""),
+        ("20261121", "20261121", ""),
+        ("", "", ""),
+        ("back\\\\slash \\x00", "back\\\\slash \\x00", ""),
+    ],
+)
+def test_groups_with_random_ids_are_one_family_and_explained(group: str, family: str, word: str) -> None:
+    found = family_of(group)
+    assert found.name == family
+    assert (word in found.explanation) if word else not found.explanation
+
+
+@given(st.text(max_size=600))
+def test_no_family_is_too_long_and_two_long_groups_stay_two(text: str) -> None:
+    assert len(family_of(text).name) <= LONGEST
+    longer = "g" * 300
+    assert family_of(longer + text).name != family_of(longer + text + "x").name

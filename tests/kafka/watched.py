@@ -1,0 +1,112 @@
+"""Groups as our own collectors save them: the tail, the looks, the tables; and what Kafka's own tool says."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Collection
+from typing import NamedTuple
+
+from django.test import override_settings
+
+from collectors.groups import GroupsCollector
+from collectors.tasks import offsets
+from dashboard import leases, save_groups, slices, store
+from dashboard.config import ClusterConfig, Config
+from dashboard.models import Collector, Group, GroupOffset
+from sandbox.kafka import Broker
+from tests.waiting import wait_for
+from transaction_admin.kafka_reads import KafkaPythonReads
+
+COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+
+
+class Line(NamedTuple):
+    """One partition of a group: committed offset, log end offset, lag; None where there is none."""
+
+    committed: int | None
+    end: int | None
+    lag: int | None
+
+
+#: By group, topic and partition.
+Lines = dict[tuple[str, str, int], Line]
+
+
+class Watch:
+    """Our collectors on one cluster, a look whenever a test asks for it. Needs an empty database."""
+
+    def __init__(self, properties: dict[str, str], *, log: bool = True) -> None:
+        name = properties["bootstrap.servers"].replace(":", "-") + f"-{time.monotonic_ns()}"
+        self.cluster = ClusterConfig(name, properties)
+        self._config = Config(clusters={name: self.cluster})
+        store.sync_clusters([name])
+        now_ms = slices.now_ms()
+        self.tail = self._lease(offsets.offsets_name(0), now_ms)
+        self.lease = self._lease(save_groups.NAME, now_ms)
+        self._log = log
+        self._groups = GroupsCollector(properties, KafkaPythonReads(properties, 25))
+
+    def _lease(self, name: str, now_ms: int) -> leases.Lease:
+        lease = leases.acquire(self.cluster.name, name, holder="test", now_ms=now_ms)
+        assert lease is not None
+        return lease
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._groups.close()
+
+    def read(self) -> None:
+        """Let the tail read everything up to now."""
+        asked_ms = slices.now_ms()
+        with override_settings(FENCELINE=self._config):
+            wait_for(lambda: self._seen_through() > asked_ms, "all commits are read", 60)
+
+    def _seen_through(self) -> int:
+        offsets.read(self.tail, time.monotonic() + 0.6)
+        return (
+            Collector.objects.get(name=self.tail.name, cluster_id=self.tail.cluster_id).seen_through_ms or 0
+        )
+
+    def look(self, times: int = 1) -> dict[str, Group]:
+        """Let the tail read, look at groups so many times, save; return the rows by group."""
+        for _ in range(times):
+            if self._log:
+                self.read()
+            rows = save_groups.Rows(self.lease, slices.now_ms())
+            found = self._groups.look(slices.now_ms(), rows, every_s=0)
+            save_groups.save(self.lease, found, rows, now_ms=slices.now_ms())
+        return {row.group_id: row for row in Group.objects.filter(cluster__name=self.cluster.name)}
+
+    def offset(self, group: str, topic: str, partition: int) -> GroupOffset:
+        """Return a group's row for a partition."""
+        return GroupOffset.objects.get(
+            group__cluster__name=self.cluster.name, group__group_id=group, topic=topic, partition=partition
+        )
+
+    def lines(self) -> Lines:
+        """Return our rows in the words of Kafka's tool."""
+        rows = GroupOffset.objects.filter(group__cluster__name=self.cluster.name).select_related("group")
+        return {
+            (row.group.group_id, row.topic, row.partition): Line(
+                row.offset,
+                row.high_watermark,
+                None if row.offset is None or row.high_watermark is None else row.high_watermark - row.offset,
+            )
+            for row in rows
+        }
+
+
+def described(broker: Broker, ignored: Collection[str] = ()) -> Lines:
+    """Return what `kafka-consumer-groups --describe --all-groups` says of every partition with a commit."""
+    command = broker.tool(COMMAND, "--bootstrap-server", broker.bootstrap, "--describe", "--all-groups")
+    found: Lines = {}
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    for text in printed.splitlines():
+        words = text.rsplit(None, 8)
+        if len(words) == 9 and words[2].isdigit() and words[0].strip() not in ignored:
+            group, topic, partition, *numbers = words[:6]
+            line = Line(*(None if each == "-" else int(each) for each in numbers))
+            if line.committed is not None:
+                found[group.strip(), topic, int(partition)] = line
+    return found
