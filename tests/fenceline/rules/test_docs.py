@@ -1,0 +1,60 @@
+"""Proves that every rule is explained: what it means, why, what to do, its limits, its silence."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from fenceline.limits import Limits
+from fenceline.rules import RULES
+
+ROOT = Path(__file__).parents[3]
+DOCS = ROOT / "docs" / "rules"
+SECTIONS = ["What it means", "Why it matters", "What to do", "Its limits", "When it is silent"]
+#: Limits that pace collectors and draw no line of a rule.
+PACES = {"reconcile_every_s", "partitions_every_s", "groups_every_s"}
+_ROW = re.compile(r"^\| `(\w+)` \| ([\d.]+) \|", re.MULTILINE)
+#: Words in code that are written like limits, so that one that is no more is noticed anywhere in the text.
+_LIKE_A_LIMIT = re.compile(r"`(\w+(?:_s|_percent|_per_hour|_per_day|_factor))\b")
+
+
+def page(rule: str) -> str:
+    return (DOCS / f"{rule}.md").read_text()
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_is_explained(rule: str) -> None:
+    text = page(rule)
+    assert text.startswith(f"# {rule}\n"), "its title is its name"
+    assert re.findall(r"^## (.+)$", text, re.MULTILINE) == SECTIONS
+    parts = re.split(r"^## .+$", text, flags=re.MULTILINE)
+    assert all(part.strip() for part in parts), "a section is empty"
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_its_limits_are_as_the_page_says(rule: str) -> None:
+    limits = Limits().as_mapping()
+    named = {name: float(default) for name, default in _ROW.findall(page(rule))}
+    assert named == {name: limits.get(name) for name in named}
+    assert set(_LIKE_A_LIMIT.findall(page(rule))) <= set(limits)
+
+
+def test_each_limit_is_explained_by_the_rule_it_belongs_to() -> None:
+    explained = {name for rule in RULES for name, _ in _ROW.findall(page(rule))}
+    assert explained == set(Limits().as_mapping()) - PACES
+
+
+def test_no_page_is_left_of_a_rule_that_is_no_more() -> None:
+    assert {path.stem for path in DOCS.glob("*.md")} == {*RULES, "README"}
+
+
+def test_the_index_names_every_rule() -> None:
+    assert re.findall(r"^\| \[(\w+)\]\(\1\.md\)", page("README"), re.MULTILINE) == list(RULES)
+
+
+def test_the_example_shows_every_limit_at_its_default() -> None:
+    example = tomllib.loads((ROOT / "fenceline.example.toml").read_text())
+    assert example["limits"] == Limits().as_mapping()
