@@ -1,0 +1,92 @@
+"""Whether hosts can be reached at all: names resolved and ports opened, many at once, each with its time."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+#: librdkafka's port where none is named.
+_PORT = 9092
+_LATE = "its name is not resolved in time: ask whoever runs the name servers"
+
+
+class Address(NamedTuple):
+    """A host, by name or number, and a port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        """Return it as Kafka writes it."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """What came of an attempt: where a name leads and how long it took, or what went wrong."""
+
+    ip: str = ""
+    connected_ms: float = 0.0
+    trouble: str = ""
+
+
+def parse(text: str) -> Address | None:
+    """Return the address in `host`, `host:port` or `scheme://host:port`; None for anything else."""
+    try:
+        # Kafka's own schemes (SASL_SSL) are none to urlsplit.
+        parts = urlsplit("//" + text.rpartition("://")[2])
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return None
+    if not host or parts.path or any(each.isspace() for each in host):
+        return None
+    return Address(host, _PORT if port is None else port)
+
+
+def reach(addresses: Collection[Address], timeout_s: float) -> Mapping[Address, Reached]:
+    """Return what came of connecting to each address, all of them within twice `timeout_s`."""
+    found: dict[Address, Reached] = {}
+    # No pool: a resolver that hangs would hold up the end of the process.
+    threads = [
+        threading.Thread(target=_try, args=(each, timeout_s, found), daemon=True) for each in addresses
+    ]
+    for thread in threads:
+        thread.start()
+    until = time.monotonic() + 2 * timeout_s
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
+    return {each: found.get(each, Reached(trouble=_LATE)) for each in addresses}
+
+
+def _try(address: Address, timeout_s: float, found: dict[Address, Reached]) -> None:
+    try:
+        places = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        found[address] = Reached(trouble=f"its name does not resolve ({_reason(error)})")
+        return
+    # A name may lead to several: the first that opens will do, as it does for the client libraries.
+    for family, kind, _, _, where in places:
+        found[address] = _connect(socket.socket(family, kind), where, timeout_s)
+        if not found[address].trouble:
+            return
+
+
+def _connect(connection: socket.socket, where: Any, timeout_s: float) -> Reached:
+    ip = str(where[0])
+    begun = time.monotonic()
+    with connection:
+        try:
+            connection.settimeout(timeout_s)
+            connection.connect(where)
+        except (OSError, OverflowError) as error:
+            return Reached(ip, trouble=f"no connection to {ip} port {where[1]} ({_reason(error)})")
+    return Reached(ip, (time.monotonic() - begun) * 1_000)
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)

@@ -1,0 +1,58 @@
+"""What a check of the doctor is: how it ended, what was found, what puts it right."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Status(StrEnum):
+    """How a check ended; `skip` is one that could not be made, and says why."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "FAIL"
+    SKIP = "skip"
+
+
+class Check(NamedTuple):
+    """One check: what was looked at, what was found, and lines that put it right."""
+
+    status: Status
+    what: str
+    detail: str
+    remedies: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Patient:
+    """A cluster that is looked over: librdkafka's properties, and how long one question may wait."""
+
+    properties: Mapping[str, str]
+    #: Whether the operator vouches that no transactional id is hidden from this principal.
+    sees_all_ids: bool
+    timeout_s: float
+
+    @property
+    def protocol(self) -> str:
+        """Return the security protocol in capitals."""
+        return self.properties.get("security.protocol", "plaintext").upper()
+
+    @property
+    def principal(self) -> str:
+        """Return who brokers take us for; `User:…` where only they know."""
+        if "SASL" in self.protocol:
+            return f"User:{self.properties.get('sasl.username', '…')}"
+        return "User:ANONYMOUS" if self.protocol == "PLAINTEXT" else "User:…"
+
+    @property
+    def where(self) -> str:
+        """Return the bootstrap servers."""
+        return self.properties["bootstrap.servers"]
+
+    @property
+    def at(self) -> str:
+        """Return the option that names the cluster to Kafka's tools."""
+        return f"--bootstrap-server {self.where.replace(' ', '')}"

@@ -1,0 +1,246 @@
+"""Looks a cluster over before anybody trusts a page: addresses, sign-in, brokers, settings, clock, rights.
+
+Every right is tried and none is guessed; whatever is missing is named with the `kafka-acls` line that gives
+it. Nothing is written or created, and each question waits for a bounded time. It knows neither Django nor
+the database: `manage.py doctor` prints what comes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from collectors.addresses import Address, Reached, parse, reach
+from collectors.checks import Check, Patient, Status
+from collectors.kafka import Complaints
+from collectors.rights import acts, rights
+from fenceline.words import duration, some
+from transaction_admin.api import CannotAdminister, Unseen
+from transaction_admin.properties import CannotTranslate, kafka_python
+from transaction_admin.trials import Abilities, Trials
+
+__all__ = ["Check", "Status", "examine"]
+
+#: Requests that Fenceline cannot do without: key, lowest version that serves, name, what goes dark.
+_NEEDED_REQUESTS = (
+    (61, 0, "DescribeProducers", "Partitions cannot say who holds the LSO back (Kafka 2.8 began to tell)"),
+    (65, 0, "DescribeTransactions", "Transactions are known from their log alone (Kafka 3.0 began to tell)"),
+    (66, 0, "ListTransactions", "Transactions are known from their log alone (Kafka 3.0 began to tell)"),
+    (10, 4, "FindCoordinator v4", "no coordinator can be looked up (Kafka 3.0 began to take many)"),
+    (9, 8, "OffsetFetch v8", "Groups have no offsets (Kafka 3.0 began to take many groups)"),
+)
+_VERIFICATION = "transaction.partition.verification.enable"
+_MAX_TIMEOUT = "transaction.max.timeout.ms"
+_CLEANUP = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
+#: A clock that is further off than this, in milliseconds, makes ages wrong that nobody has measured yet.
+_CLOCK_OFF_MS = 1_000
+
+
+def examine(
+    properties: Mapping[str, str], *, sees_all_ids: bool, timeout_s: float, patience_s: float
+) -> Iterator[Check]:
+    """Yield the checks of one cluster as they are made; `properties` are librdkafka's.
+
+    A question waits up to `timeout_s`; once `patience_s` have passed the rest is left out, and that is said.
+    """
+    until = time.monotonic() + patience_s
+    with closing(_examine(Patient(properties, sees_all_ids, timeout_s))) as checks:
+        for check in checks:
+            yield check
+            if time.monotonic() > until:
+                waited = duration(int(patience_s * 1_000))
+                yield Check(Status.FAIL, "the rest", f"{waited} have passed, most of them spent waiting")
+                return
+
+
+def _examine(patient: Patient) -> Generator[Check]:
+    untranslatable = _untranslatable(patient.properties)
+    yield from _configuration(patient, untranslatable)
+    reached = yield from _servers(patient)
+    if not reached:
+        yield Check(Status.SKIP, "the rest", "no bootstrap server can be reached")
+        return
+    yield _librdkafka(patient)
+    if untranslatable:
+        yield Check(Status.SKIP, "the rest", "it is asked through kafka-python, which cannot connect")
+        return
+    begun = time.monotonic()
+    try:
+        trials = Trials(patient.properties, patient.timeout_s)
+    except CannotAdminister as error:
+        yield Check(Status.FAIL, "sign-in by kafka-python", str(error))
+        yield Check(Status.SKIP, "the rest", "it is asked through kafka-python, which cannot connect")
+        return
+    with closing(trials):
+        who = f"{patient.principal} by {patient.protocol}"
+        yield Check(Status.OK, "sign-in by kafka-python", f"{who}, {_ms(_since_ms(begun))} (lists, actions)")
+        try:
+            yield from _within(patient, trials)
+        except CannotAdminister as error:
+            yield Check(Status.FAIL, "the rest", str(error))
+
+
+def _within(patient: Patient, trials: Trials) -> Iterator[Check]:
+    brokers = trials.brokers()
+    able = trials.abilities(brokers)
+    yield from _brokers(brokers, able, patient.timeout_s)
+    known = {broker: each for broker, each in able.items() if isinstance(each, Abilities)}
+    if not known:
+        yield Check(Status.SKIP, "the rest", "no broker answers at the address that it tells clients to use")
+        return
+    yield from _versions(known)
+    yield from _settings(patient, trials, known)
+    yield _clock(trials)
+    yield from rights(patient, trials)
+    yield from acts(patient, trials)
+
+
+def _untranslatable(properties: Mapping[str, str]) -> Sequence[CannotTranslate]:
+    """Return an error for each property that kafka-python has no like of."""
+    found = []
+    left = dict(properties)
+    for _ in properties:
+        try:
+            kafka_python(left)
+        except CannotTranslate as error:
+            found.append(error)
+            del left[error.key]
+        else:
+            break
+    return found
+
+
+def _configuration(patient: Patient, untranslatable: Sequence[CannotTranslate]) -> Iterator[Check]:
+    what = "configuration"
+    for error in untranslatable:
+        yield Check(Status.FAIL, what, f"{error}; Partitions, Groups and the coordinators' lists go dark")
+    properties, protocol = patient.properties, patient.protocol
+    unused = [key for key in properties if key.startswith("sasl.")] if "SASL" not in protocol else []
+    unused += [key for key in properties if key.startswith("ssl.")] if "SSL" not in protocol else []
+    if unused:
+        remedy = f'"security.protocol" = "{"SASL_" if unused[0].startswith("sasl.") else ""}SSL"'
+        yield Check(Status.WARN, what, f"{some(unused)} have no effect with {protocol}", (remedy,))
+    if not untranslatable and not unused:
+        number = "1 property" if len(properties) == 1 else f"{len(properties)} properties"
+        yield Check(Status.OK, what, f"{number}, {protocol}; both client libraries take them all")
+
+
+def _servers(patient: Patient) -> Generator[Check, None, bool]:
+    """Yield a check of each bootstrap server; return whether the cluster can be asked through one of them."""
+    texts = [each.strip() for each in patient.where.split(",") if each.strip()]
+    addresses = [address for each in texts if (address := parse(each))]
+    for each in texts:
+        if parse(each) is None:
+            remedy = '"bootstrap.servers" = "host:port"'
+            yield Check(Status.FAIL, f"server {each}", "this is no address", (remedy,))
+    reached = reach(addresses, patient.timeout_s)
+    for address, found in reached.items():
+        if found.trouble:
+            remedy = 'check "bootstrap.servers", that the broker runs, and what is between'
+            yield Check(Status.FAIL, f"server {address}", found.trouble, (remedy,))
+        else:
+            yield Check(Status.OK, f"server {address}", _connected(address, found))
+    return len(addresses) == len(texts) and any(not found.trouble for found in reached.values())
+
+
+def _librdkafka(patient: Patient) -> Check:
+    what = "sign-in by librdkafka"
+    complaints = Complaints()
+    begun = time.monotonic()
+    settings: dict[str, Any] = {**patient.properties, "log_level": 0, "error_cb": complaints.hear}
+    try:
+        # No consumer: one looks for its group's coordinator, and so makes __consumer_offsets. And no topic is
+        # asked for by name: this client would make it.
+        client = AdminClient(settings)
+    except KafkaException as error:
+        return Check(Status.FAIL, what, f"the configuration is refused: {error.args[0].str()}")
+    try:
+        client.list_topics(timeout=patient.timeout_s)
+    except KafkaException as error:
+        client.poll(0)
+        return Check(Status.FAIL, what, complaints.reason(error.args[0].str()))
+    return Check(Status.OK, what, f"{_ms(_since_ms(begun))} (the tails read through it)")
+
+
+def _brokers(
+    brokers: Mapping[int, tuple[str, int]], able: Mapping[int, Abilities | Unseen], timeout_s: float
+) -> Iterator[Check]:
+    addresses = {broker: Address(*where) for broker, where in brokers.items()}
+    reached = reach(set(addresses.values()), timeout_s)
+    for broker, address in addresses.items():
+        what, found, said = f"broker {broker} at {address}", reached[address], able[broker]
+        if found.trouble:
+            remedy = f"make it reachable from here, or change broker {broker}'s advertised.listeners"
+            yield Check(Status.FAIL, what, found.trouble, (remedy,))
+        elif isinstance(said, Unseen):
+            yield Check(Status.FAIL, what, f"{_connected(address, found)}, then: {said.reason}")
+        else:
+            answered = f"answered in {_ms(said.answered_ms)}; {said.release} by its requests"
+            yield Check(Status.OK, what, f"{_connected(address, found)}, {answered}")
+
+
+def _versions(known: Mapping[int, Abilities]) -> Iterator[Check]:
+    what = "versions"
+    lacking = False
+    for key, lowest, name, dark in _NEEDED_REQUESTS:
+        without = [broker for broker, able in known.items() if able.requests.get(key, (0, -1))[1] < lowest]
+        if without:
+            lacking = True
+            who = some([f"broker {each}" for each in without])
+            yield Check(Status.FAIL, what, f"{who} cannot {name}: {dark}", ("run Kafka 3.0 or newer",))
+    releases = sorted({able.release for able in known.values()})
+    if len(releases) > 1:
+        yield Check(Status.WARN, what, f"brokers differ: {some(releases)}; a rolling upgrade looks like this")
+    if known and not lacking and len(releases) == 1:
+        level = max(able.features.get("transaction.version", 0) for able in known.values())
+        protocol = "epochs rise with every transaction" if level >= 2 else "clients' own ends keep the epoch"
+        yield Check(Status.OK, what, f"{releases[0]}, transaction.version {level} ({protocol})")
+
+
+def _settings(patient: Patient, trials: Trials, known: Mapping[int, Abilities]) -> Iterator[Check]:
+    names = (_VERIFICATION, _MAX_TIMEOUT, _CLEANUP)
+    told = trials.settings(list(known), names)
+    if not told:
+        yield Check(Status.SKIP, "settings", "no broker tells them; see DESCRIBE_CONFIGS on cluster")
+        return
+    open_doors = [broker for broker, each in told.items() if each.get(_VERIFICATION, "false") != "true"]
+    if open_doors:
+        who = some([f"broker {each}" for each in open_doors])
+        detail = f"{_VERIFICATION} is off at {who}, or not known there: hanging transactions can arise"
+        how = f"--alter --entity-type brokers --entity-default --add-config {_VERIFICATION}=true"
+        yield Check(Status.WARN, "settings", detail, (f"kafka-configs {how} {patient.at}",))
+    for name in (_MAX_TIMEOUT, _CLEANUP):
+        values = sorted({each[name] for each in told.values() if name in each}, key=int)
+        shown = some([duration(int(each)) for each in values]) or "not told"
+        status = Status.WARN if len(values) > 1 else Status.OK
+        yield Check(status, "settings", f"{name} is {shown}" + (": brokers differ" if values[1:] else ""))
+
+
+def _clock(trials: Trials) -> Check:
+    told = trials.clock()
+    rest = "tails measure those of coordinators by their records"
+    if isinstance(told, Unseen):
+        return Check(Status.SKIP, "clock", f"the controller's cannot be asked for ({told.reason}); {rest}")
+    off = f"{_ms(abs(told.ahead_ms))} {'ahead of' if told.ahead_ms > 0 else 'behind'} ours"
+    detail = f"the active controller's is {off}, give or take {_ms(told.unsure_ms)}; {rest}"
+    if abs(told.ahead_ms) - told.unsure_ms > _CLOCK_OFF_MS:
+        return Check(Status.WARN, "clock", detail, ("let NTP or chrony set the clocks of both hosts",))
+    return Check(Status.OK, "clock", detail)
+
+
+def _connected(address: Address, found: Reached) -> str:
+    via = "" if found.ip == address.host else f"resolves to {found.ip}, "
+    return f"{via}connected in {_ms(found.connected_ms)}"
+
+
+def _since_ms(begun: float) -> float:
+    return (time.monotonic() - begun) * 1_000
+
+
+def _ms(ms: float) -> str:
+    return f"{ms:.1f} ms" if ms < 10 else duration(int(ms))

@@ -1,0 +1,129 @@
+"""Tries every right on a cluster and names what is missing, with the `kafka-acls` line that grants it.
+
+What only an act would show is not tried: brokers are asked what they would allow, as far as they tell.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+
+from collectors.checks import Check, Patient, Status
+from fenceline.rights import EVERY, TO_END, TO_LOOK, TO_WRITE_MARKERS, Resource, Right
+from fenceline.words import count, some
+from transaction_admin.api import CONSUMER_OFFSETS, TRANSACTION_STATE, Unseen, grant
+from transaction_admin.trials import Trials, Verdict
+
+#: How many topics are tried by name.
+_MOST_TOPICS = 1_000
+_LEFT_OUT = "brokers leave out the others and do not say so"
+#: What tells of ACLs.
+_CLUSTER = next(each for each in TO_LOOK if each.resource is Resource.CLUSTER)
+
+
+def rights(patient: Patient, trials: Trials) -> Iterator[Check]:
+    """Yield a check of each right that looking takes, in their order."""
+    for right in TO_LOOK:
+        tried = trials.tried(right)
+        what = str(right)
+        if tried.verdict is Verdict.GRANTED:
+            yield from _granted(patient, trials, right)
+        elif tried.verdict is Verdict.UNTOLD:
+            yield Check(Status.WARN, what, f"the trial tells nothing: {tried.reason}")
+        else:
+            yield _refused(patient, trials, right)
+
+
+def _granted(patient: Patient, trials: Trials, right: Right) -> Iterator[Check]:
+    what = str(right)
+    if right.name in (TRANSACTION_STATE, CONSUMER_OFFSETS) and not trials.exists(right.name):
+        yield Check(Status.OK, what, "granted; the topic does not exist yet, and asking has not made it")
+    elif right.resource is Resource.TRANSACTIONAL_ID:
+        yield _hidden_ids(patient, trials, what)
+    elif right.operation == "READ" and right.name == EVERY:
+        yield _read_of_all(patient, trials, right)
+    else:
+        yield Check(Status.OK, what, "granted")
+
+
+def _hidden_ids(patient: Patient, trials: Trials, what: str) -> Check:
+    """Judge whether an ACL could still hide an id: brokers leave it out of their lists without a word."""
+    denials = trials.denials()
+    if isinstance(denials, Unseen):
+        if patient.sees_all_ids:
+            return Check(Status.OK, what, "granted; the configuration says that no id is hidden")
+        detail = "granted, but that no single id is denied cannot be proved without DESCRIBE on the cluster"
+        return Check(Status.WARN, what, detail, _remedies(patient, _CLUSTER))
+    us = (patient.principal, "User:*")
+    ours = {each.name for each in denials if "User:…" in us or each.principal in us}
+    if not ours:
+        return Check(Status.OK, what, "granted, and no ACL hides an id")
+    detail = f"granted, but ACLs hide {some(sorted(ours))}: nothing can be called hanging"
+    return Check(Status.WARN, what, detail, _listed(patient, "--transactional-id", sorted(ours)))
+
+
+def _read_of_all(patient: Patient, trials: Trials, right: Right) -> Check:
+    topics = trials.topics()[:_MOST_TOPICS]
+    denied = trials.unreadable(topics) if topics else []
+    if not denied:
+        return Check(Status.OK, str(right), f"granted; {count(len(topics), 'topic')} tried by name")
+    detail = f"granted, but an ACL denies {some(denied)}"
+    return Check(Status.FAIL, str(right), detail, _listed(patient, "--topic", denied))
+
+
+def _refused(patient: Patient, trials: Trials, right: Right) -> Check:
+    detail, partly = f"missing. Without it: {right.dark}", ""
+    if right.name == EVERY:
+        partly = _seen(trials, right)
+    if right.resource is Resource.TRANSACTIONAL_ID and patient.sees_all_ids:
+        partly += ". The configuration says sees_all_transactional_ids: make sure of it"
+    soft = partly or not right.needed
+    status = Status.WARN if soft else Status.FAIL
+    return Check(status, str(right), detail + partly, _remedies(patient, right))
+
+
+def _seen(trials: Trials, right: Right) -> str:
+    """Return what narrower grants let us see all the same, "" for nothing."""
+    if right.operation == "READ":
+        topics = trials.topics()[:_MOST_TOPICS]
+        denied = trials.unreadable(topics) if topics else []
+        able = len(topics) - len(denied)
+        but = f", not of {some(denied)}" if denied else ""
+        return f". Granted on {count(able, 'topic')} by name{but}" if able else ""
+    see = {
+        Resource.TOPIC: (trials.topics, "topic"),
+        Resource.GROUP: (trials.groups, "group"),
+        Resource.TRANSACTIONAL_ID: (trials.transactional_ids, "transactional id"),
+    }
+    ask, noun = see[right.resource]
+    number = len(ask())
+    return f". {count(number, noun)} can be seen by narrower grants; {_LEFT_OUT}" if number else ""
+
+
+def acts(patient: Patient, trials: Trials) -> Iterator[Check]:
+    """Yield a check of each right that ending a transaction takes; none of them is tried."""
+    told = trials.cluster_operations()
+    what = f"act: {TO_WRITE_MARKERS} (or CLUSTER_ACTION)"
+    lines = _remedies(patient, TO_WRITE_MARKERS)
+    optional = f"optional. Without it: {TO_WRITE_MARKERS.dark}"
+    if isinstance(told, Unseen):
+        yield Check(Status.SKIP, what, f"not tried, a trial would act ({told.reason}); {optional}", lines)
+    elif {"ALTER", "CLUSTER_ACTION"}.isdisjoint(told):
+        yield Check(Status.SKIP, what, f"missing, by the broker's own word; {optional}", lines)
+    else:
+        yield Check(Status.OK, what, "granted, by the broker's own word; not tried, a trial would act")
+    detail = f"not tried, a trial would act; optional. Without it: {TO_END.dark}"
+    yield Check(Status.SKIP, f"act: {TO_END}", detail, _remedies(patient, TO_END))
+
+
+def _remedies(patient: Patient, right: Right) -> tuple[str, ...]:
+    principal = shlex.quote(patient.principal)
+    return (f"{grant(principal, right.spelled, right.option)} {patient.at}",)
+
+
+def _listed(patient: Patient, option: str, names: Sequence[str]) -> tuple[str, ...]:
+    """Return lines that list the ACLs on some things: a DENY is removed, no grant would help."""
+    return tuple(
+        f"kafka-acls --list {option} {shlex.quote(each)} --resource-pattern-type match {patient.at}"
+        for each in names[:3]
+    )

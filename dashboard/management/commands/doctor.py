@@ -1,0 +1,136 @@
+"""`manage.py doctor [CLUSTER]`: try everything that Fenceline needs, and say what puts right what is not."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import ArgumentParser, ArgumentTypeError
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+from django.db import connections
+from django.db.backends.sqlite3.base import DatabaseWrapper as SqliteConnection
+
+from collectors.doctor import Check, Status, examine
+from dashboard.config import ClusterConfig
+from dashboard.views.health import troubles
+
+#: What the checks of this machine's own parts are filed under.
+_HERE = "this Fenceline"
+#: The longest that all checks of one cluster may take, in multiples of what a question may.
+_QUESTIONS = 12
+_REMEDIES = {
+    "database": "check DATABASE_URL and that the database runs; `make up` brings its own",
+    "redis": "check REDIS_URL and that Redis runs; `make up` brings its own",
+    "migrations": "manage.py prepare",
+}
+
+
+class Command(BaseCommand):
+    """Print a line for each check, its remedies below it; exit status 1 when one of them fails."""
+
+    help = "Try what Fenceline needs of its own parts and of each cluster. It writes and creates nothing."
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Take a cluster's name, the form of the answer and how long a question may wait."""
+        parser.add_argument("cluster", nargs="?", help="which cluster; all of them without one")
+        parser.add_argument("--json", action="store_true", help="one JSON document instead of lines")
+        parser.add_argument(
+            "--timeout", type=_seconds, default=5.0, metavar="SECONDS", help="how long one question may wait"
+        )
+
+    def handle(self, *args: Any, cluster: str | None, **options: Any) -> None:
+        """Make the checks and print them, each as it comes unless as JSON."""
+        made: list[tuple[str, Check]] = []
+        for subject, check in _checks(_asked_for(cluster), options["timeout"]):
+            if not options["json"]:
+                self._print(check, subject if not made or made[-1][0] != subject else "")
+            made.append((subject, check))
+        counts = Counter(check.status for _, check in made)
+        if options["json"]:
+            self.stdout.write(json.dumps(_document(made), indent=2, ensure_ascii=False))
+        else:
+            self.stdout.write("\n" + ", ".join(f"{counts[each]} {each}" for each in Status))
+        if counts[Status.FAIL]:
+            sys.exit(1)
+
+    def _print(self, check: Check, heading: str) -> None:
+        if heading:
+            self.stdout.write(f"\n{heading}")
+        self.stdout.write(f"{check.status:<4}  {check.what}: {check.detail}")
+        for line in check.remedies:
+            self.stdout.write(f"        {line}")
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= 600:
+        raise ArgumentTypeError(f"{text!r} is no number of seconds above 0 and up to 600")
+    return seconds
+
+
+def _asked_for(name: str | None) -> Mapping[str, ClusterConfig]:
+    clusters: Mapping[str, ClusterConfig] = settings.FENCELINE.clusters
+    if name is None:
+        return clusters
+    if name not in clusters:
+        known = ", ".join(clusters) or "none"
+        raise CommandError(f"No cluster '{name}' is configured in {settings.FENCELINE.path}; known: {known}.")
+    return {name: clusters[name]}
+
+
+def _checks(clusters: Mapping[str, ClusterConfig], timeout_s: float) -> Iterator[tuple[str, Check]]:
+    for check in _own_parts():
+        yield _HERE, check
+    for name, cluster in clusters.items():
+        checks = examine(
+            cluster.properties,
+            sees_all_ids=cluster.sees_all_transactional_ids,
+            timeout_s=timeout_s,
+            patience_s=timeout_s * _QUESTIONS,
+        )
+        for check in checks:
+            yield f"cluster {name}", check
+
+
+def _own_parts() -> Iterator[Check]:
+    if not settings.FENCELINE.clusters:
+        remedy = "write one into fenceline.toml (see fenceline.example.toml) and name it by FENCELINE_CONFIG"
+        yield Check(Status.FAIL, "configuration", "no cluster is configured", (remedy,))
+    if _is_missing_file():
+        # To look would make it.
+        yield Check(
+            Status.FAIL, "database", f"there is no {_database_name()} yet", (_REMEDIES["migrations"],)
+        )
+        return
+    for part, trouble in troubles().items():
+        if trouble:
+            yield Check(Status.FAIL, part, trouble, (_REMEDIES[part],))
+        else:
+            yield Check(Status.OK, part, "all applied" if part == "migrations" else "answers")
+
+
+def _is_missing_file() -> bool:
+    database = connections["default"]
+    return isinstance(database, SqliteConnection) and not (
+        database.is_in_memory_db() or Path(_database_name()).exists()
+    )
+
+
+def _database_name() -> str:
+    return str(connections["default"].settings_dict["NAME"])
+
+
+def _document(made: list[tuple[str, Check]]) -> Mapping[str, Any]:
+    return {
+        "ok": all(check.status is not Status.FAIL for _, check in made),
+        "checks": [{"subject": subject, **check._asdict()} for subject, check in made],
+    }

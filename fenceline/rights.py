@@ -1,0 +1,128 @@
+"""The rights that Fenceline has a use for on a cluster, and what goes dark without each (kafka.md §1.2).
+
+In Kafka READ, WRITE, DELETE and ALTER on a thing include DESCRIBE on it.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+#: A name that stands for every name, as kafka-acls takes it.
+EVERY = "*"
+
+
+class Resource(StrEnum):
+    """What a right is about, in the words of kafka-acls' options."""
+
+    CLUSTER = "cluster"
+    TOPIC = "topic"
+    GROUP = "group"
+    TRANSACTIONAL_ID = "transactional-id"
+
+
+class Right(NamedTuple):
+    """An operation on a resource; `dark` says which pages go without it, and what for."""
+
+    operation: str
+    resource: Resource
+    name: str
+    dark: str
+    #: Whether a whole page goes dark, and not only a part of one.
+    needed: bool = True
+
+    @property
+    def spelled(self) -> str:
+        """Return the operation as kafka-acls takes it: of two words it knows `DescribeConfigs` alone."""
+        words = self.operation.split("_")
+        return "".join(map(str.capitalize, words)) if len(words) > 1 else self.operation
+
+    @property
+    def option(self) -> str:
+        """Return the resource as kafka-acls takes it: `--topic '*'`."""
+        if self.resource is Resource.CLUSTER:
+            return "--cluster"
+        return f"--{self.resource} " + (f"'{EVERY}'" if self.name == EVERY else self.name)
+
+    def __str__(self) -> str:
+        """Return it in words: `READ on topic __transaction_state`."""
+        name = "" if self.resource is Resource.CLUSTER else f" {self.name}"
+        return f"{self.operation} on {self.resource}{name}"
+
+
+#: What looking takes, in the order in which it is tried.
+TO_LOOK = (
+    Right(
+        "DESCRIBE",
+        Resource.TOPIC,
+        "__transaction_state",
+        "Transactions: no id can be looked up, since it cannot be seen whether the topic exists",
+    ),
+    Right(
+        "READ",
+        Resource.TOPIC,
+        "__transaction_state",
+        "Fencing, Recoveries and every history: the coordinators' lists are all there is",
+    ),
+    Right(
+        "DESCRIBE",
+        Resource.TOPIC,
+        "__consumer_offsets",
+        "Groups: no group can be looked up, since it cannot be seen whether the topic exists",
+    ),
+    Right(
+        "READ",
+        Resource.TOPIC,
+        "__consumer_offsets",
+        "Groups: no commit times, so no lag in seconds, no trend and no history",
+    ),
+    Right(
+        "DESCRIBE",
+        Resource.TRANSACTIONAL_ID,
+        EVERY,
+        "Transactions: brokers leave out ids without a word, so nothing is ever called hanging",
+    ),
+    Right(
+        "DESCRIBE",
+        Resource.GROUP,
+        EVERY,
+        "Groups: offsets and lag of groups that may not be described, and who waits behind a transaction",
+    ),
+    Right(
+        "DESCRIBE",
+        Resource.TOPIC,
+        EVERY,
+        "Partitions: LSO, high watermark and lag of topics that may not be described",
+    ),
+    Right(
+        "READ",
+        Resource.TOPIC,
+        EVERY,
+        "Partitions: who holds the LSO back; no transaction is called hanging, no record is counted",
+    ),
+    Right(
+        "DESCRIBE",
+        Resource.CLUSTER,
+        "",
+        "lists of groups hold only those that may be described; whether an ACL hides ids is not told",
+        needed=False,
+    ),
+    Right(
+        "DESCRIBE_CONFIGS",
+        Resource.CLUSTER,
+        "",
+        "brokers' own limits: late is judged by Kafka's defaults",
+        needed=False,
+    ),
+)
+#: What ending a transaction takes; looking goes without. CLUSTER_ACTION does as well as ALTER.
+TO_WRITE_MARKERS = Right(
+    "ALTER", Resource.CLUSTER, "", "Actions: no abort marker for a hanging transaction", needed=False
+)
+TO_END = Right(
+    "WRITE",
+    Resource.TRANSACTIONAL_ID,
+    EVERY,
+    "Actions: no fencing, and no batch of the Spark sink is finished or rolled back",
+    needed=False,
+)

@@ -1,0 +1,321 @@
+"""What our principal may do on a cluster and what its brokers can, found out by asking.
+
+A broker checks a right before it looks for the thing, and answers for things that it does not hold. So each
+right is tried on a name that nobody has, at any broker: no coordinator is looked up, nothing is created.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from typing import Any, NamedTuple
+
+import kafka.errors as errors
+from kafka.protocol.admin import (
+    DescribeAclsRequest,
+    DescribeClusterRequest,
+    DescribeConfigsRequest,
+    DescribeProducersRequest,
+    DescribeQuorumRequest,
+    ListGroupsRequest,
+)
+from kafka.protocol.admin.transactions import DescribeTransactionsRequest, ListTransactionsRequest
+from kafka.protocol.broker_version_data import BROKER_API_VERSIONS, infer_broker_version_from_api_versions
+from kafka.protocol.consumer import OffsetFetchRequest
+from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
+
+from fenceline.rights import EVERY, Resource, Right
+from transaction_admin.api import Unseen
+from transaction_admin.wire import Wire, explain, kafka_word, text_form
+
+#: Codes of Kafka's AclOperation, AclPermissionType, ResourceType, ResourcePatternType, ConfigResource.
+_ANY, _ALL, _DESCRIBE, _DENY = 1, 2, 8, 2
+_TRANSACTIONAL_ID, _BROKER = 5, 4
+_OPERATIONS = {7: "ALTER", 8: "DESCRIBE", 9: "CLUSTER_ACTION", 10: "DESCRIBE_CONFIGS"}
+#: OffsetFetch takes many groups from version 8 on, and topics by their ids from 10 on.
+_MANY_GROUPS, _BY_NAME = 8, 9
+_METADATA_TOPIC = "__cluster_metadata"
+#: What brokers say once they have found that we have the right.
+_AFTER_THE_CHECK = (
+    errors.NoError,
+    errors.CoordinatorLoadInProgressError,
+    errors.CoordinatorNotAvailableError,
+    errors.GroupIdNotFoundError,
+    errors.LeaderNotAvailableError,
+    errors.NotCoordinatorError,
+    errors.NotLeaderForPartitionError,
+    errors.SecurityDisabledError,
+    errors.TransactionalIdNotFoundError,
+    errors.UnknownTopicOrPartitionError,
+)
+
+
+class Verdict(StrEnum):
+    """What came of a trial."""
+
+    GRANTED = "granted"
+    REFUSED = "refused"
+    UNTOLD = "untold"
+
+
+class Tried(NamedTuple):
+    """The verdict on a right, and why there is none."""
+
+    verdict: Verdict
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """What one broker can: requests by their key with the lowest and highest version, and features."""
+
+    release: str
+    requests: Mapping[int, tuple[int, int]]
+    #: The level that the whole cluster has agreed on, by feature.
+    features: Mapping[str, int]
+    answered_ms: float
+
+
+class Denial(NamedTuple):
+    """An ACL that hides transactional ids from a principal: a name, or the beginning of names."""
+
+    principal: str
+    name: str
+
+
+class Clock(NamedTuple):
+    """How far the active controller's clock is ahead of ours; right to within `unsure_ms`."""
+
+    ahead_ms: float
+    unsure_ms: float
+
+
+class Trials:
+    """Trials on one cluster. `properties` are librdkafka's; a question waits up to `timeout_s`.
+
+    Raises `CannotTranslate` when kafka-python has no like of a property, `CannotAdminister` when the cluster
+    cannot be reached. Nothing that is asked writes or creates.
+    """
+
+    def __init__(self, properties: Mapping[str, str], timeout_s: float = 10.0) -> None:
+        self._wire = Wire(properties, timeout_s)
+        self._nobody = f"fenceline-nobody-{secrets.token_hex(8)}"
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._wire.close()
+
+    def brokers(self) -> Mapping[int, tuple[str, int]]:
+        """Return the brokers by id, each with the host and port that it tells clients to use."""
+        return self._wire.brokers
+
+    def abilities(self, brokers: Collection[int]) -> Mapping[int, Abilities | Unseen]:
+        """Return what each broker can, asked all at once; the time is that of one more, short question."""
+        answers = self._ask_each([(_versions_request(), broker) for broker in brokers])
+        return dict(zip(brokers, map(self._read_abilities, brokers, answers), strict=True))
+
+    def _read_abilities(self, broker: int, answer: Any) -> Abilities | Unseen:
+        name = f"broker {broker}"
+        if isinstance(answer, errors.KafkaError):
+            return Unseen(name, explain(answer))
+        begun = time.monotonic()
+        (again,) = self._ask_each([(_versions_request(), broker)])
+        if isinstance(again, errors.KafkaError):
+            return Unseen(name, explain(again))
+        requests = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+        features = {each.name: each.max_version_level for each in answer.finalized_features or ()}
+        return Abilities(_release(requests), requests, features, (time.monotonic() - begun) * 1_000)
+
+    def tried(self, right: Right) -> Tried:
+        """Return whether we have a right; of every name, tried on one that nobody has."""
+        ask, error_of = _TRIALS[right.operation, right.resource]
+        answer = self._ask(partial(ask, self._nobody if right.name == EVERY else right.name))
+        if isinstance(answer, errors.KafkaError):
+            return Tried(Verdict.UNTOLD, explain(answer))
+        return _judged(errors.for_code(error_of(answer)))
+
+    def topics(self) -> Sequence[str]:
+        """Return the topics that we may DESCRIBE, without internal ones."""
+        answer = self._ask(partial(MetadataRequest, topics=None, allow_auto_topic_creation=False))
+        if isinstance(answer, errors.KafkaError):
+            return []
+        return sorted(each.name for each in answer.topics if not each.is_internal and not each.error_code)
+
+    def exists(self, topic: str) -> bool:
+        """Whether we see this topic."""
+        answer = self._ask(partial(_metadata_request, topic))
+        return not isinstance(answer, errors.KafkaError) and not answer.topics[0].error_code
+
+    def unreadable(self, topics: Collection[str]) -> Sequence[str]:
+        """Return those of `topics` that we may not READ."""
+        answer = self._ask(partial(_producers_request, *topics))
+        if isinstance(answer, errors.KafkaError):
+            return []
+        return [
+            topic.name
+            for topic in answer.topics
+            if _judged(errors.for_code(topic.partitions[0].error_code)).verdict is Verdict.REFUSED
+        ]
+
+    def groups(self) -> Sequence[str]:
+        """Return the escaped ids of the groups that brokers list to us."""
+        answers = self._ask_everybody(partial(ListGroupsRequest, states_filter=[], types_filter=[]))
+        return [text_form(each.group_id) for answer in answers for each in answer.groups]
+
+    def transactional_ids(self) -> Sequence[str]:
+        """Return the escaped ids that brokers list to us. O(ids) on every broker."""
+        answers = self._ask_everybody(
+            partial(ListTransactionsRequest, state_filters=[], producer_id_filters=[])
+        )
+        return [text_form(each.transactional_id) for answer in answers for each in answer.transaction_states]
+
+    def denials(self) -> Sequence[Denial] | Unseen:
+        """Return the ACLs that hide transactional ids from anybody; needs DESCRIBE on the cluster."""
+        answer = self._ask(partial(_acls_request, ""))
+        if isinstance(answer, errors.KafkaError):
+            return Unseen("ACLs", explain(answer))
+        error = errors.for_code(answer.error_code)
+        if error is errors.SecurityDisabledError:
+            return []
+        if error is not errors.NoError:
+            return Unseen("ACLs", kafka_word(error))
+        return [
+            Denial(each.principal, resource.resource_name)
+            for resource in answer.resources
+            for each in resource.acls
+            if each.operation in (_ALL, _DESCRIBE)
+        ]
+
+    def cluster_operations(self) -> Collection[str] | Unseen:
+        """Return what we may do on the cluster, by its own word; needs DESCRIBE on the cluster."""
+        answer = self._ask(partial(DescribeClusterRequest, include_cluster_authorized_operations=True))
+        if isinstance(answer, errors.KafkaError):
+            return Unseen("cluster", explain(answer))
+        if not answer.authorized_operations:
+            return Unseen("cluster", "the broker does not tell without DESCRIBE on the cluster")
+        return {_OPERATIONS[code] for code in answer.authorized_operations if code in _OPERATIONS}
+
+    def settings(self, brokers: Collection[int], names: Sequence[str]) -> Mapping[int, Mapping[str, str]]:
+        """Return settings of brokers; one that does not tell is missing, and so is what it does not know."""
+        answers = self._ask_each([(_settings_request(str(each), *names), each) for each in brokers])
+        return {
+            broker: {each.name: each.value for each in answer.results[0].configs}
+            for broker, answer in zip(brokers, answers, strict=True)
+            if not isinstance(answer, errors.KafkaError) and not answer.results[0].error_code
+        }
+
+    def clock(self) -> Clock | Unseen:
+        """Return how the active controller's clock compares with ours; needs DESCRIBE on the cluster.
+
+        It counts itself as caught up at the instant when it is asked (KIP-836).
+        """
+        begun, at = time.monotonic(), time.time() * 1_000
+        answer = self._ask(_quorum_request)
+        spent_ms = (time.monotonic() - begun) * 1_000
+        if isinstance(answer, errors.KafkaError):
+            return Unseen("clock", explain(answer))
+        if answer.error_code:
+            return Unseen("clock", kafka_word(errors.for_code(answer.error_code)))
+        quorum = answer.topics[0].partitions[0]
+        told = next((each for each in quorum.current_voters if each.replica_id == quorum.leader_id), None)
+        if told is None or told.last_caught_up_timestamp < 0:
+            return Unseen("clock", "this release does not tell it")
+        return Clock(told.last_caught_up_timestamp - (at + spent_ms / 2), spent_ms / 2)
+
+    def _ask(self, make: Callable[[], Any]) -> Any:
+        async def ask() -> Any:
+            try:
+                return await self._wire.ask_any(make)
+            except errors.KafkaError as error:
+                return error
+
+        return self._wire.run(ask)
+
+    def _ask_each(self, questions: Sequence[tuple[Any, int]]) -> Sequence[Any]:
+        return self._wire.run(self._wire.ask_each, questions)
+
+    def _ask_everybody(self, make: Callable[[], Any]) -> Sequence[Any]:
+        """Ask every broker and return the answers that came."""
+        answers = self._ask_each([(make(), broker) for broker in self.brokers()])
+        return [each for each in answers if not isinstance(each, errors.KafkaError)]
+
+
+def _judged(error: Any) -> Tried:
+    if issubclass(error, errors.AuthorizationError):
+        return Tried(Verdict.REFUSED)
+    if error in _AFTER_THE_CHECK:
+        return Tried(Verdict.GRANTED)
+    return Tried(Verdict.UNTOLD, f"the broker says {kafka_word(error)}")
+
+
+def _release(requests: Mapping[int, tuple[int, int]]) -> str:
+    known: tuple[int, ...] = infer_broker_version_from_api_versions(requests)
+    return "Kafka " + ".".join(map(str, known)) + (" or newer" if known == max(BROKER_API_VERSIONS) else "")
+
+
+def _versions_request() -> Any:
+    return ApiVersionsRequest(client_software_name="fenceline", client_software_version="1")
+
+
+def _metadata_request(topic: str) -> Any:
+    wanted = MetadataRequest.MetadataRequestTopic(name=topic)
+    return MetadataRequest(topics=[wanted], allow_auto_topic_creation=False)
+
+
+def _producers_request(*topics: str) -> Any:
+    topic_of = DescribeProducersRequest.TopicRequest
+    return DescribeProducersRequest(topics=[topic_of(name=each, partition_indexes=[0]) for each in topics])
+
+
+def _transactions_request(name: str) -> Any:
+    return DescribeTransactionsRequest(transactional_ids=[name])
+
+
+def _offsets_request(name: str) -> Any:
+    group = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=name, topics=None)
+    return OffsetFetchRequest(
+        groups=[group], require_stable=True, min_version=_MANY_GROUPS, max_version=_BY_NAME
+    )
+
+
+def _acls_request(_: str) -> Any:
+    return DescribeAclsRequest(
+        resource_type_filter=_TRANSACTIONAL_ID,
+        resource_name_filter=None,
+        pattern_type_filter=_ANY,
+        principal_filter=None,
+        host_filter=None,
+        operation=_ANY,
+        permission_type=_DENY,
+    )
+
+
+def _settings_request(broker: str, *names: str) -> Any:
+    resource = DescribeConfigsRequest.DescribeConfigsResource
+    wanted = resource(resource_type=_BROKER, resource_name=broker, configuration_keys=list(names))
+    return DescribeConfigsRequest(resources=[wanted])
+
+
+def _quorum_request() -> Any:
+    topic = DescribeQuorumRequest.TopicData
+    partition = topic.PartitionData(partition_index=0)
+    return DescribeQuorumRequest(topics=[topic(topic_name=_METADATA_TOPIC, partitions=[partition])])
+
+
+#: The request that tries an operation on a resource by its name, and where its answer has the error.
+#: Settings of no broker in particular are what the cluster's brokers have in common: any of them tells.
+_TRIALS: Mapping[tuple[str, Resource], tuple[Callable[[str], Any], Callable[[Any], int]]] = {
+    ("DESCRIBE", Resource.TOPIC): (_metadata_request, lambda said: said.topics[0].error_code),
+    ("READ", Resource.TOPIC): (_producers_request, lambda said: said.topics[0].partitions[0].error_code),
+    ("DESCRIBE", Resource.TRANSACTIONAL_ID): (
+        _transactions_request,
+        lambda said: said.transaction_states[0].error_code,
+    ),
+    ("DESCRIBE", Resource.GROUP): (_offsets_request, lambda said: said.groups[0].error_code),
+    ("DESCRIBE", Resource.CLUSTER): (_acls_request, lambda said: said.error_code),
+    ("DESCRIBE_CONFIGS", Resource.CLUSTER): (_settings_request, lambda said: said.results[0].error_code),
+}
