@@ -9,7 +9,23 @@ from django.contrib import admin
 from django.db.models import Model
 from django.http import HttpRequest
 
-from dashboard.models import Cluster, Collector, FindingRecord, GapRecord, Position, Token, Transaction
+from dashboard.models import (
+    Cluster,
+    Collector,
+    CommitRecord,
+    FindingRecord,
+    GapRecord,
+    Group,
+    GroupOffset,
+    GroupRecord,
+    PartitionRecord,
+    PinRecord,
+    Position,
+    Recovery,
+    ReplicaLook,
+    Token,
+    Transaction,
+)
 
 if TYPE_CHECKING:
     # Django's own class takes no type parameter at run time.
@@ -63,5 +79,45 @@ _show(
     FindingRecord,
     ["summary", "cluster", "rule", "severity", "seen_at", "closed_at"],
     filters=["cluster", "rule"],
+)
+_show(
+    PartitionRecord,
+    ["topic", "partition", "cluster", "verdict", "log_start", "lso", "high_watermark", "leader", "rev"],
+    filters=["cluster", "verdict"],
+    search=["topic"],
+)
+_show(
+    PinRecord,
+    ["topic", "partition", "cluster", "transactional_id", "producer_id", "start_offset", "verdict", "ground"],
+    filters=["cluster", "verdict"],
+    search=["topic", "transactional_id"],
+)
+_show(ReplicaLook, ["topic", "partition", "broker", "cluster", "leads", "seen_ms", "error"], search=["topic"])
+_show(
+    Group,
+    ["group_id", "cluster", "status", "state", "lag_lso", "lag_hw", "blocked", "unstable", "rev"],
+    filters=["cluster", "status"],
+    search=["group_id"],
+)
+_show(
+    GroupOffset, ["topic", "partition", "group", "offset", "status", "waiting", "unstable"], search=["topic"]
+)
+_show(
+    CommitRecord,
+    ["group_id", "topic", "partition", "cluster", "offset", "commit_ms"],
+    filters=["cluster"],
+    search=["group_id", "topic"],
+)
+_show(
+    GroupRecord,
+    ["group_id", "cluster", "log_partition", "log_offset"],
+    filters=["cluster"],
+    search=["group_id"],
+)
+_show(
+    Recovery,
+    ["transactional_id", "cluster", "cause", "confidence", "outcome", "opened_ms", "closed_ms", "rev"],
+    filters=["cluster", "outcome", "cause"],
+    search=["transactional_id"],
 )
 _show(Token, ["name", "role", "created_at"], filters=["role"])

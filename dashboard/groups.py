@@ -16,6 +16,7 @@ from dashboard.models import Group, GroupOffset, PinRecord, Transaction
 from dashboard.paging import Page
 from dashboard.rows import keys_named
 from dashboard.standings import WORST_STATUSES
+from fenceline.families import family_of
 from fenceline.groups import Waiting
 
 #: The topic in which coordinators keep what groups have committed.
@@ -261,7 +262,7 @@ def _folded(rows: QuerySet[Group]) -> QuerySet[Any, Any]:
 
 
 def _is_alone(folded: Mapping[str, Any]) -> bool:
-    return bool(folded["number"] == 1 and folded["one"] == folded["family"])
+    return bool(folded["number"] == 1 and not family_of(folded["one"]).explanation)
 
 
 def _family(folded: Mapping[str, Any]) -> Family:

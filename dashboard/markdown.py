@@ -6,6 +6,7 @@ has it anyway.
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from django.utils.safestring import SafeString, mark_safe
 from markdown_it import MarkdownIt
 
 RULES: Path = settings.ROOT / "docs" / "rules"
+_BESIDE = re.compile(r"\A(\w+)\.md\Z")
 _READER = MarkdownIt("commonmark", {"html": False}).enable("table")
 
 
@@ -27,5 +29,9 @@ def rule(name: str) -> SafeString | None:
 def _rendered(path: Path, _: int) -> SafeString:
     text = path.read_text()
     title, rest = text.split("\n", 1) if "\n" in text else (text, "")
-    html: str = _READER.render(rest if title.startswith("# ") else text)
+    tokens = _READER.parse(rest if title.startswith("# ") else text)
+    for link in (each for token in tokens for each in token.children or () if each.type == "link_open"):
+        # Pages of other rules lie beside this one, in the documentation as here.
+        link.attrSet("href", _BESIDE.sub(r"\1", str(link.attrGet("href"))))
+    html: str = _READER.renderer.render(tokens, _READER.options, {})
     return mark_safe(html)  # noqa: S308 - HTML in it was escaped

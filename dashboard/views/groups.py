@@ -17,6 +17,7 @@ from dashboard.views.listing import SIZES, Heading, columns, page_number
 from dashboard.views.page import answer, signed_in
 from fenceline.decode import text
 from fenceline.facts import Severity
+from fenceline.families import family_of
 
 #: How many partitions of a group its page shows at a time.
 _PARTITIONS = 100
@@ -89,6 +90,7 @@ def _list(request: HttpRequest, wanted: asked.Wanted[groups.Filter]) -> Mapping[
         "narrowed": narrowed,
         "page": page,
         "rows": [Row(each, _trend(each.group.trend if each.group else "", 2)) for each in page.items],
+        "explanation": _explanation(page.items) if only.family else "",
         "columns": columns(headings, only.sort, descending=only.descending),
         "statuses": statuses.items(),
         "number": sum(n for status, n in statuses.items() if status != groups.BLOCKED),
@@ -116,9 +118,14 @@ def _detail(request: HttpRequest, cluster: str, group_id: str) -> Mapping[str, A
         "trend": _trend(row.trend, 2),
         "unread": _trend(row.trend, 1),
         "waits_for": _waits_for(page.items),
-        "folded": row.family != row.group_id,
+        "explanation": family_of(row.group_id).explanation,
         "settled": _settled(row, page.items),
     }
+
+
+def _explanation(found: Sequence[groups.Family]) -> str:
+    """Return why groups of one family are folded together."""
+    return next((family_of(each.name).explanation for each in found), "")
 
 
 def _part(row: GroupOffset) -> Part:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
+from dashboard.config import Config
 from dashboard.models import (
     Cluster,
     Group,
@@ -18,6 +20,8 @@ from dashboard.rows import key_of
 from fenceline.applications import application_of
 from fenceline.decode import text
 from fenceline.facts import State
+from fenceline.families import family_of
+from fenceline.owners import Owner
 from tests.web import seed
 
 MINUTE_MS = 60_000
@@ -26,7 +30,8 @@ MINUTE_MS = 60_000
 def watched(of: Cluster) -> None:
     """Let the collectors of partitions, groups and episodes be up to date."""
     for name in ("partitions", "groups", "recoveries"):
-        seed.collector(of, name, behind=None)
+        if not of.collector_set.filter(name=name).exists():
+            seed.collector(of, name, behind=None)
 
 
 def partition(of: Cluster, topic: str = "payments", number: int = 0, **fields: object) -> PartitionRecord:
@@ -102,7 +107,7 @@ def group(of: Cluster, raw: bytes | str = b"billing", status: str = "OK", **fiel
     name = raw.encode() if isinstance(raw, str) else raw
     now = seed.now_ms()
     defaults: dict[str, object] = {
-        "family": text.escape(name)[:200],
+        "family": family_of(text.escape(name)).name,
         "state": "Stable",
         "kind": "Classic",
         "coordinator": 2,
@@ -119,6 +124,11 @@ def group(of: Cluster, raw: bytes | str = b"billing", status: str = "OK", **fiel
     return Group.objects.create(
         cluster=of, key=key_of(name), group_id=text.escape(name), status=status, **(defaults | fields)
     )
+
+
+def spark(number: int) -> str:
+    """Return the id of a group that Spark made up."""
+    return f"spark-kafka-source-{number:08x}-4f1c-4a77-9d51-0c1d2e3f4a5b-{number}-driver-0"
 
 
 def offset(of: Group, topic: str = "payments", number: int = 0, **fields: object) -> GroupOffset:
@@ -279,8 +289,8 @@ def busy(of: Cluster) -> None:
     group(of, "search-index", "WARN", lag_hw=8_900, lag_lso=8_900, lag_ms=61_000)
     group(of, "replay", "REWIND", lag_hw=1_204_311, lag_lso=1_204_311, lag_ms=None)
     for n in range(14):
-        name = f"spark-kafka-source-{n:08x}-4f1c-4a77-9d51-0c1d2e3f4a5b-{n}-driver-0"
-        group(of, name, "OK" if n else "UNKNOWN", family="spark-kafka-source-*", members=None, state="Empty")
+        name = spark(n)
+        group(of, name, "OK" if n else "UNKNOWN", members=None, state="Empty")
     for n in range(20):
         group(of, f"clicks-{n}", lag_lso=n * 17, lag_hw=n * 17, lag_ms=n * 120)
     episode(of, "payments-ledger-7")
@@ -401,3 +411,13 @@ def many(of: Cluster, partitions: int = 2_000, groups: int = 500) -> None:
         ),
         batch_size=500,
     )
+
+
+def owner(match: str, *, runbook: str = "") -> Owner:
+    """Return an owner called Payments."""
+    return Owner(match, "Payments", "#payments-oncall", runbook)
+
+
+def owned(config: Config, *owners: Owner) -> Config:
+    """Return a configuration with owners."""
+    return replace(config, owners=owners)

@@ -11,10 +11,23 @@ from django.contrib.auth.models import User
 from django.db import OperationalError, connection
 from django.test import Client
 
-from tests.web import seed
+from tests.web import held, seed
 
 pytestmark = pytest.mark.django_db
-CLOSED = ("/", "/transactions", "/transactions/prod/abc", "/fencing", "/system")
+CLOSED = (
+    "/",
+    "/transactions",
+    "/transactions/prod/abc",
+    "/fencing",
+    "/partitions",
+    "/partitions/prod/payments/0",
+    "/groups",
+    "/groups/prod/billing",
+    "/recoveries",
+    "/recoveries/prod/1",
+    "/rules/open_too_long",
+    "/system",
+)
 CSP = "default-src 'none'; script-src 'self'; style-src 'self'"
 
 
@@ -80,7 +93,12 @@ def test_every_route_carries_the_policy(client: Client, user: User, url: str) ->
 def test_admin_shows_rows_and_changes_none(client: Client) -> None:
     client.force_login(User.objects.create_superuser("root"))
     row = seed.transaction(seed.cluster(), b"<script>alert(1)</script>")
-    for model in ("cluster", "transaction", "collector", "position", "gaprecord", "findingrecord", "token"):
+    held.busy(seed.cluster())
+    for model in (
+        "cluster", "transaction", "collector", "position", "gaprecord", "findingrecord", "token",
+        "partitionrecord", "pinrecord", "replicalook", "group", "groupoffset", "commitrecord", "grouprecord",
+        "recovery",
+    ):  # fmt: skip
         assert client.get(f"/admin/dashboard/{model}/").status_code == 200
         assert client.get(f"/admin/dashboard/{model}/add/").status_code == 403
     shown = client.get(f"/admin/dashboard/transaction/{row.pk}/change/")

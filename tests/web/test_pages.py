@@ -10,10 +10,12 @@ from django.test import Client
 
 from dashboard.models import Cluster
 from fenceline.facts import State
-from tests.web import seed
+from tests.web import held, seed
 
 pytestmark = pytest.mark.django_db
 PAGES = ("/", "/transactions", "/fencing", "/system")
+#: What collectors of their own tell of.
+NOUNS = ("partitions", "groups", "recoveries")
 
 
 def read(page: Client, url: str, **headers: str) -> str:
@@ -22,7 +24,7 @@ def read(page: Client, url: str, **headers: str) -> str:
     return " ".join(answer.content.decode().split())
 
 
-@pytest.mark.parametrize("url", PAGES)
+@pytest.mark.parametrize("url", [*PAGES, *(f"/{noun}" for noun in NOUNS)])
 @pytest.mark.parametrize("headers", [{}, {"HX-Request": "true"}])
 def test_nothing_at_all_is_shown_as_nothing(page: Client, url: str, headers: dict[str, str]) -> None:
     text = read(page, url, **headers)
@@ -149,6 +151,38 @@ def test_four_reasons_for_an_empty_list_read_differently(page: Client) -> None:
     assert "Clear the filter" in read(page, "/transactions?q=x&state=open")
 
 
+@pytest.mark.parametrize("noun", NOUNS)
+def test_each_noun_s_empty_list_says_why(page: Client, noun: str) -> None:
+    prod = seed.cluster()
+    seed.seen(prod)
+    assert "Not collected yet" in read(page, f"/{noun}")
+    blind = seed.collector(prod, noun, seen_through_ms=None, error="not authorized to describe topics")
+    text = read(page, f"/{noun}")
+    assert f"Cannot see {noun} of prod since" in text
+    assert "not authorized to describe topics" in text
+    blind.delete()
+    held.watched(prod)
+    text = read(page, f"/{noun}")
+    assert any(words in text for words in ("is watched yet", "No consumer group exists", "Nothing had to"))
+    text = read(page, f"/{noun}?q=nothing-like-it")
+    assert "Clear the filter" in text
+
+
+@pytest.mark.parametrize("noun", NOUNS)
+def test_a_noun_that_is_not_seen_now_says_so_on_its_own_pages(page: Client, noun: str) -> None:
+    """What the tail sees says nothing of a partition's end."""
+    prod = seed.cluster()
+    seed.seen(prod)
+    held.watched(prod)
+    held.partition(prod)
+    held.offset(held.group(prod))
+    prod.collector_set.filter(name=noun).update(seen_through_ms=seed.now_ms() - 60_000)
+    assert "Not everything was seen since" in read(page, f"/{noun}")
+    assert "Not everything was seen since" not in read(page, "/transactions")
+    told = "Whether anything is stuck cannot be said" in read(page, "/")
+    assert told is (noun != "recoveries")
+
+
 def test_system_shows_the_configuration_without_its_secrets(page: Client) -> None:
     seed.seen(seed.cluster())
     text = read(page, "/system")
@@ -192,12 +226,20 @@ def test_a_cluster_that_is_no_longer_configured_is_not_shown(page: Client) -> No
         ("/transactions", 12),
         ("/fencing", 20),
         ("/system", 14),
+        ("/transactions?state=open", 16),
         ("/transactions/prod/payments-ledger-7", 25),
+        ("/partitions", 13),
+        ("/partitions/prod/payments/0", 15),
+        ("/groups", 13),
+        ("/groups/prod/billing", 13),
+        ("/recoveries", 12),
     ],
 )
 def test_a_page_asks_the_database_a_bounded_number_of_times(
     page: Client, django_assert_max_num_queries: Any, name: str, most: int
 ) -> None:
-    seed.busy(seed.cluster(), 120)
+    prod = seed.cluster()
+    seed.busy(prod, 120)
+    held.busy(prod)
     with django_assert_max_num_queries(most):
         read(page, name)

@@ -1,0 +1,229 @@
+"""Proves that groups are listed, folded and told truly: lag to LSO and end apart, and what they wait for."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from dashboard.models import Cluster, Group
+from dashboard.standings import STATUS_LOOKS, trend
+from dashboard.views import addresses
+from fenceline.groups import Status
+from tests.web import held, seed
+
+pytestmark = pytest.mark.django_db
+FAMILY = "spark-kafka-source-*"
+
+
+def read(page: Client, url: str, status: int = 200) -> str:
+    answer = page.get(url)
+    assert answer.status_code == status, url
+    return " ".join(answer.content.decode().split())
+
+
+def names(page: Client, query: str = "") -> list[str]:
+    return [
+        html.unescape(name)
+        for name in re.findall(r"data-row><bdi>([^<]+)</bdi>", read(page, f"/groups{query}"))
+    ]
+
+
+@pytest.fixture
+def prod(page: Client) -> Cluster:
+    of = seed.cluster()
+    seed.seen(of)
+    held.watched(of)
+    return of
+
+
+@pytest.fixture
+def five(prod: Cluster) -> Cluster:
+    held.group(prod, "fine", lag_lso=1, lag_hw=1, lag_ms=10)
+    held.group(prod, "stopped", "STOP", lag_lso=50, lag_hw=50, lag_ms=9_000)
+    held.group(prod, "stalled", "STALL", blocked=1, lag_lso=0, lag_hw=900, lag_ms=5_000)
+    held.group(prod, "pending", "UNKNOWN", unstable=1, lag_lso=None, lag_hw=None, lag_ms=None)
+    for n in range(3):
+        status = "WARN" if n else "OK"
+        held.group(prod, held.spark(n), status, lag_lso=2, lag_hw=100, lag_ms=None)
+    return prod
+
+
+@pytest.mark.parametrize(
+    ("query", "shown"),
+    [
+        ("", ["stopped", "stalled", FAMILY, "pending", "fine"]),
+        ("?sort=name", ["fine", "pending", FAMILY, "stalled", "stopped"]),
+        ("?sort=lag", ["stalled", FAMILY, "stopped", "fine", "pending"]),
+        ("?sort=unread", ["stopped", FAMILY, "fine", "stalled", "pending"]),
+        ("?sort=behind", ["stopped", "stalled", "fine", "pending", FAMILY]),
+        ("?sort=behind&dir=asc", ["fine", "stalled", "stopped", "pending", FAMILY]),
+        ("?status=blocked", ["stalled", "pending"]),
+        ("?status=WARN", [FAMILY]),
+        ("?q=ALL", ["stalled"]),
+        ("?q=%25", []),
+        (f"?family={FAMILY}&sort=name", [held.spark(n) for n in range(3)]),
+        (f"?family={FAMILY}&status=OK", [held.spark(0)]),
+        ("?family=none", []),
+    ],
+)
+def test_the_address_decides_what_is_shown(page: Client, five: Cluster, query: str, shown: list[str]) -> None:
+    assert names(page, query) == shown
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("?status=ok", "status “ok” is none of blocked, STOP"),
+        ("?sort=secret", "sort “secret” is none of worst"),
+        ("?page=0x", "is not a page number"),
+        ("?dir=up", "is none of asc, desc"),
+    ],
+)
+def test_a_bad_value_is_ignored_and_told(page: Client, five: Cluster, query: str, said: str) -> None:
+    text = read(page, f"/groups{query}")
+    assert said in text
+    assert "stalled" in text
+
+
+def test_families_are_folded_and_explained(page: Client, five: Cluster) -> None:
+    text = read(page, "/groups")
+    assert "7 consumer groups in 5 rows: those with random ids are folded" in text
+    assert "3 groups" in text
+    assert "300" in text  # Their lags together.
+    text = read(page, f"/groups?family={FAMILY}")
+    assert "Spark makes a group id of its own for every start of a query" in text
+    assert "It is one of" not in text
+    text = read(page, f"/groups/prod/{held.spark(1)}")
+    assert "It is one of" in text
+    assert "Spark makes a group id of its own" in text
+
+
+def test_a_sum_that_leaves_some_out_says_so(page: Client, prod: Cluster) -> None:
+    held.group(prod, held.spark(1), lag_hw=40, lag_lso=40)
+    held.group(prod, held.spark(2), lag_hw=None, lag_lso=None)
+    assert "≥ 40" in read(page, "/groups")
+
+
+def test_a_family_of_one_is_still_a_family(page: Client, prod: Cluster) -> None:
+    held.group(prod, held.spark(1))
+    assert names(page) == [FAMILY]
+
+
+def test_what_blocks_a_group_is_named_and_linked(page: Client, prod: Cluster) -> None:
+    group = held.group(prod, "billing", "STALL", blocked=2)
+    held.waits(group, held.pinned(prod, "payments", 0, transactional_id="payments-7"))
+    held.waits(group, held.pinned(prod, "payments", 1, transactional_id="payments-7"))
+    held.waits(group, held.pinned(prod, "payments", 2, transactional_id="", producer_id=9001))
+    for url in ("/groups", "/groups/prod/billing"):
+        text = read(page, url)
+        assert 'href="/transactions/prod/payments-7"' in text, url
+    assert "+1" in read(page, "/groups")
+    assert "producer 9001" in read(page, "/groups/prod/billing")
+
+
+def test_a_pending_commit_is_said_with_its_transaction_and_how_sure(page: Client, prod: Cluster) -> None:
+    group = held.group(prod, "billing", "UNKNOWN", unstable=1)
+    blockers = [{"transactional_id": name, "pending": True, "certain": False} for name in ("app-1", "app-2")]
+    held.offset(group, unstable=True, offset=None, blockers=blockers)
+    text = read(page, "/groups/prod/billing")
+    assert "A transactional commit is pending for 1 of its partitions" in text
+    assert "(perhaps)" in text
+    assert "only a pending commit is there" in text
+
+
+def test_lag_to_the_lso_and_to_the_end_are_told_apart(page: Client, prod: Cluster) -> None:
+    group = held.group(prod, "billing")
+    held.offset(group, offset=48_000, lso=48_211, high_watermark=49_981)
+    held.offset(group, "markers", offset=48_209, lso=48_211, high_watermark=48_211, only_markers=True)
+    text = read(page, "/groups/prod/billing")
+    assert '<td class="col-unread number">211</td>' in text
+    assert '<td class="col-lag number">1,981' in text
+    assert "2 markers and aborted records: nothing that it could read" in text
+
+
+def test_who_reads_uncommitted_is_told_what_that_means(page: Client, prod: Cluster) -> None:
+    held.offset(held.group(prod, "mirror"), waiting="reads_past", offset=49_000, high_watermark=49_981)
+    assert "It reads uncommitted." in read(page, "/groups/prod/mirror")
+
+
+@pytest.mark.parametrize("status", Status)
+def test_each_status_is_said(page: Client, prod: Cluster, status: Status) -> None:
+    held.offset(held.group(prod, "billing", status.value))
+    text = read(page, "/groups/prod/billing")
+    assert f"</i>{status}</span>" in text
+    said = "It keeps up." if status is Status.OK else STATUS_LOOKS[status].means[1:]
+    assert said in text
+
+
+def test_the_worst_partition_comes_first_and_many_are_paged(page: Client, prod: Cluster) -> None:
+    group = held.group(prod, "billing", "STOP")
+    for n in range(120):
+        held.offset(group, "payments", n, status="STOP" if n == 77 else "OK")
+    text = read(page, "/groups/prod/billing")
+    assert text.index("<bdi>payments-77</bdi>") < text.index("<bdi>payments-0</bdi>")
+    assert "1–100 of 120" in text
+    assert "101–120 of 120" in read(page, "/groups/prod/billing?page=2")
+
+
+def test_a_group_without_commits_and_one_that_is_unknown_read_differently(
+    page: Client, prod: Cluster
+) -> None:
+    held.group(prod, "reads")
+    assert "It has committed nothing" in read(page, "/groups/prod/reads")
+    assert "No such group is known on cluster prod" in read(page, "/groups/prod/<b>x", 404)
+    assert page.get("/groups/nowhere/billing").status_code == 404
+
+
+@pytest.mark.parametrize("raw", [*seed.NASTY, seed.LONG, b"", b"x" * 513])
+def test_any_id_has_a_page_that_shows_it_escaped(page: Client, prod: Cluster, raw: bytes) -> None:
+    row = held.group(prod, raw)
+    held.offset(row)
+    url = addresses.group("prod", row.group_id)
+    assert len(url) < 2_000
+    text = page.get(url).content.decode()
+    assert f"<bdi>{html.escape(row.group_id)}</bdi>" in text
+    listed = page.get("/groups").content.decode()
+    assert f'href="{html.escape(url)}"' in listed
+    assert "<script>alert" not in text + listed
+
+
+@pytest.mark.parametrize(
+    ("values", "way"),
+    [
+        ([], ""),
+        ([5], ""),
+        ([5, 5], "steady"),
+        ([100, 104], "steady"),  # A twentieth is noise.
+        ([0, 1], "steady"),
+        ([0, 2], "rising"),
+        ([100, 200, 90], "steady"),
+        ([100, 120, 80], "falling"),
+    ],
+)
+def test_a_trend_is_a_word_and_a_line(values: list[int], way: str) -> None:
+    assert trend(values) == way
+
+
+def test_a_trend_with_unknown_looks_is_drawn(page: Client, prod: Cluster) -> None:
+    held.group(prod, "billing", trend=json.dumps([[1, None, None], [2, 0, 5], [3, 0, 50]]))
+    text = read(page, "/groups")
+    assert "arrow-rising" in text
+    assert 'class="trend"' in text
+
+
+def test_whose_it_is_is_said(page: Client, prod: Cluster, settings: Any) -> None:
+    settings.FENCELINE = held.owned(settings.FENCELINE, held.owner("bill*"))
+    held.group(prod, "billing")
+    assert "It belongs to <b>Payments</b>" in read(page, "/groups/prod/billing")
+
+
+def test_a_group_of_a_cluster_that_is_no_longer_configured_is_not_shown(page: Client, five: Cluster) -> None:
+    Cluster.objects.update(configured=False)
+    assert Group.objects.exists()
+    assert names(page) == []
+    assert page.get("/groups/prod/fine").status_code == 404

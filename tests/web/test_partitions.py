@@ -1,0 +1,294 @@
+"""Proves that partitions are listed and told truly: what holds them, who waits, and what replicas say."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from django.test import Client
+from kombu.exceptions import OperationalError
+
+from dashboard.models import Cluster, PartitionRecord, PinRecord
+from dashboard.standings import REASONS
+from dashboard.views import partitions as views
+from fenceline.partitions import Ground, Verdict
+from tests.web import held, seed
+
+pytestmark = pytest.mark.django_db
+ONE = "/partitions/prod/payments/0"
+
+
+def read(page: Client, url: str, status: int = 200) -> str:
+    answer = page.get(url)
+    assert answer.status_code == status, url
+    return " ".join(answer.content.decode().split())
+
+
+def names(page: Client, query: str = "") -> list[str]:
+    return re.findall(r"data-row><bdi>([^<]+)</bdi>", read(page, f"/partitions{query}"))
+
+
+@pytest.fixture
+def prod(page: Client) -> Cluster:
+    of = seed.cluster()
+    seed.seen(of)
+    held.watched(of)
+    return of
+
+
+@pytest.fixture
+def six(prod: Cluster) -> Cluster:
+    held.partition(prod, "clear", 10, high_watermark=48_212)
+    held.partition(prod, "clear", 9)
+    held.pinned(prod, "open", age_ms=9_000)
+    held.pinned(prod, "late", verdict="late", age_ms=5_000)
+    held.pinned(prod, "hanging", verdict="hanging", age_ms=7_000)
+    held.partition(prod, "unseen", error="leader not available")
+    held.partition(prod, "__consumer_offsets", 17)
+    return prod
+
+
+@pytest.mark.parametrize(
+    ("query", "shown"),
+    [
+        # The worst first; what is not seen before what is clear; numbers as numbers.
+        ("", ["hanging-0", "late-0", "open-0", "unseen-0", "clear-9", "clear-10"]),
+        ("?sort=name", ["clear-9", "clear-10", "hanging-0", "late-0", "open-0", "unseen-0"]),
+        ("?sort=age", ["open-0", "hanging-0", "late-0", "clear-9", "clear-10", "unseen-0"]),
+        ("?sort=held&verdict=clear", ["clear-10", "clear-9", "unseen-0"]),
+        ("?sort=held&dir=asc&verdict=clear", ["clear-9", "unseen-0", "clear-10"]),
+        ("?verdict=pinned", ["hanging-0", "late-0", "open-0"]),
+        ("?verdict=hanging", ["hanging-0"]),
+        ("?q=LEA", ["clear-9", "clear-10"]),
+        ("?q=clear-10", ["clear-10"]),
+        ("?q=ear-9", ["clear-9"]),
+        ("?q=%25", []),
+        ("?internal=1&q=offsets", ["__consumer_offsets-17"]),
+    ],
+)
+def test_the_address_decides_what_is_shown(page: Client, six: Cluster, query: str, shown: list[str]) -> None:
+    assert names(page, query) == shown
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("?verdict=stuck", "verdict “stuck” is none of pinned, hanging"),
+        ("?sort=secret", "sort “secret” is none of worst"),
+        ("?internal=yes", "internal “yes” is none of 1"),
+        ("?page=x", "is not a page number"),
+        ("?size=7", "is none of 50, 100, 200"),
+        ("?cluster=nowhere", "is not configured"),
+    ],
+)
+def test_a_bad_value_is_ignored_and_told(page: Client, six: Cluster, query: str, said: str) -> None:
+    text = read(page, f"/partitions{query}")
+    assert said in text
+    assert "hanging-0" in text
+
+
+@pytest.mark.parametrize(
+    "query", ["?q=%00", "?q=-99999999999999999999", "?q=a-%C2%B2", "?q=" + "x" * 3_000, "?page=9"]
+)
+def test_no_search_breaks_the_page(page: Client, six: Cluster, query: str) -> None:
+    assert page.get(f"/partitions{query}").status_code == 200
+
+
+def test_internal_topics_are_hidden_but_their_trouble_is_counted(page: Client, prod: Cluster) -> None:
+    held.pinned(prod, "__consumer_offsets", 17)
+    held.partition(prod, "__transaction_state", 3)
+    text = read(page, "/partitions")
+    assert "show 2 internal, 1 pinned" in text
+    assert "__consumer_offsets-17" not in text
+
+
+def test_a_row_names_what_holds_it(page: Client, prod: Cluster) -> None:
+    pin = held.pinned(prod, "payments", transactional_id="payments-7")
+    PinRecord.objects.create(
+        cluster=prod, topic="payments", partition=0, producer_id=9, producer_epoch=0, start_offset=48_900,
+        last_sequence=1, last_timestamp_ms=-1, first_seen_ms=pin.first_seen_ms, seen_ms=pin.seen_ms,
+        verdict="unknown", ground="seen_once",
+    )  # fmt: skip
+    held.pinned(prod, "audit", transactional_id="", producer_id=9001)
+    text = read(page, "/partitions")
+    assert "/transactions/prod/payments-7" in text
+    assert "+1" in text
+    assert "producer 9001" in text
+    assert "1,770" in text
+
+
+def test_many_are_paged(page: Client, prod: Cluster) -> None:
+    held.many(prod, partitions=120, groups=0)
+    assert "1–50 of 120" in read(page, "/partitions")
+    assert len(names(page, "?page=3")) == 20
+    assert len(names(page, "?page=99")) == 20
+
+
+@pytest.mark.parametrize("ground", Ground)
+def test_every_ground_is_put_into_words_with_a_next_step(page: Client, prod: Cluster, ground: Ground) -> None:
+    held.pinned(prod, "payments", ground=ground.value)
+    text = read(page, ONE)
+    reason = REASONS[ground]
+    assert reason.why.replace("'", "&#x27;") in text or reason.why in text
+    assert reason.next_step.replace("'", "&#x27;") in text or reason.next_step in text
+
+
+@pytest.mark.parametrize("verdict", [each for each in Verdict if each != Verdict.CLEAR])
+def test_a_pinned_partition_says_since_when_and_how_much(
+    page: Client, prod: Cluster, verdict: Verdict
+) -> None:
+    held.pinned(prod, "payments", verdict=verdict.value, age_ms=90_000)
+    text = read(page, ONE)
+    assert "Its LSO has stood at 48,211 for" in text
+    assert "1,770 offsets lie behind it, at most as many records" in text
+    assert ("kafka-transactions.sh" in text) is (verdict is Verdict.HANGING)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({}, "Nothing holds it back."),
+        ({"high_watermark": 48_300}, "Its LSO moves."),
+        ({"error": "leader not available"}, "It cannot be seen now."),
+        (
+            {"lso": None, "high_watermark": None, "ends": "", "seen_ms": None},
+            "Its offsets were not seen yet.",
+        ),
+    ],
+)
+def test_what_is_true_now_is_said_first(
+    page: Client, prod: Cluster, fields: dict[str, Any], said: str
+) -> None:
+    row = held.partition(prod)
+    PartitionRecord.objects.filter(pk=row.pk).update(**fields)
+    assert said in read(page, ONE)
+
+
+def test_zero_and_unknown_look_different(page: Client, prod: Cluster) -> None:
+    held.partition(prod, "zero", log_start=0, lso=0, high_watermark=0)
+    PartitionRecord.objects.filter(pk=held.partition(prod, "never").pk).update(
+        log_start=None, lso=None, high_watermark=None, ends=""
+    )
+    zero, never = read(page, "/partitions?q=zero"), read(page, "/partitions?q=never")
+    assert '<td class="col-lso number">0</td>' in zero
+    assert '<td class="col-lso number">—</td>' in never
+
+
+def test_who_waits_and_who_reads_past_are_told_apart(page: Client, prod: Cluster) -> None:
+    pin = held.pinned(prod, "payments")
+    held.waits(held.group(prod, "billing"), pin)
+    held.offset(held.group(prod, "mirror"), offset=49_981, waiting="reads_past")
+    held.offset(held.group(prod, "slow"), offset=12, waiting="not_yet")
+    held.offset(held.group(prod, "rpw"), unstable=True, offset=None)
+    held.offset(held.group(prod, "elsewhere"), "payments", 1)
+    text = read(page, ONE)
+    assert "1 waits" in text
+    order = [text.index(f"<bdi>{name}</bdi>") for name in ("rpw", "billing", "mirror", "slow")]
+    assert order == sorted(order)
+    for words in ("commit pending", "probably waits", "reads uncommitted", "not there yet"):
+        assert words in text
+    assert "elsewhere" not in text
+
+
+def test_whose_it_is_is_said(page: Client, prod: Cluster, settings: Any) -> None:
+    owner = held.owner("payments*", runbook="https://runbooks.example/payments")
+    settings.FENCELINE = held.owned(settings.FENCELINE, owner)
+    held.pinned(prod, "payments", transactional_id="payments-7")
+    text = read(page, ONE)
+    assert "It belongs to <b>Payments</b> · #payments-oncall" in text
+    assert 'href="https://runbooks.example/payments"' in text
+    assert "Call <b>Payments</b>" in text
+
+
+def test_a_partition_that_is_not_watched_is_said_not_to_be(page: Client, prod: Cluster) -> None:
+    for url in ("/partitions/prod/never/0", "/partitions/prod/<b>x/99999999999"):
+        text = read(page, url, 404)
+        assert "is not watched on cluster prod" in text
+        assert "<b>x" not in text
+    assert page.get("/partitions/nowhere/payments/0").status_code == 404
+    assert page.get("/partitions/prod/payments/zero").status_code == 404
+
+
+def test_a_producer_may_claim_any_instant(page: Client, prod: Cluster) -> None:
+    for number, claimed in enumerate((-1, 2**62)):
+        held.pinned(prod, "payments", number, last_timestamp_ms=claimed)
+        assert f"{claimed} ms is no instant" in read(page, f"/partitions/prod/payments/{number}")
+
+
+class TestReplicas:
+    """Every replica is asked on demand, through a collector; the dashboard speaks to no broker."""
+
+    @pytest.fixture
+    def sent(self, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+        found: list[tuple[Any, ...]] = []
+        monkeypatch.setattr(views.app, "send_task", lambda *args, **options: found.append((*args, options)))
+        return found
+
+    def test_a_press_sends_the_task_and_shows_the_page(
+        self, page: Client, prod: Cluster, sent: list[Any]
+    ) -> None:
+        held.partition(prod)
+        answer = page.post(f"{ONE}/replicas")
+        assert answer.status_code == 303
+        assert re.fullmatch(rf"{ONE}\?asked=\d+#replicas", answer["Location"])
+        ((name, arguments, options),) = sent
+        assert (name, arguments) == ("collectors.look_at_replicas", ("prod", "payments", 0))
+        assert options["queue"] == "default"
+        assert "Asking; answers appear here." in read(page, answer["Location"].partition("#")[0])
+
+    def test_answers_end_the_asking(self, page: Client, prod: Cluster) -> None:
+        held.partition(prod)
+        asked = seed.now_ms() - 2_000
+        held.looked(prod, "payments", 0, 1, [held.producer(4017, 48_211, "payments-7"), held.producer(5000)])
+        assert "Asking; answers" in read(page, f"{ONE}?asked={asked}")
+        held.looked(prod, "payments", 0, 2, [held.producer(4017, 48_211, "payments-7"), held.producer(5000)])
+        held.looked(prod, "payments", 0, 3, error="connection refused")
+        text = read(page, f"{ONE}?asked={asked}")
+        assert "Asking" not in text
+        assert 'broker 3 · <span class="trouble">connection refused</span>' in text
+        assert "none: idempotent only, or not known" in text
+        assert "The replicas tell different things" not in text
+
+    def test_nobody_who_answers_is_said(self, page: Client, prod: Cluster) -> None:
+        held.partition(prod)
+        assert "No answer for 15 s" in read(page, f"{ONE}?asked={seed.now_ms() - 60_000}")
+
+    def test_replicas_that_differ_are_pointed_out(self, page: Client, prod: Cluster) -> None:
+        held.partition(prod)
+        held.looked(prod, "payments", 0, 1, [])
+        held.looked(prod, "payments", 0, 2, [held.producer(4017, 48_211)])
+        assert "The replicas tell different things" in read(page, ONE)
+
+    def test_redis_away_is_said(self, page: Client, prod: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+        def refuse(*_: object, **__: object) -> None:
+            raise OperationalError("connection refused")
+
+        monkeypatch.setattr(views.app, "send_task", refuse)
+        held.partition(prod)
+        answer = page.post(f"{ONE}/replicas")
+        assert "Redis does not answer" in read(page, answer["Location"].partition("#")[0])
+
+    @pytest.mark.parametrize("asked", ["x", "%C2%B2", "-1", "9" * 40, ""])
+    def test_no_value_of_asked_breaks_the_page(self, page: Client, prod: Cluster, asked: str) -> None:
+        held.partition(prod)
+        read(page, f"{ONE}?asked={asked}")
+
+    def test_nobody_asks_without_signing_in_nor_by_a_link(
+        self, client: Client, prod: Cluster, page: Client, sent: list[Any]
+    ) -> None:
+        held.partition(prod)
+        assert page.get(f"{ONE}/replicas").status_code == 405
+        assert page.post("/partitions/prod/never/0/replicas").status_code == 404
+        assert page.post("/partitions/nowhere/payments/0/replicas").status_code == 404
+        client.logout()
+        answer = client.post(f"{ONE}/replicas")
+        assert answer["Location"] == f"/login/?next={ONE}"
+        assert not sent
+
+    def test_a_forged_press_is_refused(self, user: Any, prod: Cluster, sent: list[Any]) -> None:
+        held.partition(prod)
+        strict = Client(enforce_csrf_checks=True)
+        strict.force_login(user)
+        assert strict.post(f"{ONE}/replicas").status_code == 403
+        assert not sent

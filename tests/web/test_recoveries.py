@@ -1,0 +1,182 @@
+"""Proves that episodes are told truly: cause, who waited, when work went on, what was lost, also as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+
+import pytest
+from django.test import Client
+
+from dashboard.models import Cluster, Recovery
+from dashboard.standings import OUTCOME_LOOKS
+from fenceline.recoveries import Outcome
+from tests.web import held, seed
+
+pytestmark = pytest.mark.django_db
+
+
+def read(page: Client, url: str, status: int = 200) -> str:
+    answer = page.get(url)
+    assert answer.status_code == status, url
+    return " ".join(answer.content.decode().split())
+
+
+def ids(page: Client, query: str = "") -> list[str]:
+    rows = read(page, f"/recoveries{query}")
+    return re.findall(r'class="id"><a href="[^"]+"><bdi>([^<]+)</bdi>', rows)
+
+
+@pytest.fixture
+def prod(page: Client) -> Cluster:
+    of = seed.cluster()
+    seed.seen(of)
+    held.watched(of)
+    return of
+
+
+@pytest.mark.parametrize(
+    ("query", "shown"),
+    [
+        ("", ["a-1", "b-1", "c-1"]),
+        ("?outcome=open", ["b-1"]),
+        ("?cause=takeover", ["c-1"]),
+        ("?q=A-", ["a-1"]),
+        ("?application=b", ["b-1"]),
+        ("?outcome=unseen", []),
+    ],
+)
+def test_the_address_decides_what_is_shown(page: Client, prod: Cluster, query: str, shown: list[str]) -> None:
+    held.episode(prod, "a-1")
+    held.episode(prod, "b-1", outcome="open", closed_ms=None, released_ms=None, resumed_ms=None)
+    held.episode(prod, "c-1", cause="takeover")
+    assert ids(page, query) == shown
+
+
+@pytest.mark.parametrize(
+    "query", ["?outcome=lost", "?cause=commit", "?before=x", "?before=1-2-3", "?cluster=no"]
+)
+def test_a_bad_value_is_ignored_and_told(page: Client, prod: Cluster, query: str) -> None:
+    held.episode(prod, "a-1")
+    assert "Ignored:" in read(page, f"/recoveries{query}")
+    assert ids(page, query) == ["a-1"]
+
+
+def test_many_are_walked_through_from_the_newest(page: Client, prod: Cluster) -> None:
+    for n in range(120):
+        held.episode(prod, f"id-{n}", opened_ms=1_795_000_000_000 + n // 3)
+    seen, query = [], ""
+    while True:
+        text = read(page, f"/recoveries{query}")
+        seen += re.findall(r'class="id"><a href="[^"]+"><bdi>([^<]+)</bdi>', text)
+        older = re.search(r'rel="next" href="([^"]+)"', text)
+        if not older:
+            break
+        query = older[1]
+    assert seen == [f"id-{n}" for n in range(119, -1, -1)]
+    assert "Nothing older" in read(page, "/recoveries?before=1-1")
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"closed_ms": None, "outcome": "open"}, "1 episode is still open."),
+        ({"outcome": "not_resumed", "resumed_ms": None}, "1 producer did not come back in the last 24 h."),
+        ({}, "All that was aborted in the last 24 h has gone on."),
+        ({"opened_ms": 1_795_000_000_000}, "Nothing had to recover in the last 24 h."),
+    ],
+)
+def test_the_headline_says_what_is_left_to_do(
+    page: Client, prod: Cluster, fields: dict[str, object], said: str
+) -> None:
+    held.episode(prod, **fields)
+    assert said in read(page, "/recoveries")
+
+
+@pytest.mark.parametrize("outcome", Outcome)
+def test_each_outcome_has_its_page(page: Client, prod: Cluster, outcome: Outcome) -> None:
+    times = {} if outcome is Outcome.RESUMED else {"resumed_ms": None, "resumed_by": ""}
+    if outcome in (Outcome.OPEN, Outcome.UNSEEN):
+        times |= {"released_ms": None, "records_released": None}
+    row = held.episode(prod, outcome=outcome.value, **times)
+    text = read(page, f"/recoveries/prod/{row.pk}")
+    assert OUTCOME_LOOKS[outcome].words in text
+    waits = "Waiting for the LSO to pass everywhere" in text
+    assert waits is (outcome is Outcome.OPEN)
+
+
+def test_what_was_lost_is_a_range_for_each_partition_sure_or_at_most(page: Client, prod: Cluster) -> None:
+    row = held.episode(prod)
+    text = read(page, f"/recoveries/prod/{row.pk}")
+    assert "48,211" in text
+    assert "48,273" in text
+    assert '<span class="muted">at most </span>111' in text
+    assert "the log was cut before it was read" in text
+    assert "nothing was written there" in text
+    assert (
+        '<pre class="raw card" id="lost-text" tabindex="0">payments 0 48211 48273 payments 1 7000 7110</pre>'
+        in text
+    )
+    assert "at most </small> 174" in text or "at most</small> 174" in text
+
+
+def test_what_was_lost_is_a_file_for_reprocessing(page: Client, prod: Cluster) -> None:
+    row = held.episode(prod, b"=cmd()")
+    answer = page.get(f"/recoveries/prod/{row.pk}?format=csv")
+    assert answer["Content-Type"] == "text/csv; charset=utf-8"
+    assert answer["Content-Disposition"] == f'attachment; filename="lost-{row.pk}.csv"'
+    first, second, third = csv.DictReader(io.StringIO(answer.content.decode()))
+    assert first == {
+        "topic": "payments", "partition": "0", "first_offset": "48211", "last_offset": "48273",
+        "records": "63", "sure": "true", "note": "",
+    }  # fmt: skip
+    assert (second["records"], second["sure"]) == ("", "false")
+    assert (third["first_offset"], third["last_offset"]) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"lost": [], "lost_complete": True}, "Nothing was lost"),
+        ({"lost": [], "lost_complete": False}, "Still looking"),
+        ({"waited": []}, "Nobody was seen waiting"),
+        ({"resumed_by": "payments-9"}, "payments-9 committed"),
+    ],
+)
+def test_what_is_not_there_is_said_and_why(
+    page: Client, prod: Cluster, fields: dict[str, object], said: str
+) -> None:
+    row = held.episode(prod, **fields)
+    assert said in read(page, f"/recoveries/prod/{row.pk}")
+
+
+def test_an_episode_is_found_from_its_id(page: Client, prod: Cluster) -> None:
+    seed.transaction(prod, "payments-7")
+    row = held.episode(prod, "payments-7")
+    held.episode(prod, "payments-8")
+    text = read(page, "/transactions/prod/payments-7")
+    assert f'href="/recoveries/prod/{row.pk}"' in text
+    assert len(re.findall(r'<tr id="r-', text)) == 1
+
+
+def test_any_id_is_shown_escaped(page: Client, prod: Cluster) -> None:
+    for raw in (*seed.NASTY, seed.LONG):
+        held.episode(prod, raw, resumed_by="<b>x</b>")
+    text = read(page, "/recoveries")
+    assert "<script>alert" not in text
+    for row in Recovery.objects.all():
+        shown = read(page, f"/recoveries/prod/{row.pk}")
+        assert "<script>alert" not in shown
+        assert "<b>x</b>" not in shown
+
+
+def test_an_unknown_episode_has_no_page(page: Client, prod: Cluster) -> None:
+    row = held.episode(prod)
+    for url in (
+        f"/recoveries/prod/{row.pk + 1}",
+        f"/recoveries/nowhere/{row.pk}",
+        "/recoveries/prod/" + "9" * 30,
+    ):
+        assert page.get(url).status_code == 404
+        assert page.get(f"{url}?format=csv").status_code == 404
