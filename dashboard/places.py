@@ -53,7 +53,7 @@ class Places:
         )
         found = rows.values_list("topic", "partition", "leader")
         return {
-            f"partition:{topic}-{number}": frozenset({f"broker:{leader}"})
+            f"partition:{topic}-{number}": frozenset({f"broker:{leader}", f"topic:{topic}"})
             for topic, number, leader in found
             if f"{topic}-{number}" in names
         }

@@ -11,9 +11,10 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db.models import BooleanField, F, Func, Q
+from django.db.models.functions import Now
 
 from dashboard.eyes import GROUPS, JUDGE, PARTITIONS, RECONCILE, TAIL, eyes
 from dashboard.figures import Clocks, Figures
@@ -47,6 +48,9 @@ from fenceline.snapshot import (
     PinnedPartition,
     Snapshot,
 )
+
+if TYPE_CHECKING:
+    from dashboard.queries import LiveCollector
 
 #: Collectors that look at nothing outside.
 _NO_LOOKERS = (JUDGE, "retention")
@@ -83,7 +87,8 @@ class Reader:
 
     def read(self, *, now_ms: int, limits: Limits) -> Snapshot:
         """Return everything the rules may look at now."""
-        rows = list(Collector.objects.filter(cluster=self._cluster).exclude(name__in=_NO_LOOKERS))
+        collectors = Collector.objects.filter(cluster=self._cluster).exclude(name__in=_NO_LOOKERS)
+        rows = list(collectors.annotate(alive=Q(expires_at__gt=Now())))
         gaps = tuple(self._gaps())
         clocks = self._clocks()
         ahead: Clocks = {number: clock.ahead_ms for number, clock in clocks.items()}
@@ -93,7 +98,7 @@ class Reader:
         lately = self._figures.lately(now_ms=now_ms, limits=limits, clocks=ahead)
         return Snapshot(
             cluster=self._cluster.name,
-            collectors=tuple(_statuses(self._cluster.name, rows)),
+            collectors=tuple(_statuses(self._cluster.name, rows, gaps)),
             gaps=gaps,
             transactions=transactions,
             partitions=partitions,
@@ -224,7 +229,8 @@ class Reader:
         return Places(self._cluster.pk, rows).of(things)
 
 
-def _statuses(cluster: str, rows: Sequence[Collector]) -> Iterator[CollectorStatus]:
+def _statuses(cluster: str, rows: Sequence[LiveCollector], gaps: Iterable[Gap]) -> Iterator[CollectorStatus]:
+    apart = {each.source for each in gaps if each.scope != EVERYWHERE}
     seeing = {row.name for row in eyes(rows)}
     several = len([row for row in rows if row.name.startswith(TAIL)]) > 1
     for row in rows:
@@ -242,6 +248,7 @@ def _statuses(cluster: str, rows: Sequence[Collector]) -> Iterator[CollectorStat
             frozenset(senses),
             f"shard:{row.name.rpartition('-')[2]}" if is_tail and several else EVERYWHERE,
             tuple(row.detail.get("unseen", ())) if row.name == RECONCILE else (),
+            row.alive and row.name in apart and not row.error,
         )
 
 

@@ -2,7 +2,8 @@
 
 A `Sense` is a way of seeing, through one collector or a few. A gap of a collector hides scopes from its
 sense: everything ("cluster"), a thing by its name (`partition:orders-3`, `group:billing`), or whatever lies
-in a place (`broker:2`, `__consumer_offsets-7`, `shard:1`: a tail among several).
+in a place (`broker:2`, `topic:orders`, `__consumer_offsets-7`, `shard:1`: a tail among several). A scope of
+no such kind hides everything.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ _THINGS: Mapping[Sense, Collection[str]] = {
     Sense.GROUPS: ("group",),
     Sense.LISTS: (),
 }
-#: Scopes that are a thing's own name; all others are places.
+#: Scopes that are a thing's own name, and those that are places; Kafka's own topics begin with "__".
 _NAMED = ("partition", "group", "transaction")
+_PLACES = ("broker", "topic", "shard")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +65,24 @@ class Sight:
         if not scopes:
             return True
         own = [thing for thing in things if kind_of(thing) in _THINGS[sense]]
-        return bool(own) and EVERYWHERE not in scopes and not any(self._lies_in(each, scopes) for each in own)
+        bounded = all(_is_named(scope) or _is_place(scope) for scope in scopes)
+        return bool(own) and bounded and not any(self._lies_in(each, scopes) for each in own)
 
     def _lies_in(self, thing: str, scopes: frozenset[str]) -> bool:
         if thing in scopes:
             return True
         places = self.places.get(thing)
         if places is None:
-            return any(kind_of(scope) not in _NAMED for scope in scopes)
+            return any(map(_is_place, scopes))
         return not places.isdisjoint(scopes)
+
+
+def _is_named(scope: str) -> bool:
+    return kind_of(scope) in _NAMED
+
+
+def _is_place(scope: str) -> bool:
+    return kind_of(scope) in _PLACES or scope.startswith("__")
 
 
 def kind_of(thing: str) -> str:

@@ -104,7 +104,12 @@ def _since_ms(
     group: BlockedGroup, blockers: Iterable[Blocker], starts: Mapping[str, int | None]
 ) -> int | None:
     begun = [starts[each.transactional_id] for each in blockers if each.transactional_id in starts]
-    return min((ms for ms in begun if ms is not None), default=group.log_pinned_ms)
+    known = [ms for ms in begun if ms is not None]
+    if known:
+        return min(known)
+    # One that is known, and not among those that are open for a while, is young: another one holds the log.
+    young = bool(blockers) and all(each.transactional_id and each.certain for each in blockers)
+    return None if young else group.log_pinned_ms
 
 
 def _pending(offsets: Iterable[BlockedOffset]) -> Sequence[Blocker]:

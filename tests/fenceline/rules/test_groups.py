@@ -40,6 +40,7 @@ def test_group_stalled_names_the_blocker() -> None:
 
 
 PENDING = BLOCKER._replace(pending=True)
+YOUNG = PENDING._replace(transactional_id="young")
 
 
 @pytest.mark.parametrize(
@@ -50,14 +51,9 @@ PENDING = BLOCKER._replace(pending=True)
         (3, (PENDING,), None, None, None, "how long is not known"),
         (4, (), None, 31, 31, "its partition of __consumer_offsets says how long"),
         (5, (), None, 29, None, "and that it is not long"),
-        (
-            6,
-            (PENDING._replace(transactional_id="gone"),),
-            900,
-            31,
-            31,
-            "an id that is not open tells nothing",
-        ),
+        (6, (YOUNG,), 900, 900, None, "it is young, and another one holds the log"),
+        (7, (YOUNG._replace(certain=False),), 900, 31, 31, "which one it is, is not sure"),
+        (8, (YOUNG._replace(transactional_id=""),), 900, 31, 31, "which one it is, is not known"),
     ],
 )
 def test_offsets_unstable(

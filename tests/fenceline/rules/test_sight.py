@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fenceline import rules
@@ -11,7 +13,7 @@ from fenceline.sight import Sense, Sight
 from tests.fenceline.rules.build import ALL, LIMITS, NOW_MS, TAIL, collector, gap, snapshot, transaction
 
 PLACES = {
-    "partition:a-0": frozenset({"broker:1"}),
+    "partition:a-0": frozenset({"broker:1", "topic:a"}),
     "group:g": frozenset({"broker:1", "__consumer_offsets-7"}),
     "transaction:t": frozenset({"shard:1"}),
 }
@@ -31,6 +33,9 @@ PLACES = {
         (9, Sense.PARTITIONS, ("partition:a-1",), ("group:g",), False, "about no partition: must see all"),
         (10, Sense.PARTITIONS, ("partition:a-1",), ("group:g", "partition:a-0"), True, "about this one"),
         (11, Sense.PARTITIONS, ("partition:a-1",), ("partition:a-0", "partition:a-1"), False, "about both"),
+        (17, Sense.PARTITIONS, ("topic:a",), ("partition:a-0",), False, "its topic may not be described"),
+        (18, Sense.PARTITIONS, ("topic:b",), ("partition:a-0",), True, "another topic may not"),
+        (19, Sense.PARTITIONS, ("the cellar",), ("partition:a-0",), False, "nobody knows what that hides"),
         (12, Sense.TRANSACTIONS, ("shard:0",), ("transaction:t",), True, "another tail's"),
         (13, Sense.TRANSACTIONS, ("shard:1",), ("transaction:t",), False, "its own tail's"),
         (14, Sense.TRANSACTIONS, ("shard:0",), ("partition:a-0",), False, "any id may own a producer id"),
@@ -83,6 +88,15 @@ def test_a_tail_among_several_hides_its_own_part() -> None:
 
 def test_a_gap_of_a_collector_that_is_no_more_hides_nothing() -> None:
     assert hidden(gaps=(gap("transaction_state-7"),)) == {}
+
+
+def test_a_collector_with_a_part_hidden_hides_that_part_alone() -> None:
+    partly = replace(collector("groups", Sense.GROUPS, seen_s_ago=900), partial=True)
+    others = tuple(each for each in ALL if each.name != "groups")
+    facts = {"collectors": (*others, partly), "gaps": (gap("groups", "group:secret"),)}
+    assert hidden(**facts) == {Sense.GROUPS: frozenset({"group:secret"})}
+    told = {each.rule for each in judge(snapshot(**facts), now_ms=NOW_MS, limits=LIMITS)}
+    assert told == set(), "neither late nor, so soon, a gap worth a word"
 
 
 def test_lists_that_say_who_is_missing_are_not_old_but_what_stands_on_them_is() -> None:
