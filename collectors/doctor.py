@@ -34,6 +34,8 @@ _NEEDED_REQUESTS = (
     (10, 4, "FindCoordinator v4", "no coordinator can be looked up (Kafka 3.0 began to take many)"),
     (9, 8, "OffsetFetch v8", "Groups have no offsets (Kafka 3.0 began to take many groups)"),
 )
+#: What the client libraries say when the first bytes are no length: one would have a limit raised for it.
+_NOT_KAFKA = ("Invalid response size", "Invalid frame length")
 _VERIFICATION = "transaction.partition.verification.enable"
 _MAX_TIMEOUT = "transaction.max.timeout.ms"
 _CLEANUP = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
@@ -73,7 +75,7 @@ def _examine(patient: Patient) -> Generator[Check]:
     try:
         trials = Trials(patient.properties, patient.timeout_s)
     except CannotAdminister as error:
-        yield Check(Status.FAIL, "sign-in by kafka-python", str(error))
+        yield _no_sign_in("sign-in by kafka-python", str(error))
         yield Check(Status.SKIP, "the rest", "it is asked through kafka-python, which cannot connect")
         return
     with closing(trials):
@@ -163,8 +165,15 @@ def _librdkafka(patient: Patient) -> Check:
         client.list_topics(timeout=patient.timeout_s)
     except KafkaException as error:
         client.poll(0)
-        return Check(Status.FAIL, what, complaints.reason(error.args[0].str()))
+        return _no_sign_in(what, complaints.reason(error.args[0].str()))
     return Check(Status.OK, what, f"{_ms(_since_ms(begun))} (the tails read through it)")
+
+
+def _no_sign_in(what: str, reason: str) -> Check:
+    remedy = 'check that a Kafka listener is at that port, and that "security.protocol" is its own'
+    if any(sign in reason for sign in _NOT_KAFKA):
+        reason = "what answers at that port speaks no Kafka, or speaks TLS"
+    return Check(Status.FAIL, what, reason, (remedy,))
 
 
 def _brokers(

@@ -371,8 +371,13 @@ def test_a_port_that_is_not_kafka_s_is_told_in_bounded_time(answer: bytes) -> No
     with answering(answer) as port:
         checks = look_over({"bootstrap.servers": f"127.0.0.1:{port}"}, timeout_s=1)
     assert checks[1].status is Status.OK
-    failed = {each.what for each in checks if each.status is Status.FAIL}
-    assert failed == {"sign-in by librdkafka", "sign-in by kafka-python"}
+    failed = {each.what: each for each in checks if each.status is Status.FAIL}
+    assert set(failed) == {"sign-in by librdkafka", "sign-in by kafka-python"}
+    assert all("security.protocol" in each.remedies[0] for each in failed.values())
+    assert ("speaks no Kafka" in failed["sign-in by librdkafka"].detail) == answer.startswith(
+        (b"HTTP", b"-ERR")
+    )
+    assert "receive.message.max.bytes" not in str(checks)
     assert checks[-1].status is Status.SKIP
 
 
