@@ -220,9 +220,9 @@ def trend(row: Group) -> Sequence[LagAt]:
     return [LagAt(*point) for point in json.loads(row.trend or "[]")]
 
 
-def points(text: str, which: int) -> Sequence[int]:
-    """Return one column of a history kept as JSON text, oldest first; what is not known is left out."""
-    return [point[which] for point in json.loads(text or "[]") if point[which] is not None]
+def points(text: str, which: int) -> Sequence[tuple[int, int]]:
+    """Return one column of a history kept as JSON text, with its instants; what is not known is left out."""
+    return [(point[0], point[which]) for point in json.loads(text or "[]") if point[which] is not None]
 
 
 def _all(cluster: str) -> QuerySet[Group]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -71,20 +70,6 @@ class Counts:
     def hidden(self, verdict: str) -> int:
         """Return how many of the internal topics' have a verdict, "pinned", or any for ""."""
         return _sum(self.internal, verdict)
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """Where a partition's log ended, and up to where it was readable, at an instant."""
-
-    at_ms: int
-    lso: int
-    high_watermark: int
-
-    @property
-    def held(self) -> int:
-        """Return how many offsets were held back."""
-        return max(0, self.high_watermark - self.lso)
 
 
 def counts(cluster: str) -> Counts:
@@ -175,11 +160,6 @@ def coordinators(cluster_id: int, log_partitions: Iterable[int]) -> Mapping[int,
     return {
         number: leader for number, leader in rows.values_list("partition", "leader") if leader is not None
     }
-
-
-def ends(row: PartitionRecord) -> Sequence[End]:
-    """Return the last ends of a partition that are kept, oldest first."""
-    return [End(at_ms, lso, high) for at_ms, lso, high in json.loads(row.ends or "[]")]
 
 
 def worst(verdicts: Iterable[str]) -> str:

@@ -79,54 +79,25 @@ OUTCOME_LOOKS: Mapping[str, Standing] = MappingProxyType(
 )
 
 
-class Reason(NamedTuple):
-    """Why a verdict on an open transaction, and what to do about it."""
-
-    why: str
-    next_step: str
-
-
-REASONS: Mapping[str, Reason] = MappingProxyType(
+_MARKER = "Make sure that its producer is gone, then write an abort marker at its first offset."
+#: What to do about an open transaction; `fenceline.evidence.because` says why it is what it is.
+NEXT_STEPS: Mapping[str, str] = MappingProxyType(
     {
-        Ground.OWNED: Reason(
-            "Its coordinator names this partition as one of the open transaction's.",
-            "Nothing yet: its producer ends it, or its coordinator aborts it at its timeout.",
+        Ground.OWNED: "Nothing yet: its producer ends it, or its coordinator aborts it at its timeout.",
+        Ground.TWO_PHASE: "Only its own system may end it: find the job whose checkpoint decides on it.",
+        Ground.PAST_TIMEOUT: "Look at the broker that coordinates it: it should have aborted it by itself.",
+        Ground.STUCK_IN_PREPARE: (
+            "Look at this partition's leader and at the coordinator: one does not reach the other."
         ),
-        Ground.TWO_PHASE: Reason(
-            "Its coordinator owns it as part of a two-phase commit: such a transaction never times out.",
-            "Only its own system may end it: find the job whose checkpoint decides on this transaction.",
+        Ground.NOT_ITS_PARTITION: _MARKER,
+        Ground.NO_SUCH_PRODUCER: _MARKER,
+        Ground.MAY_BE_HIDDEN: (
+            "Grant DESCRIBE on every transactional id, or set sees_all_transactional_ids if you know better."
         ),
-        Ground.PAST_TIMEOUT: Reason(
-            "Its coordinator owns it, but its timeout and the coordinator's next scan have passed.",
-            "Look at the broker that coordinates it: it should have aborted this transaction by itself.",
-        ),
-        Ground.STUCK_IN_PREPARE: Reason(
-            "Its coordinator has decided, but the marker has not arrived in this partition.",
-            "Look at this partition's leader and at the coordinator: one does not reach the other.",
-        ),
-        Ground.NOT_ITS_PARTITION: Reason(
-            "The id that this producer belongs to has no open transaction in this partition, as its own "
-            "coordinator says: no marker will come.",
-            "Make sure that its producer is gone, then write an abort marker at its first offset.",
-        ),
-        Ground.NO_SUCH_PRODUCER: Reason(
-            "No transactional id has this producer id, and none can be hidden from us: no marker will come.",
-            "Make sure that its producer is gone, then write an abort marker at its first offset.",
-        ),
-        Ground.MAY_BE_HIDDEN: Reason(
-            "No transactional id that we may see has this producer id, but some may be hidden from us.",
-            "Grant DESCRIBE on every transactional id, or set sees_all_transactional_ids if you know better.",
-        ),
-        Ground.UNSEEN: Reason(
-            "Its coordinator, or this partition's leader, could not be asked.",
-            "See on System what could not be seen; the verdict follows once it answers.",
-        ),
-        Ground.SEEN_ONCE: Reason(
-            "It was seen once; a verdict needs two looks that agree.", "Wait for the next look."
-        ),
+        Ground.UNSEEN: "See on System what could not be seen; the verdict follows once it answers.",
+        Ground.SEEN_ONCE: "Wait for the next look.",
     }
 )
-UNTOLD = Reason("Why is not told.", "See System for what could not be seen.")
 
 
 def trend(values: Sequence[int]) -> str:

@@ -14,6 +14,7 @@ from dashboard.api import cursors, schemas
 from dashboard.api.named import OwnerOut
 from dashboard.eyes import PARTITIONS
 from dashboard.models import PartitionRecord, PinRecord
+from fenceline.ends import unpack
 from fenceline.groups import Waiting
 from fenceline.partitions import Ground, Verdict
 
@@ -182,7 +183,7 @@ def get_partition(
         ],
         ends=[
             End(at=schemas.iso(end.at_ms) or "", lso=end.lso, high_watermark=end.high_watermark)
-            for end in partitions.ends(row)
+            for end in unpack(row.ends)
         ],
         looks=[
             ReplicaOut(

@@ -18,6 +18,8 @@ from fenceline.owners import Owner
 
 register = template.Library()
 _HEIGHT = 24
+#: Values at their instants, oldest first.
+Points = Sequence[tuple[int, int]]
 
 
 @register.filter
@@ -63,15 +65,15 @@ def of_row(found: Mapping[int, Waits], row: Transaction) -> Waits | None:
 
 
 @register.filter
-def least(values: Sequence[int]) -> int | None:
-    """Return the smallest of some values."""
-    return min(values, default=None)
+def least(points: Points) -> int | None:
+    """Return the smallest value of some points."""
+    return min((value for _, value in points), default=None)
 
 
 @register.filter
-def most(values: Sequence[int]) -> int | None:
-    """Return the largest of some values."""
-    return max(values, default=None)
+def most(points: Points) -> int | None:
+    """Return the largest value of some points."""
+    return max((value for _, value in points), default=None)
 
 
 @register.filter
@@ -139,15 +141,15 @@ def rule_url(name: str) -> str:
 
 
 @register.simple_tag
-def line(values: Sequence[int]) -> SafeString:
-    """Return a small line of values, oldest first, from 0 up; its figures stand beside it in words."""
-    if len(values) < 2:
+def line(points: Points) -> SafeString:
+    """Return a small line of values over time, oldest first, from 0 up; figures stand beside it in words."""
+    if len(points) < 2:
         return SafeString("")
-    most = max(*values, 1)
-    step = 100 / (len(values) - 1)
+    begun, span = points[0][0], max(1, points[-1][0] - points[0][0])
+    most = max(1, *(value for _, value in points))
     path = "L".join(
-        f"{step * n:.1f} {_HEIGHT - 1 - (_HEIGHT - 2) * max(0, value) / most:.1f}"
-        for n, value in enumerate(values)
+        f"{100 * (at_ms - begun) / span:.1f} {_HEIGHT - 1 - (_HEIGHT - 2) * max(0, value) / most:.1f}"
+        for at_ms, value in points
     )
     return format_html(
         '<svg class="trend" viewBox="0 0 100 {}" preserveAspectRatio="none" aria-hidden="true">'

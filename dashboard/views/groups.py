@@ -40,7 +40,7 @@ _HEADINGS: Sequence[Heading] = (
 class Trend:
     """Lag to the end of the log over the last looks, oldest first, and which way it goes."""
 
-    values: Sequence[int]
+    points: Sequence[tuple[int, int]]
     way: str
 
 
@@ -134,8 +134,8 @@ def _part(row: GroupOffset) -> Part:
 
 
 def _trend(kept: str, which: int) -> Trend:
-    values = groups.points(kept, which)
-    return Trend(values, trend(values))
+    points = groups.points(kept, which)
+    return Trend(points, trend([value for _, value in points]))
 
 
 def _waits_for(rows: Sequence[GroupOffset]) -> Sequence[groups.Blocker]:

@@ -12,14 +12,17 @@ from kombu.exceptions import OperationalError
 from dashboard import groups, owners, partitions, queries
 from dashboard.celery import app
 from dashboard.models import PartitionRecord, PinRecord, ReplicaLook
-from dashboard.standings import REASONS, UNTOLD, Reason
+from dashboard.standings import NEXT_STEPS
 from dashboard.views import addresses, asked, context
 from dashboard.views.clock import now_ms
 from dashboard.views.empty import why_empty
 from dashboard.views.listing import SIZES, Heading, columns
 from dashboard.views.page import acting, answer, signed_in
+from fenceline.ends import unpack
+from fenceline.evidence import because
 from fenceline.facts import Severity
 from fenceline.owners import Owner
+from fenceline.partitions import Ground
 
 #: How many groups of a partition its page shows, those that wait first.
 _MOST_READERS = 100
@@ -55,7 +58,8 @@ class Open:
     """One open transaction: whose it is, why this verdict, and what to do."""
 
     pin: PinRecord
-    reason: Reason
+    why: str
+    next_step: str
     owner: Owner | None
 
 
@@ -131,7 +135,7 @@ def _detail(request: HttpRequest, cluster: str, topic: str, number: int) -> Mapp
         return {"row": None, "cluster": cluster, "name": f"{shown}-{number}", "status": 404}
     name = (row.cluster_id, row.topic, row.partition)
     found = queries.findings(cluster, f"partition:{row}")
-    ends = partitions.ends(row)
+    ends = unpack(row.ends)
     readers = groups.readers(row.cluster_id, topic, number, most=_MOST_READERS + 1)
     return {
         "row": row,
@@ -144,14 +148,20 @@ def _detail(request: HttpRequest, cluster: str, topic: str, number: int) -> Mapp
         "readers": readers[:_MOST_READERS],
         "more_readers": len(readers) > _MOST_READERS,
         "waiting": sum(each.waiting == "probably" for each in readers),
-        "ends": list(reversed(ends)),
-        "held": [end.held for end in ends],
+        "ends": [(end, max(0, end.high_watermark - end.lso)) for end in reversed(ends)],
+        "held": [(end.at_ms, max(0, end.high_watermark - end.lso)) for end in ends],
         **_replicas(request, row),
     }
 
 
 def _open(pin: PinRecord) -> Open:
-    return Open(pin, REASONS.get(pin.ground, UNTOLD), owners.of_transaction(pin.transactional_id))
+    why = because(Ground(pin.ground))
+    return Open(
+        pin,
+        f"{why[:1].upper()}{why[1:]}.",
+        NEXT_STEPS[pin.ground],
+        owners.of_transaction(pin.transactional_id),
+    )
 
 
 def _replicas(request: HttpRequest, row: PartitionRecord) -> Mapping[str, Any]:

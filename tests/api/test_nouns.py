@@ -1,0 +1,321 @@
+"""Proves the API of partitions, groups, recoveries, findings, clusters, and of who waits for a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils.timezone import now
+
+from dashboard.models import Cluster, PartitionRecord
+from fenceline.decode import text
+from tests.web import held, seed
+
+pytestmark = pytest.mark.django_db
+Ask = Callable[..., Any]
+
+
+@pytest.fixture
+def prod() -> Cluster:
+    of = seed.cluster()
+    seed.seen(of)
+    held.watched(of)
+    return of
+
+
+@pytest.fixture
+def ask(prod: Cluster) -> Ask:
+    """Ask the API as a viewer; returns the decoded body."""
+    client = Client()
+    client.force_login(User.objects.create_user("viewer"))
+
+    def ask(path: str, status: int = 200) -> Any:
+        answer = client.get(f"/api/v1/{path}")
+        assert answer.status_code == status, answer.content
+        return answer.json()
+
+    return ask
+
+
+def walked(ask: Ask, path: str) -> list[Any]:
+    found, after = [], ""
+    while after is not None:
+        body = ask(f"{path}&cursor={after}")
+        found += body["items"]
+        after = body["next"]
+    return found
+
+
+@pytest.mark.parametrize("noun", ["partitions", "groups", "recoveries", "findings", "clusters"])
+def test_a_list_carries_items_next_as_of_and_gaps(ask: Ask, noun: str) -> None:
+    body = ask(noun)
+    assert set(body) == {"items", "next", "as_of", "gaps"}
+    assert body["as_of"]
+    assert body["gaps"] == []
+
+
+@pytest.mark.parametrize("noun", ["partitions", "groups", "recoveries"])
+def test_as_of_is_its_own_collector_s_and_not_the_tail_s(ask: Ask, prod: Cluster, noun: str) -> None:
+    prod.collector_set.filter(name=noun).update(seen_through_ms=1_795_000_000_123)
+    assert ask(noun)["as_of"] == "2026-11-18T11:06:40.123Z"
+    assert ask("transactions")["as_of"] > "2026-11-18T11:06:40.123Z"
+    prod.collector_set.filter(name=noun).delete()
+    assert ask(noun)["as_of"] is None
+    seed.gap(prod, source=noun, reason="not authorized")
+    assert [gap["reason"] for gap in ask(noun)["gaps"]] == ["not authorized"]
+
+
+def test_a_partition_is_told_with_what_holds_it(ask: Ask, prod: Cluster) -> None:
+    pin = held.pinned(prod, "payments", 3, "hanging", ground="not_its_partition", last_timestamp_ms=2**62)
+    held.waits(held.group(prod, "billing"), pin)
+    held.looked(prod, "payments", 3, 1, [held.producer(4017, 48_211, "payments-7")])
+    told = ask("partitions/prod/payments/3")
+    assert (told["verdict"], told["lso"], told["high_watermark"], told["held"]) == (
+        "hanging",
+        48_211,
+        49_981,
+        1_770,
+    )
+    (opened,) = told["transactions"]
+    assert (opened["transactional_id"], opened["start_offset"], opened["ground"]) == (
+        "payments-7",
+        48_211,
+        "not_its_partition",
+    )
+    assert opened["last_record_at"] is None  # No instant: the producer wrote that number.
+    (reader,) = told["readers"]
+    assert (reader["group"], reader["waiting"], reader["commit_pending"]) == ("billing", "probably", False)
+    assert told["looks"][0]["producers"][0]["start_offset"] == 48_211
+    assert len(told["ends"]) == 25
+    assert ask("partitions?verdict=hanging")["items"][0]["transactions"] == told["transactions"]
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("", ["a-0", "a-1", "b-0"]),
+        ("internal=true", ["__consumer_offsets-17", "a-0", "a-1", "b-0"]),
+        ("verdict=pinned", ["b-0"]),
+        ("verdict=clear", ["a-0", "a-1"]),
+        ("topic=a", ["a-0", "a-1"]),
+        ("q=a-1", ["a-1"]),
+        ("cluster=nowhere", []),
+    ],
+)
+def test_partitions_are_filtered_and_walked_through(
+    ask: Ask, prod: Cluster, query: str, names: list[str]
+) -> None:
+    for topic, number in (("a", 1), ("a", 0), ("__consumer_offsets", 17)):
+        held.partition(prod, topic, number)
+    held.pinned(prod, "b")
+    for limit in (1, 2, 100):
+        found = walked(ask, f"partitions?limit={limit}&{query}")
+        assert [f"{each['topic']}-{each['partition']}" for each in found] == names
+
+
+def test_partitions_of_several_clusters_are_walked_through_once(ask: Ask, prod: Cluster) -> None:
+    for of in (prod, seed.cluster("other"), seed.cluster("a")):
+        for number in range(3):
+            held.partition(of, "same", number)
+    found = walked(ask, "partitions?limit=2")
+    names = [(each["cluster"], each["partition"]) for each in found]
+    assert names == [(name, number) for name in ("a", "other", "prod") for number in range(3)]
+
+
+def test_what_is_not_known_is_null_and_not_0(ask: Ask, prod: Cluster) -> None:
+    held.partition(prod)
+    PartitionRecord.objects.update(log_start=None, lso=None, high_watermark=None, ends="", leader=None)
+    told = ask("partitions/prod/payments/0")
+    assert [told[name] for name in ("log_start", "lso", "high_watermark", "held", "leader")] == [None] * 5
+
+
+def test_a_group_is_told_with_what_it_waits_for(ask: Ask, prod: Cluster) -> None:
+    group = held.group(prod, "billing", "STALL", blocked=1)
+    held.waits(group, held.pinned(prod, "payments"))
+    pending = {"transactional_id": "app-1", "producer_id": None, "pending": True, "certain": False}
+    held.offset(group, "input", unstable=True, offset=None, blockers=[pending])
+    told = ask("groups/prod/billing")
+    assert (told["status"], told["blocked"], told["family"]) == ("STALL", 1, "billing")
+    waits, commits = told["offsets"]
+    assert (waits["lag_lso"], waits["lag_hw"], waits["waiting"]) == (0, 1_770, "probably")
+    assert waits["blockers"][0]["transactional_id"] == "payments-7"
+    assert (commits["offset"], commits["lag_hw"], commits["commit_pending"]) == (None, None, True)
+    assert commits["blockers"] == [
+        {
+            "transactional_id": "app-1",
+            "producer_id": None,
+            "producer_epoch": None,
+            "start_offset": None,
+            "pending": True,
+            "certain": False,
+        }
+    ]
+    assert len(told["trend"]) == 21
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("", ["billing", "mirror", "rpw"]),
+        ("status=STALL", ["billing"]),
+        ("status=blocked", ["billing", "rpw"]),
+        ("q=MIR", ["mirror"]),
+        ("family=mirror", ["mirror"]),
+        ("cluster=nowhere", []),
+    ],
+)
+def test_groups_are_filtered_and_walked_through(
+    ask: Ask, prod: Cluster, query: str, names: list[str]
+) -> None:
+    held.group(prod, "billing", "STALL", blocked=1)
+    held.group(prod, "mirror")
+    held.group(prod, "rpw", unstable=1)
+    for limit in (1, 100):
+        assert [each["group"] for each in walked(ask, f"groups?limit={limit}&{query}")] == names
+
+
+@pytest.mark.parametrize("raw", [*seed.NASTY, b"c" * 1_000, b"\x7f\x80"])
+def test_any_group_is_found_by_its_text(ask: Ask, prod: Cluster, raw: bytes) -> None:
+    held.group(prod, raw)
+    told = ask(f"groups/prod/{quote(text.escape(raw), safe='')}")
+    assert text.unescape(told["group"]) == raw
+
+
+def test_a_recovery_is_told_with_what_was_lost(ask: Ask, prod: Cluster) -> None:
+    row = held.episode(prod)
+    told = ask(f"recoveries/prod/{row.pk}")
+    assert (told["cause"], told["confidence"], told["outcome"]) == ("timeout", "probable", "resumed")
+    first, bounds, nothing = told["lost"]
+    assert (first["first_offset"], first["last_offset"], first["records"]) == (48_211, 48_273, 63)
+    assert (bounds["records"], bounds["sure"]) == (None, False)
+    assert (nothing["first_offset"], nothing["last_offset"]) == (None, None)
+    assert told["waited"][0]["group"] == "billing"
+    assert ask("recoveries")["items"] == [told]
+
+
+@pytest.mark.parametrize(
+    ("query", "ids"),
+    [
+        ("", ["a-1", "b-1"]),
+        ("outcome=open", ["b-1"]),
+        ("cause=takeover", ["b-1"]),
+        ("application=a", ["a-1"]),
+        ("transactional_id=b-1", ["b-1"]),
+        ("q=A-", ["a-1"]),
+    ],
+)
+def test_recoveries_are_filtered_and_walked_through(
+    ask: Ask, prod: Cluster, query: str, ids: list[str]
+) -> None:
+    held.episode(prod, "a-1")
+    held.episode(prod, "b-1", outcome="open", cause="takeover", closed_ms=None, opened_ms=1_795_000_000_000)
+    for limit in (1, 100):
+        found = walked(ask, f"recoveries?limit={limit}&{query}")
+        assert [each["transactional_id"] for each in found] == ids
+
+
+def test_findings_are_open_unless_asked_for_otherwise(ask: Ask, prod: Cluster, settings: Any) -> None:
+    settings.FENCELINE = held.owned(settings.FENCELINE, held.owner("payments"))
+    seed.finding(prod, "transaction:a", closed_at=now())
+    seed.finding(prod, "partition:payments-0", "critical", rule="hanging")
+    seed.finding(prod, "group:billing")
+    assert [each["subject"] for each in ask("findings")["items"]] == ["group:billing", "partition:payments-0"]
+    assert [each["subject"] for each in ask("findings?state=closed")["items"]] == ["transaction:a"]
+    assert len(walked(ask, "findings?state=all&limit=1")) == 3
+    (told,) = ask("findings?severity=critical&rule=hanging&subject=partition:payments-0")["items"]
+    assert told["owner"] == {"team": "Payments", "contact": "#payments-oncall", "runbook": ""}
+    assert ask(f"findings/{told['id']}") == told
+    assert ask("findings?rule=late")["items"] == []
+
+
+def test_a_cluster_counts_its_nouns(ask: Ask, prod: Cluster) -> None:
+    seed.transaction(prod, "a")
+    held.pinned(prod, "payments", verdict="late")
+    held.group(prod, "billing", "STALL", blocked=1)
+    seed.finding(prod, "transaction:a")
+    told = ask("clusters/prod")
+    assert told["transactions"]["Ongoing"] == 1
+    assert told["partitions"] == {"clear": 0, "open": 0, "unknown": 0, "late": 1, "hanging": 0}
+    assert (told["groups"]["STALL"], told["groups"]["blocked"]) == (1, 1)
+    assert told["findings"] == 1
+    assert set(told["as_of"]) == {"transactions", "partitions", "groups", "recoveries"}
+    assert ask("clusters")["items"] == [told]
+
+
+def test_a_transaction_tells_who_waits_its_verdict_and_its_coordinator(ask: Ask, prod: Cluster) -> None:
+    seed.transaction(prod, "payments-7", producer_id=4017, log_partition=7, partitions={"payments": [0]})
+    seed.transaction(prod, "other")
+    held.partition(prod, "__transaction_state", 7, leader=2)
+    held.waits(held.group(prod, "billing"), held.pinned(prod, "payments", verdict="late"))
+    told = ask("transactions/prod/payments-7")
+    assert told["verdict"] == "late"
+    assert told["coordinator"] == {"partition": 7, "broker": 2}
+    (waiting,) = told["waiting"]
+    assert (waiting["group"], waiting["topic"], waiting["pending"]) == ("billing", "payments", False)
+    listed = {each["transactional_id"]: each for each in ask("transactions")["items"]}
+    assert listed["payments-7"]["waiting"] == [waiting]
+    assert (listed["other"]["waiting"], listed["other"]["verdict"]) == ([], "open")
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("partitions/prod/never/0", 404),
+        ("partitions/prod/payments/99999999999999999999", 404),
+        ("partitions/prod/payments/-1", 404),
+        ("partitions/prod/payments/x", 404),
+        ("partitions?verdict=stuck", 422),
+        ("partitions?internal=perhaps", 422),
+        ("groups/prod/never", 404),
+        ("groups/prod/bad%5Cescape", 404),
+        ("groups?status=ok", 422),
+        ("recoveries/prod/1", 404),
+        ("recoveries/prod/99999999999999999999", 404),
+        ("recoveries?outcome=lost", 422),
+        ("recoveries?cause=commit", 422),
+        ("recoveries?limit=501", 422),
+        ("findings/1", 404),
+        ("findings?state=old", 422),
+        ("findings?severity=bad", 422),
+        ("clusters/nowhere", 404),
+    ],
+)
+def test_every_error_is_a_problem(ask: Ask, path: str, status: int) -> None:
+    body = ask(path, status)
+    assert body["status"] == status
+    assert body["title"]
+    assert body["detail"]
+
+
+@pytest.mark.parametrize(
+    "path", ["partitions", "groups", "recoveries", "findings", "clusters", "groups/prod/a"]
+)
+def test_nobody_else_may_ask(path: str) -> None:
+    assert Client().get(f"/api/v1/{path}").status_code == 401
+    assert Client().post(f"/api/v1/{path}").status_code in (401, 405)
+
+
+@pytest.mark.parametrize(
+    ("path", "most"),
+    [
+        ("partitions?limit=1000&internal=true", 8),
+        ("groups?limit=1000", 7),
+        ("recoveries", 7),
+        ("findings", 7),
+        ("clusters", 22),
+        ("transactions?state=open", 14),
+    ],
+)
+def test_a_list_asks_the_database_a_bounded_number_of_times(
+    ask: Ask, prod: Cluster, django_assert_max_num_queries: Any, path: str, most: int
+) -> None:
+    prod.delete()
+    of = seed.cluster()
+    seed.busy(of, 60)
+    held.busy(of)
+    with django_assert_max_num_queries(most):
+        ask(path)
