@@ -17,11 +17,12 @@ from django.db import connection, transaction
 from django.db.models import F, QuerySet
 
 from dashboard import live, rows
-from dashboard.eyes import OFFSETS, RECONCILE, TAIL, tail_name
+from dashboard.eyes import GROUPS, OFFSETS, PARTITIONS, RECONCILE, TAIL, tail_name
 from dashboard.leases import Lease, LeaseLost, collector, renew
 from dashboard.models import Cluster, Collector, GapRecord, Position, Recent, StateCount, Transaction
 from fenceline.facts import Look, PositionMove
 from fenceline.fold import Folded, Prior, fold
+from fenceline.limits import Limits
 
 log = logging.getLogger(__name__)
 
@@ -52,11 +53,22 @@ def sync_clusters(names: Iterable[str]) -> None:
     Cluster.objects.filter(name__in=wanted, configured=False).update(configured=True)
 
 
-def keep_shards(shards: int) -> None:
-    """Remove the collectors of tails that are no more: there were more of them, or fewer."""
+def keep_collectors(shards: int, limits: Limits, now_ms: int) -> None:
+    """Remove collectors that are no more: of another number of shards, or turned off by a limit of 0.
+
+    What they could not see is no open gap any more: nobody looks for it.
+    """
+    gone = Collector.objects.none()
     for of in TAIL, OFFSETS:
         tails = Collector.objects.filter(name__startswith=of)
-        tails.exclude(name__in=[tail_name(shard, shards, of) for shard in range(shards)]).delete()
+        gone |= tails.exclude(name__in=[tail_name(shard, shards, of) for shard in range(shards)])
+    pace = {RECONCILE: limits.reconcile_every_s, PARTITIONS: limits.partitions_every_s}
+    pace[GROUPS] = limits.groups_every_s
+    gone |= Collector.objects.filter(name__in=[name for name, every_s in pace.items() if not every_s])
+    for row in gone:
+        gaps = GapRecord.objects.filter(cluster_id=row.cluster_id, source=row.name, until_ms=None)
+        gaps.update(until_ms=now_ms)
+        row.delete()
 
 
 def positions(

@@ -8,8 +8,10 @@ from django.core.management import CommandError, call_command
 from django.db.migrations.recorder import MigrationRecorder
 from pytest_django import Settings
 
-from dashboard import queries
+from dashboard import leases, queries
 from dashboard.config import ClusterConfig, Config
+from dashboard.models import Cluster, Collector, GapRecord
+from fenceline.limits import Limits
 
 pytestmark = pytest.mark.django_db
 
@@ -40,3 +42,26 @@ def test_a_database_of_a_newer_version_is_refused_and_left_alone() -> None:
     MigrationRecorder.Migration.objects.create(app="dashboard", name="9999_from_the_future")
     with pytest.raises(CommandError, match=r"newer Fenceline \(it has 9999_from_the_future\)\. Upgrade"):
         call_command("prepare")
+
+
+def test_what_is_turned_off_or_sharded_anew_is_no_collector_any_more(settings: Settings) -> None:
+    clusters = {"a": ClusterConfig("a", {"bootstrap.servers": "h:1"})}
+    settings.FENCELINE = Config(clusters=clusters, limits=Limits(partitions_every_s=0))
+    settings.SHARDS = 2
+    call_command("prepare")
+    names = [
+        "transaction_state",
+        "transaction_state-1",
+        "consumer_offsets-2",
+        "partitions",
+        "groups",
+        "judge",
+    ]
+    for name in names:
+        leases.acquire("a", name, holder="test", now_ms=1)
+        GapRecord.objects.create(
+            cluster=Cluster.objects.get(name="a"), source=name, scope="cluster", since_ms=1, reason="r"
+        )
+    call_command("prepare")
+    assert set(Collector.objects.values_list("name", flat=True)) == left
+    assert set(GapRecord.objects.filter(until_ms=None).values_list("source", flat=True)) == left

@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, connection
 from django.db.migrations.loader import MigrationLoader
 
-from dashboard import store
+from dashboard import slices, store
 
 
 class Command(BaseCommand):
@@ -25,7 +25,7 @@ class Command(BaseCommand):
             _refuse_newer_schema()
             call_command("migrate", verbosity=0, interactive=False)
             store.sync_clusters(settings.FENCELINE.clusters)
-            store.keep_shards(settings.SHARDS)
+            store.keep_collectors(settings.SHARDS, settings.FENCELINE.limits, slices.now_ms())
             _ensure_admin(os.environ.get("FENCELINE_ADMIN_PASSWORD", ""))
         except DatabaseError as error:
             raise CommandError(f"The database cannot be used: {error}. Check DATABASE_URL.") from error
