@@ -5,7 +5,7 @@ Questions are batched by broker. A partition that has moved is asked for once mo
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64encode
+from base64 import b64encode
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -108,7 +108,7 @@ class Leaders:
             left = await self._ask_once(left, question, broker, answers)
             if not left:
                 break
-        return answers
+        return {each: answers[each] for each in partitions}
 
     async def _ask_once(
         self,
@@ -195,7 +195,7 @@ class Leaders:
 
 _MEANINGS = {
     errors.UnknownTopicOrPartitionError: "there is no such topic, or we have no DESCRIBE on it",
-    errors.NotLeaderForPartitionError: "it does not lead the partition any more",
+    errors.NotLeaderForPartitionError: "it does not lead the partition now",
     errors.OffsetNotAvailableError: "it was elected a moment ago and does not know its high watermark yet",
 }
 
@@ -218,8 +218,8 @@ def _leaders(topic: Any) -> dict[int, Leader]:
 
 
 def _written(topic_id: Any) -> str:
-    """Return a topic's id as Kafka's tools write it."""
-    return urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
+    """Return a topic's id as librdkafka writes it; Kafka's own tools have `-` and `_` for `+` and `/`."""
+    return b64encode(topic_id.bytes).decode().rstrip("=")
 
 
 def _portions(

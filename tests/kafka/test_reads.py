@@ -1,0 +1,528 @@
+"""Proves that our reads of a cluster say what librdkafka's and Kafka's own tools say, in a bounded number of
+requests; that what cannot be told is said in its place, with the grant where a right is missing."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, IsolationLevel, KafkaException, Producer, TopicCollection
+from confluent_kafka import TopicPartition as Position
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    OffsetSpec,
+    ResourcePatternType,
+    ResourceType,
+)
+from py4j.java_gateway import JavaGateway
+
+from fenceline.batches import Batch
+from fenceline.facts import TopicPartition
+from fenceline.groups import Committed
+from fenceline.partitions import Offsets
+from sandbox.kafka import Broker
+from tests.brokers import create_topics
+from tests.java.clients import JavaAdmin
+from tests.kafka.idle import initialise
+from tests.kafka.producers import LibrdkafkaProducer
+from tests.kafka.test_transaction_admin import guarded, signed_in
+from tests.kafka.watch import describe_producers
+from tests.waiting import wait_for
+from transaction_admin import kafka_reads
+from transaction_admin.api import Unseen
+from transaction_admin.batch_headers import batches as headers
+from transaction_admin.kafka_reads import KafkaPythonReads
+from transaction_admin.leaders import Question
+from transaction_admin.reads import Batches, GroupListed, Leader, Unstable
+
+__all__ = ["guarded"]
+
+pytestmark = pytest.mark.kafka
+
+LONG = {"transaction.timeout.ms": "900000", "linger.ms": "0"}
+CLEANUP = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
+
+
+@pytest.fixture
+def reads(kafka: Broker) -> Iterator[KafkaPythonReads]:
+    made = KafkaPythonReads({"bootstrap.servers": kafka.bootstrap}, 20)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def topic(kafka: Broker, reads: KafkaPythonReads) -> str:
+    """A topic of three partitions, which have leaders."""
+    name = f"reads-{random.getrandbits(40):x}"
+    create_topics(kafka.bootstrap, name)
+    wait_for(lambda: all_seen(reads, of(name, 0, 1, 2)), f"{name} has leaders")
+    return name
+
+
+def all_seen(reads: KafkaPythonReads, partitions: list[TopicPartition]) -> bool:
+    return not any(isinstance(each, Unseen) for each in reads.offsets(partitions).values())
+
+
+def of(topic: str, *numbers: int) -> list[TopicPartition]:
+    return [TopicPartition(topic, number) for number in numbers]
+
+
+def open_in(bootstrap: str, name: str, topic: str, *partitions: int) -> LibrdkafkaProducer:
+    producer = LibrdkafkaProducer(bootstrap, name, LONG)
+    producer.init()
+    producer.begin()
+    for number in partitions:
+        producer.send(topic, number)
+    producer.flush()
+    return producer
+
+
+def commit(bootstrap: str, group: str, offsets: list[Position]) -> None:
+    """Commit as a group without members; its coordinator may need a moment to be one."""
+
+    def committed() -> bool:
+        consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
+        try:
+            consumer.commit(offsets=offsets, asynchronous=False)
+        except KafkaException:
+            return False
+        finally:
+            consumer.close()
+        return True
+
+    wait_for(committed, f"{group} commits")
+
+
+def wait_for_end(reads: KafkaPythonReads, topic: str, partition: int, end: int) -> None:
+    """Wait for a marker: a commit returns once it is decided, and markers follow."""
+    where = TopicPartition(topic, partition)
+
+    def there() -> bool:
+        found = reads.offsets([where])[where]
+        return isinstance(found, Offsets) and found.high_watermark == end
+
+    wait_for(there, f"{where} ends at {end}")
+
+
+def asked(bootstrap: str, partitions: list[TopicPartition], spec: Any, level: IsolationLevel) -> list[int]:
+    """What librdkafka's Admin says."""
+    client = AdminClient({"bootstrap.servers": bootstrap})
+    wanted = {Position(*each): spec for each in partitions}
+    found = {(p.topic, p.partition): f for p, f in client.list_offsets(wanted, isolation_level=level).items()}
+    return [found[each].result(30).offset for each in partitions]
+
+
+def test_a_topology_is_librdkafka_s(kafka: Broker, reads: KafkaPythonReads, topic: str) -> None:
+    client = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    found = reads.topology()
+    metadata = client.list_topics(timeout=30)
+    assert set(found.topic_ids) >= {topic}
+    assert found.topic_ids.keys() == metadata.topics.keys()
+    assert {str(where) for where in found.partitions} == {
+        f"{name}-{number}" for name, each in metadata.topics.items() for number in each.partitions
+    }
+    assert dict(found.brokers) == {1: kafka.bootstrap}
+    assert found.partitions[TopicPartition(topic, 2)] == Leader(1, 0, (1,), (1,))
+    described = client.describe_topics(TopicCollection([topic]))[topic].result(30)
+    assert found.topic_ids[topic] == str(described.topic_id)
+    assert found.unseen == ()
+
+    one = reads.topology([topic])
+    assert set(one.partitions) == set(of(topic, 0, 1, 2))
+    (gone,) = reads.topology(["no-such-topic"]).unseen
+    assert gone.what == "no-such-topic"
+    assert "there is no such topic" in gone.reason
+
+
+def test_offsets_are_librdkafka_s_and_one_set_of_requests_per_broker(
+    kafka: Broker, reads: KafkaPythonReads, topic: str
+) -> None:
+    open_in(kafka.bootstrap, topic, topic, 0, 2).commit()
+    for number in 0, 2:
+        wait_for_end(reads, topic, number, 2)
+    open_in(kafka.bootstrap, f"{topic}-2", topic, 0)
+    client = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    deleted = client.delete_records([Position(topic, 2, 1)])
+    for each in deleted.values():
+        each.result(30)
+    partitions = of(topic, 0, 1, 2)
+    reads.topology()
+    before = reads.cost.requests
+    found = reads.offsets(partitions)
+    assert reads.cost.requests - before == 3
+    assert list(found) == partitions
+    latest, earliest = OffsetSpec.latest(), OffsetSpec.earliest()
+    committed, uncommitted = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
+    expected = zip(
+        asked(kafka.bootstrap, partitions, earliest, uncommitted),
+        asked(kafka.bootstrap, partitions, latest, committed),
+        asked(kafka.bootstrap, partitions, latest, uncommitted),
+        strict=True,
+    )
+    assert list(found.values()) == [Offsets(*each, leader=1, leader_epoch=0) for each in expected]
+    assert found[partitions[0]] == Offsets(0, 2, 3, 1, 0)
+    assert found[partitions[2]] == Offsets(1, 2, 2, 1, 0)
+
+
+def test_an_lso_is_never_above_the_high_watermark_while_transactions_end(
+    kafka: Broker, reads: KafkaPythonReads, topic: str
+) -> None:
+    over = threading.Event()
+
+    def commit_on() -> int:
+        producer = LibrdkafkaProducer(kafka.bootstrap, topic, LONG)
+        producer.init()
+        transactions = 0
+        while not over.is_set():
+            producer.begin()
+            producer.send(topic, 0)
+            producer.commit()
+            transactions += 1
+        producer.abandon()
+        return transactions
+
+    thread = threading.Thread(target=commit_on)
+    thread.start()
+    try:
+        seen = []
+        while len({each.high_watermark for each in seen}) < 50:
+            (found,) = reads.offsets(of(topic, 0)).values()
+            assert isinstance(found, Offsets)
+            seen.append(found)
+    finally:
+        over.set()
+        thread.join()
+    assert all(each.log_start <= each.lso <= each.high_watermark for each in seen)
+    assert any(each.lso < each.high_watermark for each in seen)
+
+
+def test_producers_are_kafka_s_own_tool_s(kafka: Broker, reads: KafkaPythonReads, topic: str) -> None:
+    first = open_in(kafka.bootstrap, topic, topic, 0, 1)
+    first.commit()
+    for number in 0, 1:
+        wait_for_end(reads, topic, number, 2)
+    first.begin()
+    first.send(topic, 0)
+    first.flush()
+    plain = Producer({"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True})
+    plain.produce(topic, b"x", partition=0)
+    plain.flush(30)
+    partitions = of(topic, 0, 1, 2)
+    before = reads.cost.requests
+    found = reads.producers(partitions)
+    assert reads.cost.requests - before <= 2
+    for where, producers in found.items():
+        assert not isinstance(producers, Unseen)
+        assert {
+            (each.producer_id, each.producer_epoch, each.start_offset) for each in producers
+        } == describe_producers(kafka, *where)
+    mine, other = sorted(found[partitions[0]], key=lambda each: each.start_offset is None)  # type: ignore[union-attr,arg-type]
+    assert (mine.last_sequence, mine.coordinator_epoch) == (1, 0)
+    assert (other.start_offset, other.coordinator_epoch) == (None, None)
+    assert found[partitions[2]] == ()
+    assert reads.producers(partitions, broker=1) == found
+    (elsewhere,) = reads.producers(of(topic, 0), broker=9).values()
+    assert isinstance(elsewhere, Unseen)
+    assert elsewhere.broker == 9
+
+
+def test_whose_a_producer_id_is(
+    kafka: Broker, java: JavaGateway, reads: KafkaPythonReads, topic: str
+) -> None:
+    names = [f"{topic}-{number}" for number in range(3)]
+    initialise(kafka.bootstrap, names)
+    open_in(kafka.bootstrap, names[0], topic, 0)
+    with JavaAdmin(java, kafka.bootstrap) as admin:
+        listed = admin.list_transactions()
+    wanted = {listed[name].producer_id: name for name in names}
+    nobody = 900_000_000_000
+    assert reads.transactional_ids([*wanted, nobody]) == wanted
+    assert reads.transactional_ids([]) == {}
+    assert reads.transactional_ids([nobody]) == {}
+
+
+def test_groups_and_what_they_committed(kafka: Broker, reads: KafkaPythonReads, topic: str) -> None:
+    create_topics(kafka.bootstrap, other := f"{topic}-other")
+    names = [f"{topic}-group-{number}" for number in range(3)] + [f"{topic}-ü ✓\\"]
+    for number, name in enumerate(names):
+        commit(kafka.bootstrap, name, [Position(topic, 0, number), Position(other, 1, 7)])
+    listing = reads.groups()
+    assert listing.unseen == ()
+    escaped = [*names[:3], f"{topic}-ü ✓\\\\"]
+    assert set(escaped) <= listing.groups.keys()
+    assert listing.groups[names[0]] == GroupListed("Empty", "Classic", "", 1)
+
+    before = reads.cost.requests
+    found = reads.committed([*escaped, f"{topic}-nobody"], require_stable=True)
+    # A look-up of the coordinators and one request for all; the topic's existence may be asked once.
+    assert reads.cost.requests - before <= 3
+    first, second = TopicPartition(topic, 0), TopicPartition(other, 1)
+    for number, name in enumerate(escaped):
+        assert found[name] == {first: Committed(number), second: Committed(7)}
+    assert found[f"{topic}-nobody"] == {}
+    assert reads.committed([], require_stable=False) == {}
+
+
+def test_a_pending_commit_is_unstable(kafka: Broker, reads: KafkaPythonReads, topic: str) -> None:
+    group = f"{topic}-group"
+    commit(kafka.bootstrap, group, [Position(topic, 0, 3)])
+    producer = LibrdkafkaProducer(kafka.bootstrap, topic, LONG)
+    producer.init()
+    producer.begin()
+    producer.send_offsets(group, {(topic, 0): 9, (topic, 1): 9})
+    first, second = of(topic, 0, 1)
+    assert reads.committed([group], require_stable=False) == {group: {first: Committed(3)}}
+    assert reads.committed([group], require_stable=True) == {group: {first: Unstable()}}
+    # One whose first commit is pending is only told of by its name.
+    named = {group: [first, second]}
+    assert reads.committed([group], require_stable=True, named=named) == {
+        group: {first: Unstable(), second: Unstable()}
+    }
+    producer.commit()
+    wait_for(
+        lambda: (
+            reads.committed([group], require_stable=True)
+            == {group: {first: Committed(9), second: Committed(9)}}
+        ),
+        "the commit is stable",
+    )
+
+
+def test_batches_tell_whose_records_are_and_what_markers_say(
+    kafka: Broker, reads: KafkaPythonReads, topic: str
+) -> None:
+    first = open_in(kafka.bootstrap, topic, topic, 0)
+    producers = reads.producers(of(topic, 0))[TopicPartition(topic, 0)]
+    assert not isinstance(producers, Unseen)
+    (given,) = producers
+    first.commit()
+    wait_for_end(reads, topic, 0, 2)
+    aborted = open_in(kafka.bootstrap, f"{topic}-2", topic, 0)
+    aborted.abort()
+    wait_for_end(reads, topic, 0, 4)
+    plain = Producer({"bootstrap.servers": kafka.bootstrap, "compression.type": "gzip", "linger.ms": 100})
+    for _ in range(5):
+        plain.produce(topic, b"x" * 1_000, partition=0)
+    plain.flush(30)
+    open_in(kafka.bootstrap, f"{topic}-3", topic, 0)
+    where = TopicPartition(topic, 0)
+    found = reads.batches(where, 0, most_bytes=1_000_000)
+    assert isinstance(found, Batches)
+    assert found.batches[0] == Batch(0, 0, given.producer_id, 0, True, "", 1)
+    shown = [(b.first, b.last, b.transactional, b.marker, b.records) for b in found.batches]
+    assert shown == [
+        (0, 0, True, "", 1),
+        (1, 1, True, "commit", 1),
+        (2, 2, True, "", 1),
+        (3, 3, True, "abort", 1),
+        (4, 8, False, "", 5),
+        (9, 9, True, "", 1),
+    ]
+    assert (found.next, found.end) == (10, 10)
+    assert {b.producer_id for b in found.batches[2:4]} != {given.producer_id}
+
+    # The batch that holds an offset comes whole; the one that does not fit is left for the next question.
+    middle = reads.batches(where, 6, most_bytes=1)
+    assert isinstance(middle, Batches)
+    assert [(each.first, each.last) for each in middle.batches] == [(4, 8)]
+    assert middle.next == 9
+    walked: list[Batch] = []
+    at = 0
+    while at < found.end:
+        part = reads.batches(where, at, most_bytes=200)
+        assert isinstance(part, Batches)
+        assert part.next > at
+        walked, at = [*walked, *part.batches], part.next
+    assert walked == list(found.batches)
+    assert reads.batches(where, 10, most_bytes=1_000) == Batches((), 10, 10)
+    beyond = reads.batches(where, 11, most_bytes=1_000)
+    assert isinstance(beyond, Unseen)
+    assert "OFFSET_OUT_OF_RANGE" in beyond.reason
+
+
+def test_an_answer_that_is_cut_off_anywhere_tells_its_whole_batches(
+    kafka: Broker, reads: KafkaPythonReads, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_in(kafka.bootstrap, topic, topic, 0).commit()
+    wait_for_end(reads, topic, 0, 2)
+    raw: list[bytes] = []
+
+    def noted(records: bytes) -> Iterator[Batch]:
+        raw.append(bytes(records))
+        return headers(records)
+
+    monkeypatch.setattr(kafka_reads, "batches", noted)
+    found = reads.batches(TopicPartition(topic, 0), 0, most_bytes=10_000)
+    assert isinstance(found, Batches)
+    first, marker = found.batches
+    whole = [cut for cut in range(len(raw[0]) + 1) if list(headers(raw[0][:cut])) == [first, marker]]
+    one = [cut for cut in range(len(raw[0])) if list(headers(raw[0][:cut])) == [first]]
+    none = [cut for cut in range(len(raw[0])) if not list(headers(raw[0][:cut]))]
+    assert whole == [len(raw[0])]
+    assert one + none
+    assert sorted(one + none) == list(range(len(raw[0])))
+    assert max(none) + 1 == min(one) > 61
+
+
+def test_a_setting(reads: KafkaPythonReads) -> None:
+    assert reads.setting(CLEANUP) == "500"
+    assert reads.setting("no.such.setting") is None
+
+
+def test_a_leader_that_is_known_wrongly_is_asked_for_again(
+    kafka: Broker, reads: KafkaPythonReads, topic: str
+) -> None:
+    reads.topology()
+    mine = reads._leaders._known[topic]
+    for number, wrong in ((0, 9), (1, None)):
+        mine[number] = mine[number]._replace(leader=wrong)
+    del mine[2]
+    partitions = of(topic, 0, 1, 2)
+    assert list(reads.offsets(partitions).values()) == [Offsets(0, 0, 0, 1, 0)] * 3
+    (gone, never) = reads.offsets([TopicPartition(topic, 3), TopicPartition("no-such-topic", 0)]).values()
+    assert isinstance(gone, Unseen)
+    assert gone.reason == "there is no such partition"
+    assert isinstance(never, Unseen)
+    assert "there is no such topic" in never.reason
+
+
+def test_many_partitions_are_few_requests_and_no_more_than_four_at_a_time(
+    kafka: Broker, reads: KafkaPythonReads, topic: str
+) -> None:
+    create_topics(kafka.bootstrap, name := f"{topic}-many", partitions=30)
+    partitions = of(name, *range(30))
+    wait_for(lambda: all_seen(reads, partitions), "all partitions have a leader")
+    on_their_way, most = [0], [0]
+    send = reads._wire._manager.send
+
+    def counted(*arguments: Any, **named: Any) -> Any:
+        on_their_way[0] += 1
+        most[0] = max(most[0], on_their_way[0])
+        future = send(*arguments, **named)
+        future.add_both(lambda _: on_their_way.__setitem__(0, on_their_way[0] - 1))
+        return future
+
+    reads._wire._manager.send = counted
+    before = reads.cost.requests
+    expected = reads.offsets(partitions)
+    assert reads.cost.requests - before == 3
+    few_at_once = Question(kafka_reads._offset_requests, reads._read_offsets, "DESCRIBE", most=4)
+    assert reads._wire.run(reads._leaders.ask, partitions * 2, few_at_once) == expected
+    assert reads.cost.requests - before == 3 + 3 * 8
+    assert most == [4]
+
+
+def test_a_broker_that_holds_us_back_is_waited_for(kafka_42: Broker, topic_42: str) -> None:
+    """A quota on our share of its threads: the library refuses to send, and we wait instead."""
+    name = f"slow-{random.getrandbits(40):x}"
+    configure(
+        kafka_42, "--alter", "--entity-type", "clients", "--entity-name", name, "--add-config",
+        "request_percentage=0.01",
+    )  # fmt: skip
+    reads = KafkaPythonReads({"bootstrap.servers": kafka_42.bootstrap, "client.id": name}, 20)
+    try:
+        paused = 0
+        for _ in range(20):
+            (found,) = reads.offsets(of(topic_42, 0)).values()
+            assert isinstance(found, Offsets), found
+            connections = reads._wire._manager._conns.values()
+            paused += any("throttle" in each.paused for each in connections)
+            if paused:
+                break
+        assert paused
+        (found,) = reads.offsets(of(topic_42, 0)).values()
+        assert isinstance(found, Offsets), found
+    finally:
+        reads.close()
+
+
+@pytest.fixture
+def topic_42(kafka_42: Broker) -> str:
+    name = f"reads-{random.getrandbits(40):x}"
+    create_topics(kafka_42.bootstrap, name)
+    return name
+
+
+def configure(broker: Broker, *arguments: str) -> None:
+    command = broker.tool("kafka.admin.ConfigCommand", "--bootstrap-server", broker.bootstrap, *arguments)
+    subprocess.run(command, check=True, capture_output=True)
+
+
+# What we may not see.
+
+
+def grant(broker: Broker, user: str, kind: ResourceType, name: str, operation: AclOperation) -> None:
+    binding = AclBinding(
+        kind, name, ResourcePatternType.LITERAL, f"User:{user}", "*", operation, AclPermissionType.ALLOW
+    )
+    client = AdminClient({"bootstrap.servers": broker.bootstrap})
+    client.create_acls([binding])[binding].result(30)
+
+
+def test_a_missing_right_is_named_with_its_grant(guarded: Broker) -> None:
+    topic = f"reads-{random.getrandbits(40):x}"
+    create_topics(guarded.bootstrap, topic)
+    group = f"{topic}-group"
+    commit(guarded.bootstrap, group, [Position(topic, 0, 3)])
+    open_in(guarded.bootstrap, topic, topic, 0)
+    where = TopicPartition(topic, 0)
+    reads = KafkaPythonReads(signed_in(guarded, "viewer"), 20)
+    prefix = "kafka-acls --add --allow-principal User:viewer --operation"
+    try:
+        assert where not in reads.topology().partitions
+        (hidden,) = reads.topology([topic]).unseen
+        assert f"{prefix} DESCRIBE --topic {topic}" in hidden.reason
+        (unseen,) = reads.offsets([where]).values()
+        assert isinstance(unseen, Unseen)
+        assert f"{prefix} DESCRIBE --topic {topic}" in unseen.reason
+        refused = reads.committed([group], require_stable=True)[group]
+        assert isinstance(refused, Unseen)
+        assert f"{prefix} DESCRIBE --topic __consumer_offsets" in refused.reason
+        assert group not in reads.groups().groups
+        assert reads.setting(CLEANUP) is None
+
+        grant(guarded, "viewer", ResourceType.TOPIC, topic, AclOperation.DESCRIBE)
+        grant(guarded, "viewer", ResourceType.TOPIC, "__consumer_offsets", AclOperation.DESCRIBE)
+        wait_for(lambda: where in reads.topology().partitions, "the topic is seen")
+        (found,) = reads.offsets([where]).values()
+        assert found == Offsets(0, 0, 1, 1, 0)
+        (unread,) = reads.producers([where]).values()
+        assert isinstance(unread, Unseen)
+        assert f"{prefix} READ --topic {topic}" in unread.reason
+        batches = reads.batches(where, 0, most_bytes=100)
+        assert isinstance(batches, Unseen)
+        assert f"{prefix} READ --topic {topic}" in batches.reason
+        refused = reads.committed([group], require_stable=True)[group]
+        assert isinstance(refused, Unseen)
+        assert f"{prefix} DESCRIBE --group '{group}'" in refused.reason
+
+        grant(guarded, "viewer", ResourceType.TOPIC, topic, AclOperation.READ)
+        grant(guarded, "viewer", ResourceType.GROUP, group, AclOperation.DESCRIBE)
+        wait_for(lambda: not isinstance(reads.producers([where])[where], Unseen), "producers are seen")
+        assert group in reads.groups().groups
+        assert reads.committed([group], require_stable=True) == {group: {where: Committed(3)}}
+        # Whose it is stays hidden, without a word: that is why hanging takes more than that.
+        producers = reads.producers([where])[where]
+        assert not isinstance(producers, Unseen)
+        assert reads.transactional_ids([producers[0].producer_id]) == {}
+    finally:
+        reads.close()
+
+
+def test_nothing_is_created_by_looking_for_a_group(tmp_path: Any) -> None:
+    with Broker(tmp_path / "kafka") as broker:
+        reads = KafkaPythonReads({"bootstrap.servers": broker.bootstrap}, 20)
+        try:
+            assert reads.committed(["nobody"], require_stable=True) == {"nobody": {}}
+            assert reads.groups().groups == {}
+            assert reads.transactional_ids([7]) == {}
+            assert reads.topology().partitions == {}
+        finally:
+            reads.close()
