@@ -1,0 +1,251 @@
+"""Proves what of a look at partitions is written and what is not: changed rows alone, whole or nothing, with
+the lease; gaps that open and close by scope; a restart that begins with the very same facts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from django.test.utils import CaptureQueriesContext
+
+from collectors.partitions import Seen
+from dashboard import live, save_partitions, store
+from dashboard.leases import Lease, LeaseLost
+from dashboard.models import (
+    Cluster,
+    Collector,
+    GapRecord,
+    PartitionRecord,
+    PinRecord,
+    ReplicaLook,
+    Transaction,
+)
+from dashboard.save_partitions import NAME, Rows, save, save_replicas
+from fenceline.facts import TopicPartition
+from fenceline.partitions import Ground, Known, Pin, Place, ProducerState, Verdict
+from tests.db.conftest import NOW_MS
+
+Take = Callable[..., Lease]
+Rung = list[tuple[str, str]]
+
+A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
+PLACE = Place("topic-1", 1, 5, (1, 2))
+
+
+def known(where: TopicPartition, end: int = 9, *, verdict: Verdict = Verdict.CLEAR) -> Known:
+    return Known(*where, PLACE, 0, 5, end, NOW_MS, NOW_MS - 7, verdict, "")
+
+
+def pin(where: TopicPartition = A, producer_id: int = 7) -> Pin:
+    return Pin(
+        *where,
+        producer_id,
+        4,
+        5,
+        11,
+        NOW_MS - 90_000,
+        None,
+        NOW_MS - 7,
+        "gateway",
+        Verdict.OPEN,
+        Ground.OWNED,
+    )
+
+
+def seen(*rows: Known, at_ms: int = NOW_MS, **more: Any) -> Seen:
+    found = {TopicPartition(each.topic, each.partition): each for each in rows}
+    return Seen(at_ms, full=True, rows=found, **more)
+
+
+@pytest.fixture
+def rung(monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any) -> Rung:
+    heard: Rung = []
+    monkeypatch.setattr(live, "ring", lambda cluster, kind, rev, ids=(): heard.append((cluster, kind)))
+    monkeypatch.setattr("django.db.transaction.on_commit", lambda call, using=None, robust=False: call())
+    return heard
+
+
+def test_a_look_becomes_rows_and_says_so(take: Take, rung: Rung) -> None:
+    lease = take(NAME)
+    ends = {A: f"[[{NOW_MS},5,9]]"}
+    save(lease, seen(known(B), known(A), ends=ends, pins=(pin(),), requests=4, broker_ms=12.4), now_ms=NOW_MS)
+    row = PartitionRecord.objects.get(partition=0)
+    assert (row.lso, row.high_watermark, row.leader, row.replicas, row.verdict) == (5, 9, 1, [1, 2], "clear")
+    assert (row.topic_id, row.ends, row.rev) == ("topic-1", ends[A], Cluster.objects.get().rev)
+    assert PartitionRecord.objects.get(partition=1).ends == ""
+    open_one = PinRecord.objects.get()
+    assert (open_one.transactional_id, open_one.verdict, open_one.ground) == ("gateway", "open", "owned")
+    assert (open_one.first_seen_ms, open_one.coordinator_epoch) == (NOW_MS - 7, None)
+    mine = Collector.objects.get(name=NAME)
+    assert (mine.seen_through_ms, mine.records, mine.requests, mine.broker_ms) == (NOW_MS, 2, 4, 12)
+    assert rung == [("prod", "partitions")]
+
+
+def test_a_history_that_has_no_new_point_is_not_written(take: Take) -> None:
+    lease = take(NAME)
+    save(lease, seen(known(A), ends={A: "[[1,2,3]]"}), now_ms=NOW_MS)
+    save(lease, seen(known(A, 12)), now_ms=NOW_MS)
+    row = PartitionRecord.objects.get()
+    assert (row.high_watermark, row.ends) == (12, "[[1,2,3]]")
+    save(lease, seen(known(A, 13), ends={A: ""}), now_ms=NOW_MS)
+    assert PartitionRecord.objects.get().ends == ""
+
+
+def test_a_look_that_saw_nothing_new_rings_no_bell(take: Take, rung: Rung) -> None:
+    lease = take(NAME)
+    save(lease, seen(), now_ms=NOW_MS)
+    assert rung == []
+    save(lease, seen(ended=(pin().key,)), now_ms=NOW_MS)
+    assert rung == [("prod", "partitions")]
+
+
+def test_what_ended_or_is_gone_is_deleted_and_nothing_else(take: Take) -> None:
+    lease = take(NAME)
+    save(lease, seen(known(A), known(B), pins=(pin(), pin(producer_id=8), pin(B))), now_ms=NOW_MS)
+    save_replicas("prod", B, {1: ()}, leader=1, ids={}, now_ms=NOW_MS)
+    save(lease, seen(ended=(pin().key, pin(B).key), gone=frozenset({B})), now_ms=NOW_MS)
+    assert [each.partition for each in PartitionRecord.objects.all()] == [0]
+    assert [each.producer_id for each in PinRecord.objects.all()] == [8]
+    assert not ReplicaLook.objects.exists()
+
+
+def test_an_outdated_lease_writes_nothing(take: Take) -> None:
+    lease = take(NAME)
+    with pytest.raises(LeaseLost):
+        save(replace(lease, token=lease.token - 1), seen(known(A), pins=(pin(),)), now_ms=NOW_MS)
+    assert not PartitionRecord.objects.exists()
+    assert not PinRecord.objects.exists()
+
+
+def test_many_rows_are_saved_a_thousand_at_a_time_in_key_order(take: Take) -> None:
+    lease = take(NAME)
+    many = [known(TopicPartition("orders", number)) for number in reversed(range(2_500))]
+    from django.db import connection
+
+    with CaptureQueriesContext(connection) as queries:
+        save(lease, seen(*many), now_ms=NOW_MS)
+    saves = [q for q in queries.captured_queries if "SET rev = rev + 1" in q["sql"].replace('"', "")]
+    assert len(saves) == 3
+    assert PartitionRecord.objects.count() == 2_500
+    numbers = PartitionRecord.objects.order_by("pk").values_list("partition", flat=True)
+    assert list(numbers) == list(range(2_500))
+
+
+def test_gaps_open_and_close_by_scope(take: Take, rung: Rung) -> None:
+    lease = take(NAME)
+    save(lease, seen(gaps={"broker:2": "no answer", "partition:orders-0": "no READ"}), now_ms=NOW_MS)
+    assert rung == [("prod", "collectors")]
+    first = GapRecord.objects.get(scope="broker:2")
+    # Nothing of it has changed; then the reason of one has, another is over, and a third is new.
+    save(lease, seen(), now_ms=NOW_MS + 1)
+    save(lease, seen(gaps={"broker:2": "gone", "topic:x": "no DESCRIBE"}), now_ms=NOW_MS + 2)
+    opened = GapRecord.objects.filter(until_ms=None).order_by("scope")
+    assert [(each.scope, each.reason, each.since_ms, each.source) for each in opened] == [
+        ("broker:2", "gone", NOW_MS, NAME),
+        ("topic:x", "no DESCRIBE", NOW_MS + 2, NAME),
+    ]
+    assert first.pk == opened[0].pk
+    assert GapRecord.objects.get(scope="partition:orders-0").until_ms == NOW_MS + 2
+    # The collector's own blindness is another one's to open and close.
+    store.save_trouble(lease, "nobody answers", now_ms=NOW_MS + 3)
+    assert GapRecord.objects.filter(until_ms=None).count() == 3
+    save(lease, seen(gaps={}), now_ms=NOW_MS + 4)
+    assert not GapRecord.objects.filter(until_ms=None).exists()
+    assert Collector.objects.get(name=NAME).error == ""
+
+
+def test_a_restart_begins_with_the_same_facts(take: Take) -> None:
+    lease = take(NAME)
+    blind = known(B, verdict=Verdict.UNKNOWN)._replace(
+        place=Place("topic-1", None, None, (1, 2)), error="it has no leader", pinned_ms=None
+    )
+    rows, pins = {A: known(A), B: blind}, [pin(), replace(pin(B), prepared_ms=NOW_MS, coordinator_epoch=3)]
+    history = f"[[{NOW_MS},5,9]]"
+    save(lease, seen(*rows.values(), pins=tuple(pins), ends={A: history}), now_ms=NOW_MS)
+    ours = Rows(lease, (), vouched=False)
+    assert ours.known() == rows
+    assert ours.ends() == {A: history, B: ""}
+    assert sorted(ours.pins(), key=lambda each: each.key) == pins
+
+
+def transaction(name: str, state: str, partitions: object, producer_id: int) -> None:
+    Transaction.objects.create(
+        cluster=Cluster.objects.get(), key=name.encode(), transactional_id=name, state=state,
+        producer_id=producer_id, producer_epoch=0, timeout_ms=1, updated_ms=1,
+        partitions=json.dumps(partitions) if partitions else "", partition_count=0, client_version=0,
+        log_partition=0, log_offset=0, rev=0,
+    )  # fmt: skip
+
+
+def test_partitions_that_open_transactions_name_and_whose_a_producer_id_is(take: Take) -> None:
+    ours = Rows(take(NAME), (), vouched=False)
+    transaction("a", "Ongoing", [["orders", [0, 2]], ["payments", [1]]], 7)
+    transaction("b", "PrepareAbort", [["orders", [2]]], 8)
+    transaction("c", "CompleteCommit", [["orders", [9]]], 9)
+    transaction("d", "Empty", None, 10)
+    assert ours.named() == {TopicPartition(*each) for each in (("orders", 0), ("orders", 2), ("payments", 1))}
+    assert ours.ids([7, 10, 11]) == {7: "a", 10: "d"}
+    assert ours.ids([]) == {}
+
+
+TAILS = ("transaction_state-0", "transaction_state-1")
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({}, True),
+        ({"seen_through_ms": None}, False),
+        ({"seen_through_ms": NOW_MS - 60_000}, False),
+        ({"error": "no READ on __transaction_state"}, False),
+        ({"undecoded": {"value_version": 1}}, False),
+    ],
+)
+def test_tails_see_all_ids_only_while_each_of_them_sees_everything(
+    take: Take, change: dict[str, object], expected: bool
+) -> None:
+    ours = Rows(take(NAME), TAILS, vouched=False)
+    ours.now_ms = NOW_MS
+    assert not ours.sees_all()
+    for name in TAILS:
+        take(name)
+    Collector.objects.filter(name__in=TAILS).update(seen_through_ms=NOW_MS)
+    Collector.objects.filter(name=TAILS[1]).update(**change)
+    assert ours.sees_all() is expected
+    gap = {"cluster": Cluster.objects.get(), "scope": "shard:1", "since_ms": 1, "reason": "…"}
+    GapRecord.objects.create(source=TAILS[0], until_ms=2, **gap)
+    assert ours.sees_all() is expected
+    GapRecord.objects.create(source=TAILS[0], **gap)
+    assert not ours.sees_all()
+
+
+def test_the_operator_may_vouch_where_no_tail_reads(take: Take) -> None:
+    assert Rows(take(NAME), TAILS, vouched=True).sees_all()
+    assert not Rows(take(NAME, previous=1), (), vouched=False).sees_all()
+
+
+def test_what_replicas_say_is_saved_by_broker(take: Take, rung: Rung) -> None:
+    leader = ProducerState(7, 4, 11, NOW_MS, None, start_offset=5)
+    idle = ProducerState(8, 0, 3, NOW_MS, 2, start_offset=None)
+    said = {1: (leader, idle), 2: "broker 2: no answer in time"}
+    save_replicas("prod", A, said, leader=1, ids={7: "gateway"}, now_ms=NOW_MS)
+    assert rung == [("prod", "partitions")]
+    first, second = ReplicaLook.objects.order_by("broker")
+    assert (first.leads, first.error, second.leads, second.producers) == (True, "", False, [])
+    assert second.error == "broker 2: no answer in time"
+    assert first.producers == [
+        {**leader._asdict(), "transactional_id": "gateway"},
+        {**idle._asdict(), "transactional_id": ""},
+    ]
+    # The replica moved; the other one answers now.
+    save_replicas("prod", A, {2: (), 3: ()}, leader=3, ids={}, now_ms=NOW_MS + 1)
+    assert [(each.broker, each.leads, each.error) for each in ReplicaLook.objects.order_by("broker")] == [
+        (2, False, ""),
+        (3, True, ""),
+    ]
+    save(take(NAME), seen(known(A)), now_ms=NOW_MS)
+    assert save_partitions.replicas("prod", A) == (1, 2)
+    assert save_partitions.replicas("prod", B) == ()
