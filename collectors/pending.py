@@ -51,13 +51,16 @@ class PendingReader:
     """Reads what is pending in partitions of `__consumer_offsets`. `properties` are librdkafka's."""
 
     def __init__(self, properties: Mapping[str, str], reads: ClusterReads) -> None:
-        self._consumer = Consumer({**consumer_properties(properties), "queued.min.messages": 10_000})
+        self._properties = properties
         self._reads = reads
+        #: Made when there is something to read: it looks for its group's coordinator, who makes the topic.
+        self._consumer: Consumer | None = None
         self._held: dict[int, _Held] = {}
 
     def close(self) -> None:
         """Close the consumer and its connections."""
-        self._consumer.close()
+        if self._consumer is not None:
+            self._consumer.close()
 
     def read(self, offsets: Mapping[int, Offsets]) -> list[Undecided]:
         """Return what is pending in partitions whose last stable offset lags; of those not seen, nothing."""
@@ -98,18 +101,25 @@ class PendingReader:
         """
         found: dict[int, dict[int, OffsetCommit]] = {number: {} for number in ends}
         left, until = set(ends), time.monotonic() + _TIMEOUT_S
+        if not ends:
+            return found, left
         try:
-            if ends:
-                starts = [TopicPartition(CONSUMER_OFFSETS, n, self._held[n].at) for n in ends]
-                self._consumer.assign(starts)
+            consumer = self._open()
+            consumer.assign([TopicPartition(CONSUMER_OFFSETS, n, self._held[n].at) for n in ends])
             while left and time.monotonic() < until:
-                for message in self._consumer.consume(10_000, 0.1):
+                for message in consumer.consume(10_000, 0.1):
                     _take(message, found, left, ends)
-            self._consumer.unassign()
+            consumer.unassign()
         except KafkaException:
             # What is left is read by the next look.
             return found, set()
         return found, ends.keys() - left
+
+    def _open(self) -> Consumer:
+        if self._consumer is None:
+            settings = {**consumer_properties(self._properties), "queued.min.messages": 10_000}
+            self._consumer = Consumer({**settings, "error_cb": lambda _: None})
+        return self._consumer
 
 
 def _take(

@@ -1,0 +1,368 @@
+"""Proves groups and lags on real brokers: what Kafka's own ConsumerGroupCommand says, we say.
+
+And what it does not say: whose a pending commit is, who waits for whom, and that there is nothing left to
+read. Each test has an empty database and groups of its own; groups of other tests on the broker are compared
+as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from py4j.java_gateway import JavaGateway
+
+from dashboard.models import CommitRecord, GapRecord, Group, GroupOffset, PinRecord, Transaction
+from fenceline.decode.text import escape
+from fenceline.groups import Waiting
+from sandbox.kafka import Broker
+from tests.brokers import create_topics
+from tests.java.clients import JavaProducer
+from tests.java.consumers import JavaConsumer
+from tests.kafka.producers import LibrdkafkaProducer, TransactionalProducer
+from tests.kafka.watched import Watch, administer, commit, described, fill
+from tests.waiting import wait_for
+
+pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
+
+STRANGE = ("back\\slash", "ünï ✓ 𝄞", "bell\x07 and tab\t!", "..", "a/b?c#d", "g" * 400)
+
+
+@pytest.fixture
+def watch(kafka: Broker) -> Iterator[Watch]:
+    """Our collectors on the broker, and an empty database."""
+    made = Watch({"bootstrap.servers": kafka.bootstrap})
+    yield made
+    made.close()
+
+
+def topics(bootstrap: str) -> Collection[str]:
+    return AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=10).topics
+
+
+def member(bootstrap: str, group: str, topic: str) -> Consumer:
+    """A live member of a classic group that has read something and committed it."""
+    settings = {"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest"}
+    consumer = Consumer(settings | {"enable.auto.commit": False, "log_level": 0, "client.id": "it-is-me"})
+    consumer.subscribe([topic])
+    message = wait_for(lambda: consumer.poll(0.2), "the first record", 60)
+    assert message.error() is None
+    consumer.commit(message=message, asynchronous=False)
+    return consumer
+
+
+@pytest.fixture(params=["librdkafka", "java"])
+def transactional(request: pytest.FixtureRequest, kafka: Broker) -> tuple[str, TransactionalProducer]:
+    """A transactional producer of either library, and its id; Java starts only where it is asked for."""
+    name = f"gr-tx-{request.param}"
+    if request.param == "librdkafka":
+        return name, LibrdkafkaProducer(kafka.bootstrap, name)
+    gateway: JavaGateway = request.getfixturevalue("java")
+    return name, JavaProducer(gateway, kafka.bootstrap, name)
+
+
+def test_groups_and_lags_are_what_kafka_s_own_tool_says(
+    kafka: Broker, java: JavaGateway, watch: Watch
+) -> None:
+    where = kafka.bootstrap
+    create_topics(where, "gr-a", "gr-b", "gr-cut")
+    for topic in ("gr-a", "gr-b", "gr-cut"):
+        fill(where, topic)
+    commit(where, "gr-empty", "gr-a", p0=3, p2=10)
+    commit(where, "gr-deleted", "gr-a", p0=3)
+    commit(where, "gr-beyond", "gr-a", p0=99)
+    commit(where, "gr-cut", "gr-cut", p0=2)
+    commit(where, "gr-long-words", "gr-b", metadata="m" * 4000, p1=4)
+    for name in STRANGE:
+        commit(where, name, "gr-b", p0=1)
+    administer(where, "delete_records", [TopicPartition("gr-cut", 0, 7)])
+    live = member(where, "gr-live", "gr-a")
+    settings = {"max.poll.records": "4"}
+    if kafka.version != "3.9.1":
+        settings["group.protocol"] = "consumer"
+    with JavaConsumer(java, where, "gr-java", "gr-b", settings) as consumer:
+        wait_for(lambda: consumer.poll(), "Java's first records", 60)
+        consumer.commit()
+        administer(where, "delete_consumer_groups", ["gr-deleted"])
+
+        groups = watch.look(2)
+        ours, theirs = watch.lines(), described(kafka)
+        assert {key: line for key, line in ours.items() if key[0] not in map(escape_, STRANGE)} == {
+            key: line for key, line in theirs.items() if key[0] not in STRANGE and "\x07" not in key[0]
+        }
+        for name in STRANGE:
+            assert ours[escape_(name), "gr-b", 0][:2] == (1, 10)
+        assert groups["gr-live"].state == groups["gr-java"].state == "Stable"
+        assert groups["gr-empty"].state == "Empty"
+        assert groups["gr-java"].kind == ("Classic" if kafka.version == "3.9.1" else "Consumer")
+        assert groups["gr-live"].members == groups["gr-java"].members == 1
+        assert "gr-deleted" not in groups
+        assert "gr-deleted" not in CommitRecord.objects.values_list("group_id", flat=True)
+        assert (groups["gr-live"].lag_hw, groups["gr-live"].partitions) == (
+            sum(line.lag or 0 for (group, *_), line in theirs.items() if group == "gr-live"),
+            1,
+        )
+    live.close()
+    long_words = watch.offset("gr-long-words", "gr-b", 1)
+    # confluent-kafka sends the NUL behind a text along with it.
+    assert long_words.metadata.removesuffix("\\x00") == "m" * 4000
+    cut_off = watch.offset("gr-cut", "gr-cut", 0)
+    assert (cut_off.offset, cut_off.log_start, cut_off.high_watermark) == (2, 7, 10)
+    beyond = watch.offset("gr-beyond", "gr-a", 0)
+    assert (beyond.offset, beyond.status) == (99, "OK")
+    assert Group.objects.filter(error="").count() == len(groups)
+    assert not GapRecord.objects.filter(source="groups").exists()
+
+
+def escape_(name: str) -> str:
+    return escape(name.encode())
+
+
+def test_a_commit_s_own_instant_and_history_come_from_the_log(kafka: Broker, watch: Watch) -> None:
+    create_topics(kafka.bootstrap, "gr-times")
+    fill(kafka.bootstrap, "gr-times")
+    for offset in range(1, 4):
+        commit(kafka.bootstrap, "gr-times", "gr-times", p0=offset)
+    watch.look(2)
+    record = CommitRecord.objects.get(group_id="gr-times")
+    assert watch.offset("gr-times", "gr-times", 0).commit_ms == record.commit_ms
+    assert record.offset == 3
+    assert record.commits
+
+
+def test_transactional_commits_count_when_they_are_committed_and_are_named_while_pending(
+    kafka: Broker, watch: Watch, transactional: tuple[str, TransactionalProducer]
+) -> None:
+    where = kafka.bootstrap
+    name, producer = transactional
+    topic = group = name
+    create_topics(where, topic)
+    fill(where, topic)
+    commit(where, group, topic, p0=1, p1=1)
+    producer.init()
+    producer.begin()
+    producer.send_offsets(group, {(topic, 0): 5})
+    commit(where, f"{group}-neighbour", topic, p0=2)
+
+    watch.look(3)
+    row, still = watch.offset(group, topic, 0), watch.offset(group, topic, 1)
+    assert (row.offset, row.unstable, still.unstable) == (1, True, False)
+    (blocker,) = row.blockers
+    assert {key: blocker[key] for key in ("transactional_id", "pending", "certain", "offset")} == {
+        "transactional_id": name,
+        "pending": True,
+        "certain": True,
+        "offset": 5,
+    }
+    assert row.waiting_ms is not None
+    assert Group.objects.get(group_id=group).unstable == 1
+    assert watch.lines()[group, topic, 0] == described(kafka)[group, topic, 0]
+    wait_for(lambda: watch.look() and GapRecord.objects.filter(until_ms=None).exists(), "a gap is told", 60)
+    gap = GapRecord.objects.get(until_ms=None)
+    partition = Group.objects.get(group_id=group).log_partition
+    assert (gap.source, gap.scope) == ("consumer_offsets", f"__consumer_offsets-{partition}")
+
+    producer.commit()
+    wait_for(lambda: watch.look() and not watch.offset(group, topic, 0).unstable, "it is decided", 60)
+    row = watch.offset(group, topic, 0)
+    assert (row.offset, row.blockers, row.waiting_ms) == (5, [], None)
+    assert CommitRecord.objects.get(group_id=group, partition=0).offset == 5
+    wait_for(lambda: watch.look() and not GapRecord.objects.filter(until_ms=None).exists(), "sight again", 60)
+
+    producer.begin()
+    producer.send_offsets(group, {(topic, 0): 9})
+    producer.abort()
+    wait_for(lambda: watch.look() and not watch.offset(group, topic, 0).unstable, "it is aborted", 60)
+    assert watch.offset(group, topic, 0).offset == 5
+    assert CommitRecord.objects.get(group_id=group, partition=0).offset == 5
+    assert watch.lines()[group, topic, 0] == described(kafka)[group, topic, 0]
+
+
+def test_a_group_whose_first_commit_is_pending_is_known_and_so_are_two_transactions_apart(
+    kafka_42: Broker,
+) -> None:
+    where = kafka_42.bootstrap
+    create_topics(where, "gr-first")
+    one, other = (LibrdkafkaProducer(where, f"gr-first-{n}") for n in (1, 2))
+    for producer, partition in ((one, 0), (other, 1)):
+        producer.init()
+        producer.begin()
+        producer.send_offsets("gr-first", {("gr-first", partition): 10 + partition})
+    watch = Watch({"bootstrap.servers": where})
+    watch.look(3)
+    for partition in (0, 1):
+        row = watch.offset("gr-first", "gr-first", partition)
+        assert (row.offset, row.unstable) == (None, True)
+        assert [each["transactional_id"] for each in row.blockers] == [f"gr-first-{partition + 1}"]
+        assert row.blockers[0]["offset"] == 10 + partition
+    assert Group.objects.get(group_id="gr-first").lag_lso is None
+    one.commit()
+    other.abort()
+    wait_for(lambda: watch.look()["gr-first"].unstable == 0, "both are decided", 60)
+    assert watch.offset("gr-first", "gr-first", 0).offset == 10
+    assert not GroupOffset.objects.filter(topic="gr-first", partition=1).exists()
+    watch.close()
+
+
+def test_who_waits_at_a_pinned_lso_who_reads_past_it_and_who_is_on_its_way(
+    kafka: Broker, watch: Watch
+) -> None:
+    where = kafka.bootstrap
+    create_topics(where, "gr-pin", partitions=1)
+    fill(where, "gr-pin", 10, 1)
+    holder = LibrdkafkaProducer(where, "gr-pin-holder")
+    holder.init()
+    holder.begin()
+    holder.send("gr-pin", 0)
+    holder.flush()
+    fill(where, "gr-pin", 5, 1)
+    commit(where, "gr-pin-waits", "gr-pin", p0=10)
+    commit(where, "gr-pin-past", "gr-pin", p0=12)
+    commit(where, "gr-pin-coming", "gr-pin", p0=4)
+    watch.look(2)
+    rows = {name: watch.offset(f"gr-pin-{name}", "gr-pin", 0) for name in ("waits", "past", "coming")}
+    assert {name: row.waiting for name, row in rows.items()} == {
+        "waits": Waiting.PROBABLY,
+        "past": Waiting.READS_PAST,
+        "coming": Waiting.NOT_YET,
+    }
+    assert (rows["waits"].lso, rows["waits"].high_watermark, rows["waits"].status) == (10, 16, "OK")
+    assert Group.objects.get(group_id="gr-pin-waits").blocked == 1
+    assert (rows["waits"].blockers, rows["past"].blockers) == ([], []), "nobody has looked at the partition"
+
+    cluster_id = watch.lease.cluster_id
+    PinRecord.objects.create(
+        cluster_id=cluster_id, topic="gr-pin", partition=0, producer_id=7, producer_epoch=1, start_offset=10,
+        last_sequence=0, last_timestamp_ms=0, first_seen_ms=0, seen_ms=0, transactional_id="gr-pin-holder",
+        verdict="open", ground="owned",
+    )  # fmt: skip
+    watch.look()
+    (blocker,) = watch.offset("gr-pin-waits", "gr-pin", 0).blockers
+    assert (blocker["transactional_id"], blocker["start_offset"], blocker["pending"]) == (
+        "gr-pin-holder", 10, False
+    )  # fmt: skip
+    holder.commit()
+    wait_for(lambda: watch.look()["gr-pin-waits"].blocked == 0, "it is released", 60)
+    row = watch.offset("gr-pin-waits", "gr-pin", 0)
+    assert (row.waiting, row.waiting_ms, row.blockers, row.lso) == ("", None, [], 17)
+
+
+def test_where_the_leader_does_not_tell_the_open_transaction_is_named_as_what_may_hold(
+    kafka_42: Broker,
+) -> None:
+    create_topics(kafka_42.bootstrap, "gr-maybe", partitions=1)
+    holder = LibrdkafkaProducer(kafka_42.bootstrap, "gr-maybe-holder")
+    holder.init()
+    holder.begin()
+    holder.send("gr-maybe", 0)
+    holder.flush()
+    commit(kafka_42.bootstrap, "gr-maybe", "gr-maybe", p0=0)
+    watch = Watch({"bootstrap.servers": kafka_42.bootstrap})
+    for number, name in enumerate(("gr-maybe-holder", "gr-maybe-other")):
+        Transaction.objects.create(
+            cluster_id=watch.lease.cluster_id, key=bytes([number]) * 32, transactional_id=name,
+            application=name, state="Ongoing", producer_id=number, producer_epoch=0, timeout_ms=60_000,
+            updated_ms=0, partitions='[["gr-maybe",[0]]]', partition_count=1, client_version=0,
+            log_partition=0, log_offset=0, rev=1,
+        )  # fmt: skip
+        watch.look()
+        blockers = watch.offset("gr-maybe", "gr-maybe", 0).blockers
+        assert [each["certain"] for each in blockers] == ([True] if number == 0 else [False, False])
+    holder.abort()
+    watch.close()
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_group_before_a_marker_or_aborted_records_has_read_all(kafka_42: Broker, committed: bool) -> None:
+    """librdkafka commits behind the last record that it delivered, Kafka's tool shows a lag for ever."""
+    where, topic = kafka_42.bootstrap, f"gr-marker-{committed}".lower()
+    create_topics(where, topic, partitions=1)
+    producer = LibrdkafkaProducer(where, topic)
+    producer.init()
+    for ends in (producer.commit, producer.commit if committed else producer.abort):
+        producer.begin()
+        producer.send(topic, 0)
+        producer.flush()
+        ends()
+    settings = {"bootstrap.servers": where, "group.id": topic, "auto.offset.reset": "earliest"}
+    consumer = Consumer(settings | {"enable.auto.commit": False, "log_level": 0})
+    consumer.assign([TopicPartition(topic, 0)])
+    for _ in range(2 if committed else 1):
+        message = wait_for(lambda: consumer.poll(0.2), "a record", 30)
+        assert message.error() is None
+    consumer.commit(message=message, asynchronous=False)
+    consumer.close()
+
+    watch = Watch({"bootstrap.servers": where})
+    watch.look(2)
+    row = watch.offset(topic, topic, 0)
+    line = described(kafka_42)[topic, topic, 0]
+    assert line.lag == (1 if committed else 3)
+    assert watch.lines()[topic, topic, 0] == line
+    assert (row.only_markers, row.status, row.lag_ms) == (True, "OK", 0)
+    fill(where, topic, 1, 1)
+    watch.look(2)
+    row = watch.offset(topic, topic, 0)
+    assert (row.only_markers, row.status in ("OK", "UNKNOWN")) == (False, True)
+    watch.close()
+
+
+def test_a_topic_that_is_deleted_and_made_again_takes_its_offsets_with_it(
+    kafka: Broker, watch: Watch
+) -> None:
+    where = kafka.bootstrap
+    create_topics(where, "gr-again")
+    fill(where, "gr-again")
+    commit(where, "gr-again", "gr-again", p0=8)
+    commit(where, "gr-again", "gr-again", p1=8)
+    watch.look()
+    administer(where, "delete_topics", ["gr-again"])
+
+    def is_gone() -> bool:
+        watch.look()
+        return not GroupOffset.objects.filter(topic="gr-again").exists()
+
+    wait_for(is_gone, "its offsets are gone", 60)
+    wait_for(lambda: "gr-again" not in topics(where), "the topic is gone")
+    create_topics(where, "gr-again")
+    fill(where, "gr-again", 6)
+    commit(where, "gr-again", "gr-again", p0=1)
+    watch.look(2)
+    row = watch.offset("gr-again", "gr-again", 0)
+    assert (row.offset, row.high_watermark, row.status in ("OK", "UNKNOWN")) == (1, 2, True)
+    assert watch.lines()["gr-again", "gr-again", 0] == described(kafka)["gr-again", "gr-again", 0]
+
+
+def test_a_share_group_is_listed_with_its_kind_and_no_error(kafka_42: Broker, java: JavaGateway) -> None:
+    create_topics(kafka_42.bootstrap, "gr-share")
+    fill(kafka_42.bootstrap, "gr-share")
+    with JavaConsumer(java, kafka_42.bootstrap, "gr-share", "gr-share", share=True) as consumer:
+        watch = Watch({"bootstrap.servers": kafka_42.bootstrap})
+
+        def is_listed() -> bool:
+            consumer.poll(100)
+            return "gr-share" in watch.look()
+
+        wait_for(is_listed, "it is listed", 60)
+    row = Group.objects.get(group_id="gr-share")
+    assert (row.kind, row.error, row.partitions, row.status) == ("Share", "", 0, "UNKNOWN")
+    assert not GapRecord.objects.filter(source="groups").exists()
+    watch.close()
+
+
+def test_looking_makes_no_topic(tmp_path: Path) -> None:
+    with Broker(tmp_path / "kafka") as fresh:
+        watch = Watch({"bootstrap.servers": fresh.bootstrap}, log=False)
+        assert watch.look(2) == {}
+        assert "__consumer_offsets" not in topics(fresh.bootstrap)
+        watch.close()
+
+
+def test_the_tool_is_there(kafka_42: Broker) -> None:
+    """Where it printed nothing at all, every comparison above would be of nothing."""
+    create_topics(kafka_42.bootstrap, "gr-tool")
+    commit(kafka_42.bootstrap, "gr-tool", "gr-tool", p0=0)
+    assert described(kafka_42)["gr-tool", "gr-tool", 0] == (0, 0, 0)

@@ -1,0 +1,110 @@
+"""Proves that groups are told by their coordinators or by the log alone, where a cluster lets us see no more.
+
+And that what neither tells keeps its rows, with an error and a gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from dashboard.models import Collector, CommitRecord, GapRecord, Group
+from sandbox.kafka import Broker, Sasl
+from tests.brokers import create_topics
+from tests.kafka.watched import Watch, administer, commit, fill
+
+pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
+
+USERS = {"blind": "x", "reader": "x", "asker": "x"}
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker with ACLs, and a group on it."""
+    folder = tmp_path_factory.mktemp("guarded")
+    with Broker(folder, sasl=Sasl(users=USERS), authorizer=True) as broker:
+        create_topics(broker.bootstrap, "t")
+        fill(broker.bootstrap, "t")
+        commit(broker.bootstrap, "hidden", "t", p0=3)
+        commit(broker.bootstrap, "hidden", "t", p0=5)
+        allow(broker, "blind", ResourceType.TOPIC, "t", AclOperation.DESCRIBE)
+        allow(broker, "reader", ResourceType.TOPIC, "t", AclOperation.DESCRIBE)
+        allow(broker, "reader", ResourceType.TOPIC, "__consumer_offsets", AclOperation.READ)
+        allow(broker, "asker", ResourceType.TOPIC, "t", AclOperation.DESCRIBE)
+        allow(broker, "asker", ResourceType.TOPIC, "__consumer_offsets", AclOperation.DESCRIBE)
+        allow(broker, "asker", ResourceType.GROUP, "hidden", AclOperation.DESCRIBE)
+        yield broker
+
+
+def allow(broker: Broker, user: str, kind: ResourceType, name: str, operation: AclOperation) -> None:
+    pattern = kind, name, ResourcePatternType.LITERAL
+    acl = AclBinding(*pattern, f"User:{user}", "*", operation, AclPermissionType.ALLOW)
+    administer(broker.bootstrap, "create_acls", [acl])
+
+
+def as_user(broker: Broker, user: str) -> dict[str, str]:
+    return {
+        "bootstrap.servers": broker.sasl_bootstrap,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": user,
+        "sasl.password": "x",
+    }
+
+
+def test_without_describe_on_groups_the_log_alone_does(guarded: Broker) -> None:
+    watch = Watch(as_user(guarded, "reader"))
+    watch.look(2)
+    row = watch.offset("hidden", "t", 0)
+    assert (row.offset, row.high_watermark) == (5, 10)
+    assert row.commit_ms == CommitRecord.objects.get().commit_ms
+    group = Group.objects.get()
+    assert "no DESCRIBE on this group" in group.error
+    assert (group.state, group.lag_hw) == ("", 5)
+    assert not GapRecord.objects.filter(source="groups").exists()
+    watch.close()
+
+
+def test_without_read_on_the_topic_the_coordinators_alone_do(guarded: Broker) -> None:
+    """Commit times are when we first saw an offset."""
+    watch = Watch(as_user(guarded, "asker"), log=False)
+    watch.look(2)
+    row = watch.offset("hidden", "t", 0)
+    assert (row.offset, row.high_watermark) == (5, 10)
+    first_ms = row.commit_ms
+    assert first_ms is not None
+    watch.look()
+    assert watch.offset("hidden", "t", 0).commit_ms == first_ms
+    group = Group.objects.get()
+    assert (group.error, group.state) == ("", "Empty")
+    watch.close()
+
+
+def test_a_group_that_can_be_seen_no_more_keeps_its_rows_with_an_error_and_a_gap(guarded: Broker) -> None:
+    allowed = Watch(as_user(guarded, "reader"))
+    allowed.look(2)
+    Collector.objects.filter(name="consumer_offsets").update(seen_through_ms=1)
+    allowed._log = False
+    allowed.look()
+    group = Group.objects.get()
+    assert "no DESCRIBE on this group" in group.error
+    assert watch_offset(allowed) == 5
+    assert [(gap.scope, gap.until_ms) for gap in GapRecord.objects.filter(source="groups")] == [
+        ("group:hidden", None)
+    ]
+    allowed._log = True
+    allowed.look()
+    assert GapRecord.objects.get(source="groups").until_ms is not None
+    allowed.close()
+
+
+def watch_offset(watch: Watch) -> int | None:
+    return watch.offset("hidden", "t", 0).offset
