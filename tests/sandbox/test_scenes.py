@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +27,9 @@ from tests.kafka.observe import raw_records
 from tests.waiting import wait_for
 
 __all__ = ["kafka_three"]
+
+#: Takes the records that the scene's own topic must not have.
+STRAYS = "strays"
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +141,7 @@ def stray_record(stage: Stage, name: str) -> int:
     """Write a record of a transaction that no coordinator was told of; return its offset. Raises Refused."""
     with wire.Coordinator(stage.bootstrap, name) as coordinator, wire.Connection(stage.bootstrap) as broker:
         identity = coordinator.init_producer_id()
-        return wire.produce(broker, name, identity, (hanging.TOPIC, 0), [b"x"])
+        return wire.produce(broker, name, identity, (STRAYS, 0), [b"x"])
 
 
 @pytest.mark.kafka
@@ -150,6 +155,7 @@ def test_hanging_pins_the_lso_and_its_coordinator_knows_nothing_of_it(stage: Sta
         assert active_producers(stage)[last.producer_id] == held
         assert end_of(stage.bootstrap, hanging.TOPIC, 0, "read_committed") == 0
         assert end_of(stage.bootstrap, hanging.TOPIC, 0, "read_uncommitted") == held + hanging.RECORDS
+    topics.ensure(stage.bootstrap, {STRAYS: 1})
     with pytest.raises(wire.Refused) as refused:
         stray_record(stage, "refused-stray")
     assert refused.value.code in hanging.VERIFIED
@@ -157,7 +163,7 @@ def test_hanging_pins_the_lso_and_its_coordinator_knows_nothing_of_it(stage: Sta
 
 @pytest.mark.kafka
 def test_verification_is_on_again_when_a_scene_fails(stage: Stage) -> None:
-    topics.ensure(stage.bootstrap, {hanging.TOPIC: 1})
+    topics.ensure(stage.bootstrap, {STRAYS: 1})
     with pytest.raises(KeyboardInterrupt):
         fail_without_verification(stage)
     wait_for(lambda: not accepts_strays(stage), "the broker asks the coordinator again")
@@ -168,6 +174,21 @@ def fail_without_verification(stage: Stage) -> None:
     with hanging.verification_off(AdminClient(clients.settings(stage.bootstrap, "test")), 1):
         wait_for(lambda: accepts_strays(stage), "the broker takes what it cannot know")
         raise KeyboardInterrupt
+
+
+@pytest.mark.kafka
+def test_a_scene_that_is_told_to_end_leaves_in_order(stage: Stage) -> None:
+    def listen(line: str) -> None:
+        if line.startswith("2."):
+            wait_for(lambda: accepts_strays(stage), "the broker takes what it cannot know")
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    topics.ensure(stage.bootstrap, {STRAYS: 1})
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit):
+        scenes.play("hanging", stage, listen)
+    assert signal.getsignal(signal.SIGTERM) is before
+    wait_for(lambda: not accepts_strays(stage), "the broker asks the coordinator again")
 
 
 def accepts_strays(stage: Stage) -> bool:
