@@ -33,5 +33,9 @@ def _rendered(path: Path, _: int) -> SafeString:
     for link in (each for token in tokens for each in token.children or () if each.type == "link_open"):
         # Pages of other rules lie beside this one, in the documentation as here.
         link.attrSet("href", _BESIDE.sub(r"\1", str(link.attrGet("href"))))
+    for opens, inside, closes in zip(tokens, tokens[1:], tokens[2:], strict=False):
+        if opens.type == "th_open" and not inside.content:
+            # A heading that says nothing is none to a screen reader.
+            opens.tag = closes.tag = "td"
     html: str = _READER.renderer.render(tokens, _READER.options, {})
     return mark_safe(html)  # noqa: S308 - HTML in it was escaped

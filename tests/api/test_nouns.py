@@ -1,4 +1,4 @@
-"""Proves the API of partitions, groups, recoveries, findings, clusters, and of who waits for a transaction."""
+"""Proves the API of partitions, groups, recoveries, findings and clusters, and who waits for an id."""
 
 from __future__ import annotations
 

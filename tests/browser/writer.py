@@ -18,7 +18,7 @@ from django.db.models import F  # noqa: E402
 from dashboard import live  # noqa: E402
 from dashboard.models import Cluster, Collector, GapRecord, Transaction  # noqa: E402
 from fenceline.facts import State  # noqa: E402
-from tests.web import happened, seed  # noqa: E402
+from tests.web import happened, held, seed  # noqa: E402
 
 #: Far enough ahead that no page grows stale during a test; the server's clock is the tests'.
 _AHEAD_MS = 600_000
@@ -30,7 +30,7 @@ def user(name: str, password: str) -> None:
 
 
 def reset(kind: str, ids: int = 300) -> None:
-    """Fill the tables anew: "none", "new", "calm", "busy" or "blind"; sign-ins stay."""
+    """Fill the tables anew: "none", "new", "calm", "watched", "busy", "held" or "blind"; sign-ins stay."""
     Cluster.objects.all().delete()
     if kind == "none":
         return
@@ -44,6 +44,16 @@ def reset(kind: str, ids: int = 300) -> None:
         seed.seen(seed.cluster("staging"))
         for raw in (*seed.NASTY, seed.LONG):
             seed.transaction(prod, raw)
+    if kind == "held":
+        seed.busy(prod, 40)
+        happened.day(prod)
+        held.busy(prod)
+        for raw in (*seed.NASTY, seed.LONG):
+            held.offset(held.group(prod, raw))
+            held.episode(prod, raw)
+    if kind == "watched":
+        seed.seen(prod)
+        held.watched(prod)
     if kind == "blind":
         seed.collector(prod, seen_through_ms=seed.now_ms() - 95_000, error="connection refused")
         seed.gap(prod)
@@ -83,6 +93,14 @@ def fence(name: str) -> None:
     happened.takeover(Cluster.objects.get(name="prod"), name.encode())
 
 
+def pin(topic: str, kind: str = "partitions") -> None:
+    """Let a transaction hold a partition of a topic back, and ring."""
+    Cluster.objects.filter(name="prod").update(rev=F("rev") + 1)
+    prod = Cluster.objects.get(name="prod")
+    held.pinned(prod, topic)
+    live.ring("prod", kind, prod.rev)
+
+
 def find(name: str) -> None:
     """Let a finding appear."""
     Cluster.objects.filter(name="prod").update(rev=F("rev") + 1)
@@ -112,7 +130,9 @@ def ring(kind: str) -> None:
 
 def main() -> None:
     """Run commands until stdin ends."""
-    commands = {f.__name__: f for f in (user, reset, seen, change, add, fence, find, lose, recover, ring)}
+    commands = {
+        f.__name__: f for f in (user, reset, seen, change, add, fence, pin, find, lose, recover, ring)
+    }
     for line in sys.stdin:
         name, arguments, options = json.loads(line)
         commands[name](*arguments, **options)  # type: ignore[operator]

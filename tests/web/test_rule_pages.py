@@ -22,7 +22,7 @@ A transaction is *open* for longer than `limits.open_too_long_s`, **longer** tha
 - one
 - two
 
-| what | means |
+| what | |
 |---|---|
 | a & b | <script>alert(1)</script> |
 
@@ -58,6 +58,7 @@ def test_headings_lists_tables_and_code_are_rendered(page: Client, documented: P
         "<code>limits.open_too_long_s</code>",
         "<ol> <li>Find it</li>",
         "<ul> <li>one</li>",
+        "<th>what</th> <td></td>",
         "<td>a &amp; b</td>",
         "<pre><code>kafka-transactions.sh list </code></pre>",
         '<a href="late">late</a>',
