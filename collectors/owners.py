@@ -75,7 +75,7 @@ class Asker:
         if not names:
             return {}
         try:
-            said = self._admin.describe_transactions(names)
+            said = self._admin.describe_transactions(names, listed=True)
         except CannotAdminister as blind:
             self.trouble = str(blind)
             return {}

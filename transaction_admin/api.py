@@ -63,11 +63,12 @@ class TransactionAdmin(Protocol):
         """Return the ids in one of `states`, all of them without any. O(ids) on each broker, unpaged."""
 
     def describe_transactions(
-        self, transactional_ids: Collection[str]
+        self, transactional_ids: Collection[str], *, listed: bool = False
     ) -> Mapping[str, Described | NotDescribed]:
         """Return what the coordinators say of these ids (escaped text); each one asked for is answered.
 
-        Never creates anything: while `__transaction_state` does not exist, every id is unknown.
+        Never creates anything: while `__transaction_state` does not exist, every id is unknown. Where that
+        may not be seen, only ids that a coordinator has `listed` are looked up.
         """
 
     def close(self) -> None:

@@ -59,9 +59,10 @@ class KafkaPythonAdmin:
         return self._wire.run(self._list, states)
 
     def describe_transactions(
-        self, transactional_ids: Collection[str]
+        self, transactional_ids: Collection[str], *, listed: bool = False
     ) -> Mapping[str, Described | NotDescribed]:
         """Return what the coordinators say of these ids (escaped text); each one asked for is answered."""
+        self._topic_seen = self._topic_seen or listed
         return self._wire.run(self._describe, transactional_ids)
 
     async def _list(self, states: Collection[State]) -> Listing:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from collectors.partitions import Seen
@@ -123,8 +124,6 @@ def test_an_outdated_lease_writes_nothing(take: Take) -> None:
 def test_many_rows_are_saved_a_thousand_at_a_time_in_key_order(take: Take) -> None:
     lease = take(NAME)
     many = [known(TopicPartition("orders", number)) for number in reversed(range(2_500))]
-    from django.db import connection
-
     with CaptureQueriesContext(connection) as queries:
         save(lease, seen(*many), now_ms=NOW_MS)
     saves = [q for q in queries.captured_queries if "SET rev = rev + 1" in q["sql"].replace('"', "")]

@@ -294,8 +294,12 @@ def test_without_any_right_no_look_up_could_create_the_topic(guarded: Broker) ->
     try:
         assert admin.list_transactions().entries == {}
         said = admin.describe_transactions(["guarded-a"])["guarded-a"]
+        # One that was listed elsewhere proves that the topic exists.
+        known = admin.describe_transactions(["guarded-a"], listed=True)["guarded-a"]
     finally:
         admin.close()
+    assert isinstance(known, NotDescribed)
+    assert known.obstacle is Obstacle.FORBIDDEN
     assert isinstance(said, NotDescribed)
     assert said.obstacle is Obstacle.UNSEEN
     assert "--allow-principal User:nobody --operation DESCRIBE --topic __transaction_state" in said.text

@@ -1,0 +1,285 @@
+"""Proves that what moves under our eyes is seen rightly, or is a gap: topics that are deleted and made again
+or grow, leaders that go away and come back, rights that are missing, a collector that is told to go on."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AclOperation, AdminClient, NewPartitions, ResourceType
+from django.test import override_settings
+
+from collectors.tasks import partitions as task
+from dashboard import leases
+from dashboard.config import ClusterConfig, Config
+from dashboard.models import Collector, PartitionRecord, PinRecord, ReplicaLook
+from fenceline.facts import TopicPartition
+from fenceline.limits import Limits
+from fenceline.partitions import Ground, Verdict
+from sandbox.kafka import Broker
+from sandbox.ports import free_port
+from tests.brokers import PROPERTIES, create_topics
+from tests.kafka.lives import LONG_MS
+from tests.kafka.producers import LibrdkafkaProducer
+from tests.kafka.strays import identity_of, stray, unverified
+from tests.kafka.test_reads import grant
+from tests.kafka.test_transaction_admin import grant_describe, guarded, signed_in
+from tests.kafka.watch import Watch
+from tests.waiting import wait_for
+from transaction_admin.api import CannotAdminister
+
+__all__ = ["guarded"]
+
+pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
+
+SETTINGS = {"transaction.timeout.ms": str(LONG_MS), "linger.ms": "0"}
+OWNED = Verdict.OPEN, Ground.OWNED
+
+
+@pytest.fixture
+def watch(kafka_42: Broker) -> Iterator[Watch]:
+    made = Watch(kafka_42.bootstrap)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def name(kafka_42: Broker) -> str:
+    """A topic of three partitions, and an id of the same name."""
+    made = f"moves-{random.getrandbits(40):x}"
+    create_topics(kafka_42.bootstrap, made)
+    return made
+
+
+def open_in(bootstrap: str, name: str, topic: str, *partitions: int) -> LibrdkafkaProducer:
+    producer = LibrdkafkaProducer(bootstrap, name, SETTINGS)
+    producer.init()
+    producer.begin()
+    for number in partitions:
+        producer.send(topic, number)
+    producer.flush()
+    return producer
+
+
+def delete(bootstrap: str, topic: str) -> None:
+    client = AdminClient({"bootstrap.servers": bootstrap})
+    client.delete_topics([topic])[topic].result(30)
+    wait_for(lambda: topic not in client.list_topics(timeout=10).topics, f"{topic} is gone")
+
+
+def test_a_topic_that_is_deleted_goes_after_two_looks_at_all(
+    kafka_42: Broker, watch: Watch, name: str
+) -> None:
+    open_in(kafka_42.bootstrap, name, name, 0)
+    watch.look_often(2)
+    assert watch.pins(name)
+    delete(kafka_42.bootstrap, name)
+    # One that looks at what is held alone leaves it to the next look at all.
+    watch.look(full=False)
+    assert watch.watcher._full_at == watch.watcher._held_at
+    watch.look()
+    assert PartitionRecord.objects.filter(topic=name).count() == 3
+    watch.look()
+    assert not PartitionRecord.objects.filter(topic=name).exists()
+    assert not PinRecord.objects.filter(topic=name).exists()
+    assert watch.gaps() == {}
+
+
+def test_a_topic_that_is_made_again_has_nothing_of_the_one_before(
+    kafka_42: Broker, watch: Watch, name: str
+) -> None:
+    """Fewer partitions, smaller offsets, the same name: a new transaction, with a clock of its own."""
+    open_in(kafka_42.bootstrap, name, name, 0, 2)
+    watch.look_often(2)
+    before, (old,) = watch.row(name), watch.pins(name)
+    delete(kafka_42.bootstrap, name)
+    create_topics(kafka_42.bootstrap, name, partitions=2)
+    # Another id: the same one's marker for the transaction before would be the first of the new log.
+    open_in(kafka_42.bootstrap, f"{name}-2", name, 0)
+    for full in (False, True, False, True):
+        watch.look(full=full)
+    row, (new,) = watch.row(name), watch.pins(name)
+    assert row.topic_id != before.topic_id
+    assert new.first_seen_ms > old.first_seen_ms
+    assert row.pinned_ms == new.first_seen_ms
+    assert (row.lso, row.high_watermark, row.verdict) == (0, 1, "open")
+    assert PartitionRecord.objects.filter(topic=name).count() == 2
+    assert not PinRecord.objects.filter(topic=name, partition=2).exists()
+    # No end of the old topic is left.
+    assert len(row.ends.split("],[")) == 1
+
+
+def test_partitions_that_are_added_are_seen_by_the_next_look_at_all(
+    kafka_42: Broker, watch: Watch, name: str
+) -> None:
+    watch.look()
+    client = AdminClient({"bootstrap.servers": kafka_42.bootstrap})
+    client.create_partitions([NewPartitions(name, 5)])[name].result(30)
+    wait_for(
+        lambda: watch.look() and not PartitionRecord.objects.filter(topic=name).exclude(error="").exists()
+        and PartitionRecord.objects.filter(topic=name).count() == 5,
+        "all five are seen",
+    )  # fmt: skip
+    open_in(kafka_42.bootstrap, name, name, 4)
+    watch.look_often(2)
+    assert watch.said(name, 4) == [(name, *OWNED)]
+
+
+def test_between_two_looks_at_all_only_what_is_held_or_named_is_asked_about(
+    kafka_42: Broker, watch: Watch, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch.look()
+    open_in(kafka_42.bootstrap, name, name, 0)
+    asked: list[set[TopicPartition]] = []
+    offsets = watch.watcher._reads.offsets
+    monkeypatch.setattr(
+        watch.watcher._reads, "offsets", lambda wanted: (asked.append(set(wanted)), offsets(wanted))[1]
+    )
+    mine = TopicPartition(name, 0)
+    # Nothing is known to be held yet; the row of the open transaction names it.
+    watch.look(full=False)
+    assert all(mine not in each for each in asked)
+    monkeypatch.setattr(watch.ours, "named", lambda: {mine, TopicPartition("nowhere", 0)})
+    watch.look(full=False)
+    assert mine in asked[-1]
+    monkeypatch.setattr(watch.ours, "named", set)
+    watch.look(full=False)
+    assert watch.said(name) == [(name, *OWNED)]
+    assert TopicPartition(name, 1) not in asked[-1]
+
+
+def test_a_pace_of_its_own(watch: Watch) -> None:
+    """A look at all takes no more than a twentieth of the time, and comes every five seconds at most."""
+    watch.watcher._every_s = 1.0
+    watch.watcher._pace(full=True, took_s=0.01)
+    now = time.monotonic()
+    assert 4.5 < watch.watcher._full_at - now <= 5.0
+    assert 0.5 < watch.watcher.wait_s() <= 1.0
+    watch.watcher._pace(full=True, took_s=2.0)
+    assert 39.0 < watch.watcher._full_at - time.monotonic() <= 40.0
+    watch.watcher._pace(full=False, took_s=2.0)
+    assert 9.0 < watch.watcher.wait_s() <= 10.0
+
+
+def test_a_leader_that_is_away_is_a_gap_and_comes_back(tmp_path: Path) -> None:
+    """The only broker goes: nobody can be asked. It comes back with the transaction still open."""
+    with Broker(tmp_path / "kafka", properties=PROPERTIES) as broker:
+        create_topics(broker.bootstrap, "away")
+        open_in(broker.bootstrap, "away", "away", 0)
+        given = identity_of(broker, "stray")
+        with unverified(broker):
+            stray(broker, "stray", given, ("away", 1))
+        watch = Watch(broker.bootstrap)
+        watch.look_often()
+        before = watch.pins("away")[0].first_seen_ms
+        assert watch.said("away", 1) == [("stray", Verdict.HANGING, Ground.NOT_ITS_PARTITION)]
+        broker.stop()
+        with pytest.raises(CannotAdminister):
+            watch.look()
+        broker.start()
+        broker.wait_ready()
+
+        def seen_again() -> bool:
+            try:
+                watch.look()
+            except CannotAdminister:
+                return False
+            # What could not be seen while it started is a gap, and never another verdict.
+            for number, expected in ((0, {OWNED}), (1, {(Verdict.HANGING, Ground.NOT_ITS_PARTITION)})):
+                told = {pin[1:] for pin in watch.said("away", number)}
+                assert told <= expected | {(Verdict.UNKNOWN, Ground.UNSEEN)}
+                if told != expected:
+                    assert watch.gaps()
+            return not watch.gaps()
+
+        wait_for(seen_again, "all is seen again", 60)
+        assert watch.said("away") == [("away", *OWNED)]
+        assert watch.pins("away")[0].first_seen_ms == before
+        watch.close()
+
+
+def test_what_may_not_be_read_is_unknown_and_a_gap_with_the_grant(guarded: Broker) -> None:
+    topic = f"moves-{random.getrandbits(40):x}"
+    create_topics(guarded.bootstrap, topic)
+    open_in(guarded.bootstrap, topic, topic, 0)
+    grant(guarded, "viewer", ResourceType.TOPIC, topic, AclOperation.DESCRIBE)
+    watch = Watch("", properties=signed_in(guarded, "viewer"), vouched=False)
+    try:
+        wait_for(lambda: watch.look() and PartitionRecord.objects.filter(topic=topic), "the topic is seen")
+        watch.look_often(3)
+        row = watch.row(topic)
+        assert (row.verdict, row.lso, row.high_watermark) == ("unknown", 0, 1)
+        assert "--operation READ --topic" in row.error
+        assert watch.gaps() == {f"partition:{topic}-0": row.error}
+
+        grant(guarded, "viewer", ResourceType.TOPIC, topic, AclOperation.READ)
+        wait_for(lambda: watch.look() and watch.pins(topic), "its producers are seen")
+        assert watch.gaps() == {}
+        # Whose it is may be hidden: no accusation.
+        watch.look_often(3)
+        assert watch.said(topic) == [("", Verdict.UNKNOWN, Ground.MAY_BE_HIDDEN)]
+        grant_describe(guarded, "viewer", topic)
+        wait_for(lambda: watch.look() and watch.said(topic) == [(topic, *OWNED)], "its id may be seen")
+    finally:
+        watch.close()
+
+
+def test_the_task_looks_saves_and_goes_on_after_an_outage(kafka_42: Broker, watch: Watch, name: str) -> None:
+    open_in(kafka_42.bootstrap, name, name, 0)
+    where = watch.name
+    limits = Limits(partitions_every_s=0.05)
+    alive = Config(clusters={where: ClusterConfig(where, watch.properties, True)}, limits=limits)
+    dead = Config(clusters={where: ClusterConfig(where, NOBODY_THERE)}, limits=limits)
+    try:
+        with override_settings(FENCELINE=dead):
+            task.follow(watch.lease, time.monotonic() + 0.5)
+        assert "check that it runs" in watch.collector().error
+        assert list(watch.gaps()) == ["cluster"]
+        with override_settings(FENCELINE=alive):
+            wait_for(lambda: followed(watch.lease) and watch.pins(name), "it is seen", 60)
+            assert (watch.collector().error, watch.gaps()) == ("", {})
+            warm = task._watchers[where][0]
+            followed(watch.lease)
+            assert task._watchers[where][0] is warm
+            # Somebody else has held the lease since: what is remembered here may be outdated.
+            token = watch.lease.token + 2
+            Collector.objects.filter(name=watch.lease.name).update(token=token)
+            followed(replace(watch.lease, token=token))
+            assert task._watchers[where][0] is not warm
+            with pytest.raises(leases.LeaseLost):
+                followed(watch.lease)
+            assert where not in task._watchers
+    finally:
+        task.cool(where)
+
+
+NOBODY_THERE = {"bootstrap.servers": f"127.0.0.1:{free_port()}"}
+
+
+def followed(lease: leases.Lease) -> bool:
+    task.follow(lease, time.monotonic() + 1.0)
+    return True
+
+
+def test_replicas_are_asked_one_by_one_for_everybody_who_writes(
+    kafka_42: Broker, watch: Watch, name: str
+) -> None:
+    open_in(kafka_42.bootstrap, name, name, 0)
+    watch.look_often(2)
+    alive = Config(clusters={watch.name: ClusterConfig(watch.name, watch.properties)})
+    with override_settings(FENCELINE=alive):
+        task.look_at_replicas(watch.name, name, 0)
+        task.look_at_replicas("no-such-cluster", name, 0)
+    look = ReplicaLook.objects.get()
+    assert (look.broker, look.leads, look.error) == (1, True, "")
+    (producer,) = look.producers
+    (pin,) = watch.pins(name)
+    assert (producer["producer_id"], producer["start_offset"]) == (pin.producer_id, pin.start_offset)
+    assert producer["transactional_id"] == name
+    with override_settings(FENCELINE=Config(clusters={watch.name: ClusterConfig(watch.name, NOBODY_THERE)})):
+        task.look_at_replicas(watch.name, name, 0)
+    assert "check that it runs" in ReplicaLook.objects.get().error
