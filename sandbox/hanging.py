@@ -32,6 +32,8 @@ VERIFICATION = "transaction.partition.verification.enable"
 _WITHIN_S = 30.0
 #: INVALID_TXN_STATE and TRANSACTION_ABORTABLE: the broker has asked the coordinator, and there is none.
 VERIFIED = (48, 120)
+#: The broker does not lead the partition, or does not know it, yet: the topic may be a moment old.
+_NOT_YET = (3, 5, 6)
 
 
 def play(stage: Stage, say: Say) -> None:
@@ -110,7 +112,7 @@ def _produce(broker: wire.Connection, name: str, identity: wire.Identity) -> int
         try:
             return [wire.produce(broker, name, identity, (TOPIC, PARTITION), values)]
         except wire.Refused as refused:
-            if refused.code not in VERIFIED:
+            if refused.code not in (*VERIFIED, *_NOT_YET):
                 raise
         return []
 

@@ -21,7 +21,7 @@ from sandbox import clients, demo, hanging, late_marker, scenes, topics, wire
 from sandbox.cluster import Cluster
 from sandbox.errors import SandboxError
 from sandbox.kafka import Broker
-from sandbox.stage import Stage, producer
+from sandbox.stage import Stage, open_transaction, producer
 from tests.brokers import kafka_three
 from tests.kafka.observe import raw_records
 from tests.waiting import wait_for
@@ -144,6 +144,14 @@ def stray_record(stage: Stage, name: str) -> int:
         return wire.produce(broker, name, identity, (STRAYS, 0), [b"x"])
 
 
+def make_topic_for_strays(stage: Stage) -> None:
+    """Make the topic, and return once its leader takes records."""
+    topics.ensure(stage.bootstrap, {STRAYS: 1})
+    made = producer(stage.bootstrap, "test-strays")
+    open_transaction(made, STRAYS, 0, "none of the strays")
+    made.commit_transaction(30)
+
+
 @pytest.mark.kafka
 def test_hanging_pins_the_lso_and_its_coordinator_knows_nothing_of_it(stage: Stage) -> None:
     for number, held in (1, 0), (2, hanging.RECORDS):
@@ -155,7 +163,7 @@ def test_hanging_pins_the_lso_and_its_coordinator_knows_nothing_of_it(stage: Sta
         assert active_producers(stage)[last.producer_id] == held
         assert end_of(stage.bootstrap, hanging.TOPIC, 0, "read_committed") == 0
         assert end_of(stage.bootstrap, hanging.TOPIC, 0, "read_uncommitted") == held + hanging.RECORDS
-    topics.ensure(stage.bootstrap, {STRAYS: 1})
+    make_topic_for_strays(stage)
     with pytest.raises(wire.Refused) as refused:
         stray_record(stage, "refused-stray")
     assert refused.value.code in hanging.VERIFIED
@@ -163,7 +171,7 @@ def test_hanging_pins_the_lso_and_its_coordinator_knows_nothing_of_it(stage: Sta
 
 @pytest.mark.kafka
 def test_verification_is_on_again_when_a_scene_fails(stage: Stage) -> None:
-    topics.ensure(stage.bootstrap, {STRAYS: 1})
+    make_topic_for_strays(stage)
     with pytest.raises(KeyboardInterrupt):
         fail_without_verification(stage)
     wait_for(lambda: not accepts_strays(stage), "the broker asks the coordinator again")
@@ -183,7 +191,7 @@ def test_a_scene_that_is_told_to_end_leaves_in_order(stage: Stage) -> None:
             wait_for(lambda: accepts_strays(stage), "the broker takes what it cannot know")
             os.kill(os.getpid(), signal.SIGTERM)
 
-    topics.ensure(stage.bootstrap, {STRAYS: 1})
+    make_topic_for_strays(stage)
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit):
         scenes.play("hanging", stage, listen)
