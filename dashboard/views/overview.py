@@ -55,6 +55,7 @@ def _read(request: HttpRequest) -> Mapping[str, Any]:
         now_ms=now_ms(request),
     )
     return {
+        "looked": [row.name for row in frame.freshness.collectors if row.seen_through_ms is not None],
         "held": [(each.value, held.of(each, internal=True)) for each in WORST_VERDICTS],
         "pinned": pinned,
         "waiting": waiting,

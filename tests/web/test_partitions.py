@@ -184,7 +184,7 @@ def test_who_waits_and_who_reads_past_are_told_apart(page: Client, prod: Cluster
     held.offset(held.group(prod, "rpw"), unstable=True, offset=None)
     held.offset(held.group(prod, "elsewhere"), "payments", 1)
     text = read(page, ONE)
-    assert "1 waits" in text
+    assert "1 group waits" in text
     order = [text.index(f"<bdi>{name}</bdi>") for name in ("rpw", "billing", "mirror", "slow")]
     assert order == sorted(order)
     for words in ("commit pending", "probably waits", "reads uncommitted", "not there yet"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -181,6 +182,13 @@ def test_a_finding_leads_to_its_subject(
     badge = {"partition": "partitions", "group": "groups"}.get(subject.partition(":")[0])
     for name in ("partitions", "groups"):
         assert (f'<span id="nav-{name}"><span class="badge' in text) is (name == badge)
+
+
+def test_the_first_page_tells_none_from_not_seen(page: Client, prod: Cluster) -> None:
+    held_now = '<a class="tile" id="held-hanging"'
+    assert re.search(held_now + r'.*?<span class="tile-value">0</span>', read(page, "/"))
+    prod.collector_set.filter(name="partitions").delete()
+    assert re.search(held_now + r'.*?<span class="tile-value"><abbr title="not seen yet">', read(page, "/"))
 
 
 def test_the_first_page_counts_what_is_held_and_who_waits(page: Client, prod: Cluster) -> None:
