@@ -11,7 +11,7 @@ and which offset; `decode` tells the rest and is called for those alone.
 
 from __future__ import annotations
 
-import uuid
+from base64 import urlsafe_b64encode
 from struct import Struct, error
 from typing import NamedTuple
 
@@ -49,7 +49,7 @@ class OffsetCommit(NamedTuple):
     #: By the coordinator's clock.
     commit_ms: int
     expire_ms: int | None = None
-    #: Kafka's id of the topic as text; "" where the record has none.
+    #: Kafka's id of the topic as Kafka writes it (base64); "" where the record has none.
     topic_id: str = ""
     value_version: int = 4
 
@@ -206,7 +206,7 @@ def _topic_id(tags: dict[int, bytes]) -> str:
         return ""
     if len(raw) != 16:
         raise _Unreadable("length", f"a topic id of {len(raw)} bytes")
-    return str(uuid.UUID(bytes=raw))
+    return urlsafe_b64encode(raw).decode().rstrip("=")
 
 
 def _group(key: _Cursor, value: bytes | None) -> GroupMetadata | GroupTombstone:

@@ -22,8 +22,9 @@ from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.java.clients import JavaProducer
 from tests.java.consumers import JavaConsumer
+from tests.kafka.committing import administer, commit, fill, member
 from tests.kafka.producers import LibrdkafkaProducer, TransactionalProducer
-from tests.kafka.watched import Watch, administer, commit, described, fill
+from tests.kafka.watched import Watch, described
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
@@ -41,17 +42,6 @@ def watch(kafka: Broker) -> Iterator[Watch]:
 
 def topics(bootstrap: str) -> Collection[str]:
     return AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=10).topics
-
-
-def member(bootstrap: str, group: str, topic: str) -> Consumer:
-    """A live member of a classic group that has read something and committed it."""
-    settings = {"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest"}
-    consumer = Consumer(settings | {"enable.auto.commit": False, "log_level": 0, "client.id": "it-is-me"})
-    consumer.subscribe([topic])
-    message = wait_for(lambda: consumer.poll(0.2), "the first record", 60)
-    assert message.error() is None
-    consumer.commit(message=message, asynchronous=False)
-    return consumer
 
 
 @pytest.fixture(params=["librdkafka", "java"])

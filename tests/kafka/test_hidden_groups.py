@@ -19,7 +19,8 @@ from confluent_kafka.admin import (
 from dashboard.models import Collector, CommitRecord, GapRecord, Group
 from sandbox.kafka import Broker, Sasl
 from tests.brokers import create_topics
-from tests.kafka.watched import Watch, administer, commit, fill
+from tests.kafka.committing import administer, commit, fill
+from tests.kafka.watched import Watch
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 

@@ -5,11 +5,8 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Collection
-from contextlib import suppress
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
 from django.test import override_settings
 
 from collectors.groups import GroupsCollector
@@ -113,37 +110,3 @@ def described(broker: Broker, ignored: Collection[str] = ()) -> Lines:
             if line.committed is not None:
                 found[group.strip(), topic, int(partition)] = line
     return found
-
-
-def fill(bootstrap: str, topic: str, records: int = 30, partitions: int = 3) -> None:
-    """Write so many records, the same number into each of the first partitions."""
-    producer = Producer({"bootstrap.servers": bootstrap})
-    for number in range(records):
-        producer.produce(topic, b"x", partition=number % partitions)
-    assert producer.flush(30) == 0
-
-
-def commit(bootstrap: str, group: str, topic: str, metadata: str = "", **offsets: int) -> None:
-    """Commit for partitions p0, p1, … of a topic, as a client without membership does."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
-    positions = [
-        TopicPartition(topic, int(partition[1:]), offset, metadata=metadata)
-        for partition, offset in offsets.items()
-    ]
-
-    def is_done() -> bool:
-        # A coordinator that has just been made says for a while that it is none.
-        with suppress(KafkaException):
-            consumer.commit(offsets=positions, asynchronous=False)
-            return True
-        return False
-
-    wait_for(is_done, f"{group} commits", 60)
-    consumer.close()
-
-
-def administer(bootstrap: str, what: str, *arguments: object) -> None:
-    """Call a method of the admin client and wait until it is done."""
-    client = AdminClient({"bootstrap.servers": bootstrap})
-    for done in getattr(client, what)(*arguments).values():
-        done.result(30)

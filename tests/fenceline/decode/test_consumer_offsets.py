@@ -7,8 +7,11 @@ of their own.
 
 from __future__ import annotations
 
+import base64
+import json
 import tracemalloc
 import uuid
+from pathlib import Path
 from struct import pack
 from typing import Any
 
@@ -40,7 +43,8 @@ V3 = bytes.fromhex("0003000000000000002a0000000500000000018bcfe56800")
 V4 = bytes.fromhex("0004000000000000002a00000005010000018bcfe5680000")
 T = 1_700_000_000_000
 COMMIT = OffsetCommit("g", "t", 3, 42, 5, "", T)
-ID = uuid.UUID("01234567-89ab-cdef-0123-456789abcdef")
+ID = uuid.UUID("b81f9869-6326-4e23-b911-ce626616200d")
+ID_TEXT = "uB-YaWMmTiO5Ec5iZhYgDQ"
 
 CommitKey, CommitValue = codec("OffsetCommitKey"), codec("OffsetCommitValue")
 GroupKey, GroupValue = codec("GroupMetadataKey"), codec("GroupMetadataValue")
@@ -58,6 +62,11 @@ def typed(kind: int, key: Any) -> bytes:
     return pack(">h", kind) + bytes(key.encode(version=0))[2:]
 
 
+def topic_text(topic_id: uuid.UUID) -> str:
+    """A topic's id as Kafka's own tools write it."""
+    return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
+
+
 def named(text: str) -> str:
     return escape(text.encode())
 
@@ -67,7 +76,7 @@ def named(text: str) -> str:
     [
         (V3, COMMIT._replace(value_version=3)),
         (V4, COMMIT),
-        (V4[:-1] + b"\x01\x00\x10" + ID.bytes, COMMIT._replace(topic_id=str(ID))),
+        (V4[:-1] + b"\x01\x00\x10" + ID.bytes, COMMIT._replace(topic_id=ID_TEXT)),
     ],
 )
 def test_it_reads_the_known_vectors(value: bytes, commit: OffsetCommit) -> None:
@@ -101,7 +110,7 @@ def commits(draw: st.DrawFn) -> tuple[bytes, bytes, OffsetCommit]:
         named(metadata),
         at_ms,
         expire_ms if version == 1 and expire_ms != -1 else None,
-        str(topic_id) if topic_id is not None else "",
+        topic_text(topic_id) if topic_id is not None else "",
         version,
     )
     return key, value, said
@@ -172,6 +181,52 @@ def test_it_reads_members_of_consumer_groups(
     )
     assert decode(key, bytes(value.encode(version=0))) == GroupMember(named(group), named(member_id), member)
     assert decode(key, None) == GroupMember(named(group), named(member_id), None)
+
+
+# What real brokers wrote (tests/data/capture_consumer_offsets.py made the files).
+
+FOLDER = Path(__file__).parents[2] / "data" / "consumer_offsets"
+
+
+def printed(row: dict[str, Any]) -> Record:
+    """What Kafka's formatter says of a row, in our words."""
+    key, value = row["formatter"]["key"], row["formatter"]["value"]
+    data, said = key["data"], value and value["data"]
+    group = named(data["group"])
+    if key["type"] == 2 and value is None:
+        return GroupTombstone(group)
+    if key["type"] == 2:
+        head = said["protocolType"], said["generation"], said["protocol"], said["leader"]
+        members = tuple(
+            Member(each["memberId"], each["clientId"], each["clientHost"], each["groupInstanceId"])
+            for each in said["members"]
+        )
+        return GroupMetadata(group, *head, said["currentStateTimestamp"], members, value["version"])
+    if value is None:
+        return OffsetTombstone(group, data["topic"], data["partition"])
+    epoch = None if said["leaderEpoch"] == -1 else said["leaderEpoch"]
+    place = group, data["topic"], data["partition"], said["offset"], epoch
+    shown = named(said["metadata"]), said["commitTimestamp"], None, said.get("topicId", "")
+    return OffsetCommit(*place, *shown, value["version"])
+
+
+@pytest.mark.parametrize(("version", "value_version"), [("3.9.1", 3), ("4.2.0", 4)])
+def test_it_reads_what_kafka_prints(version: str, value_version: int) -> None:
+    found = set()
+    for line in (FOLDER / f"kafka-{version}.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        value = None if row["value"] is None else bytes.fromhex(row["value"])
+        read = decode(bytes.fromhex(row["key"]), value)
+        found.add(type(read))
+        if row["formatter"] is not None:
+            assert read == printed(row), row
+        else:
+            assert isinstance(read, Newer | GroupMember), row
+        if isinstance(read, OffsetCommit):
+            assert read.value_version == value_version
+            assert peek(value or b"") in (None, (read.commit_ms, read.offset))
+    assert found >= {OffsetCommit, OffsetTombstone, GroupMetadata}
+    assert (Newer in found) == (version == "4.2.0")
 
 
 # What other tools' decoders get wrong.
@@ -254,7 +309,7 @@ def test_it_counts_what_it_cannot_read(
 
 def test_it_skips_tags_that_it_does_not_know_by_their_size() -> None:
     tags = b"\x02" + b"\x00\x10" + ID.bytes + uvarint(300) + uvarint(200) + b"x" * 200
-    assert decode(KEY, v4(b"", tags)) == COMMIT._replace(topic_id=str(ID))
+    assert decode(KEY, v4(b"", tags)) == COMMIT._replace(topic_id=ID_TEXT)
 
 
 def check(key: bytes | None, value: bytes | None) -> Record:

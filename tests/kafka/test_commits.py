@@ -1,0 +1,213 @@
+"""Proves the tail of `__consumer_offsets` on real brokers: it keeps the newest committed value per key.
+
+And where other tools' tails never become ready (kminion #107) or tell what was never committed (Burrow).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
+from django.test import override_settings
+
+from collectors.internal_topics import CONSUMER_OFFSETS, Tail
+from collectors.tasks import offsets
+from dashboard import leases, slices, store
+from dashboard.config import ClusterConfig, Config
+from dashboard.models import Collector, CommitRecord, GapRecord, GroupRecord, Position
+from fenceline.decode.consumer_offsets import OffsetCommit, decode
+from fenceline.facts import Look
+from sandbox.kafka import Broker
+from tests.brokers import create_topics
+from tests.kafka.committing import administer, commit, committed_records, fill, member
+from tests.kafka.producers import LibrdkafkaProducer
+from tests.kafka.watched import Watch
+from tests.waiting import wait_for
+
+pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
+
+
+@pytest.fixture
+def watch(kafka: Broker) -> Iterator[Watch]:
+    """Our collectors on the broker, and an empty database."""
+    made = Watch({"bootstrap.servers": kafka.bootstrap})
+    yield made
+    made.close()
+
+
+Rows = dict[tuple[str, str, int], tuple[int, str, int]]
+
+
+def newest(bootstrap: str) -> Rows:
+    """Offset, metadata and instant of every key, as a plain read of what is committed has them last."""
+    found: Rows = {}
+    for record in committed_records(bootstrap, CONSUMER_OFFSETS):
+        read = decode(record.key, record.value)
+        if isinstance(read, OffsetCommit):
+            found[read[:3]] = read.offset, read.metadata, read.commit_ms
+        elif record.value is None:
+            found.pop(tuple(read), None)  # type: ignore[call-overload]
+    return found
+
+
+def saved() -> Rows:
+    rows = CommitRecord.objects.values_list(
+        "group_id", "topic", "partition", "offset", "metadata", "commit_ms"
+    )
+    return {row[:3]: row[3:] for row in rows}
+
+
+def test_the_rows_are_the_newest_committed_values(kafka: Broker, watch: Watch) -> None:
+    where = kafka.bootstrap
+    create_topics(where, "co-a", "co-b")
+    fill(where, "co-a")
+    for number in range(30):
+        commit(where, f"co-{number % 7}", "co-a", metadata=f"at {number}", p0=number, p1=number + 1)
+    commit(where, "co-gone", "co-b", p0=1)
+    producer = LibrdkafkaProducer(where, "co-producer")
+    producer.init()
+    for number, ends in enumerate((producer.commit, producer.abort, producer.commit, producer.abort)):
+        producer.begin()
+        producer.send_offsets("co-tx", {("co-a", 0): number, ("co-b", 1): number})
+        ends()
+    watch.read()
+    assert saved() == newest(where)
+    assert saved()["co-tx", "co-a", 0][0] == 2, "neither the aborted one before nor the one after it"
+
+    administer(where, "delete_consumer_groups", ["co-gone"])
+    for number in range(10):
+        commit(where, f"co-{number % 3}", "co-a", p0=100 + number)
+    watch.read()
+    assert saved() == newest(where)
+    assert ("co-gone", "co-b", 0) not in saved()
+    assert not GapRecord.objects.filter(scope="compaction").exists(), "markers are no compaction"
+
+
+def test_who_joined_is_known_until_they_leave(kafka: Broker, watch: Watch) -> None:
+    create_topics(kafka.bootstrap, "co-members")
+    fill(kafka.bootstrap, "co-members")
+    consumer = member(kafka.bootstrap, "co-members", "co-members")
+    watch.read()
+    assert '"it-is-me"' in GroupRecord.objects.get(group_id="co-members").members
+    consumer.close()
+    watch.read()
+    assert GroupRecord.objects.get(group_id="co-members").members == "{}"
+
+
+def test_it_resumes_where_it_was_saved(kafka: Broker, watch: Watch) -> None:
+    create_topics(kafka.bootstrap, "co-resume")
+    commit(kafka.bootstrap, "co-resume", "co-resume", p0=1)
+    watch.read()
+    records = Collector.objects.get(name="consumer_offsets").records
+    commit(kafka.bootstrap, "co-resume", "co-resume", p0=2)
+    second = leases.acquire(
+        watch.cluster.name, "consumer_offsets", holder="b", now_ms=slices.now_ms(), previous=watch.tail.token
+    )
+    assert second is not None
+    watch.tail = second
+    watch.read()
+    assert saved()["co-resume", "co-resume", 0][0] == 2
+    assert Collector.objects.get(name="consumer_offsets").records == records + 1
+
+
+def caught_up(tail: Tail) -> list[Look]:
+    """Look until everything is seen; the deadline is the proof that it becomes ready."""
+    looks: list[Look] = []
+
+    def is_ready() -> bool:
+        looks.append(tail.look(0.2))
+        tail.saved(looks[-1])
+        return looks[-1].seen_through_ms is not None
+
+    wait_for(is_ready, "it is ready", 30)
+    return looks
+
+
+def test_it_is_ready_behind_a_trailing_marker_with_empty_and_compacted_partitions(tmp_path: Path) -> None:
+    """kminion waits for the last record before the high watermark, which here nobody is ever given."""
+    properties = {
+        "offsets.topic.num.partitions": "3",
+        "log.cleaner.backoff.ms": "100",
+        "log.cleaner.min.compaction.lag.ms": "0",
+    }
+    with Broker(tmp_path / "kafka", properties=properties) as broker:
+        where = broker.bootstrap
+        create_topics(where, "t")
+        commit(where, "g", "t", p0=0)
+        resource = ConfigResource(
+            ConfigResource.Type.TOPIC,
+            CONSUMER_OFFSETS,
+            incremental_configs=[
+                ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+                for name, value in (("segment.ms", "50"), ("min.cleanable.dirty.ratio", "0.0"))
+            ],
+        )
+        administer(where, "incremental_alter_configs", [resource])
+        for number in range(50):
+            commit(where, "g", "t", p0=number)
+        producer = LibrdkafkaProducer(where, "tx")
+        producer.init()
+        producer.begin()
+        producer.send_offsets("g", {("t", 1): 7})
+        producer.abort()
+        watch = Watch({"bootstrap.servers": where})
+        tail = Tail({"bootstrap.servers": where}, topic=CONSUMER_OFFSETS, committed=True)
+        tail.seek("", {})
+        moves = {move.partition: move for look in caught_up(tail) for move in look.moves}
+        (used,) = [move for move in moves.values() if move.end]
+        assert used.next == used.end, "behind the marker"
+        assert sorted(moves) == [0, 1, 2]
+        assert tail.held_back() == {}
+        watch.read()
+        assert saved() == {("g", "t", 0): newest(where)["g", "t", 0]}
+        tail.close()
+        watch.close()
+
+
+def test_shards_read_all_of_it_together(kafka_42: Broker) -> None:
+    where = kafka_42.bootstrap
+    create_topics(where, "co-shards")
+    for number in range(12):
+        commit(where, f"co-shards-{number}", "co-shards", p0=number)
+    cluster = ClusterConfig("co-shards", {"bootstrap.servers": where})
+    store.sync_clusters([cluster.name])
+    with override_settings(FENCELINE=Config(clusters={cluster.name: cluster}), SHARDS=2):
+        for shard in range(2):
+            read_shard(cluster.name, shard)
+    assert saved() == newest(where)
+    assert {row.name for row in Collector.objects.all()} == {"consumer_offsets-0", "consumer_offsets-1"}
+    assert Position.objects.filter(topic=CONSUMER_OFFSETS).count() == 10
+
+
+def read_shard(cluster: str, shard: int) -> None:
+    asked_ms = slices.now_ms()
+    lease = leases.acquire(cluster, offsets.offsets_name(shard), holder="test", now_ms=asked_ms)
+    assert lease is not None
+    mine = Collector.objects.filter(name=lease.name)
+
+    def is_seen() -> bool:
+        offsets.read(lease, time.monotonic() + 0.6)
+        return (mine.get().seen_through_ms or 0) > asked_ms
+
+    wait_for(is_seen, "everything is seen", 60)
+
+
+def test_a_topic_that_was_made_again_is_read_anew(tmp_path: Path) -> None:
+    with Broker(tmp_path / "first") as first:
+        create_topics(first.bootstrap, "t")
+        commit(first.bootstrap, "old", "t", p0=1)
+        watch = Watch({"bootstrap.servers": first.bootstrap})
+        watch.read()
+        assert set(saved()) == {("old", "t", 0)}
+        first.stop()
+        with Broker(tmp_path / "second", port=first.port) as second:
+            create_topics(second.bootstrap, "t")
+            commit(second.bootstrap, "new", "t", p0=1)
+            watch.read()
+            assert set(saved()) == {("new", "t", 0)}
+    (gap,) = GapRecord.objects.filter(scope="history")
+    assert CONSUMER_OFFSETS in gap.reason
+    watch.close()
