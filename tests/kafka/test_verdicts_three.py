@@ -1,0 +1,265 @@
+"""Proves on three brokers that no leader's fall or restart makes a wrong verdict, that what cannot be seen
+meanwhile is a gap, that a transaction stuck in Prepare* is late, and that each replica can be asked."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from django.test import override_settings
+
+from collectors.tasks import partitions as task
+from dashboard.config import ClusterConfig, Config
+from dashboard.models import ReplicaLook
+from fenceline.facts import TopicPartition
+from fenceline.partitions import Ground, Offsets, Verdict
+from sandbox.cluster import Cluster
+from sandbox.wire import Identity
+from tests.brokers import kafka_three
+from tests.kafka.lives import LONG_MS
+from tests.kafka.producers import LibrdkafkaProducer
+from tests.kafka.raw import RawProducer
+from tests.kafka.strays import identity_of, stray, unverified
+from tests.kafka.watch import Watch
+from tests.waiting import wait_for
+from transaction_admin.api import CannotAdminister
+
+__all__ = ["kafka_three"]
+
+pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
+
+SETTINGS = {"transaction.timeout.ms": str(LONG_MS), "linger.ms": "0"}
+OWNED = Verdict.OPEN, Ground.OWNED
+HANGING = Verdict.HANGING, Ground.NOT_ITS_PARTITION
+UNSEEN = Verdict.UNKNOWN, Ground.UNSEEN
+
+
+@pytest.fixture
+def watch(kafka_three: Cluster) -> Iterator[Watch]:
+    made = Watch(kafka_three.bootstrap)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def topic(kafka_three: Cluster, watch: Watch) -> str:
+    """A topic of three partitions, each with three replicas in sync and another leader."""
+    name = f"three-{random.getrandbits(40):x}"
+    client = AdminClient({"bootstrap.servers": kafka_three.bootstrap})
+    replicas = [[1, 2, 3], [2, 3, 1], [3, 1, 2]]
+    client.create_topics([NewTopic(name, 3, replica_assignment=replicas)])[name].result(60)
+    wait_for(lambda: in_sync(watch, name) == [3, 3, 3], f"{name} is in sync", 60)
+    return name
+
+
+def in_sync(watch: Watch, topic: str) -> list[int]:
+    """How many replicas of each partition are in sync."""
+    found = watch.watcher._reads.topology([topic]).partitions
+    return [len(found[each].in_sync) for each in sorted(found)]
+
+
+def open_in(bootstrap: str, name: str, topic: str, *partitions: int) -> LibrdkafkaProducer:
+    producer = LibrdkafkaProducer(bootstrap, name, SETTINGS)
+    producer.init()
+    producer.begin()
+    for number in partitions:
+        producer.send(topic, number)
+    producer.flush()
+    return producer
+
+
+def hang(cluster: Cluster, watch: Watch, name: str, topic: str, partition: int) -> None:
+    leader = watch.watcher._reads.topology([topic]).partitions[TopicPartition(topic, partition)].leader
+    assert leader is not None
+    given = identity_of(cluster.node(leader), name)
+    with unverified(cluster.node(leader)):
+        stray(cluster.node(leader), name, given, (topic, partition))
+
+
+class Truth:
+    """What is true of a topic while brokers come and go: open in 0 and 1, hanging in 2."""
+
+    def __init__(self, cluster: Cluster, watch: Watch, topic: str) -> None:
+        self.watch, self.topic = watch, topic
+        open_in(cluster.bootstrap, topic, topic, 0, 1)
+        hang(cluster, watch, f"{topic}-stray", topic, 2)
+        watch.look_often()
+        assert self.told() == self.expected
+        self.clocks = self.first_seen()
+
+    expected = ([OWNED], [OWNED], [HANGING])
+
+    def told(self) -> tuple[list[tuple[Verdict, Ground]], ...]:
+        """What we say of each partition."""
+        return tuple([pin[1:] for pin in self.watch.said(self.topic, number)] for number in range(3))  # type: ignore[misc]
+
+    def first_seen(self) -> list[int]:
+        """Since when each transaction is known."""
+        return [self.watch.pins(self.topic, number)[0].first_seen_ms for number in range(3)]
+
+    def look(self) -> bool:
+        """Look once; fail where anything wrong is said. Return whether all is seen and rightly told."""
+        try:
+            self.watch.look(full=random.random() < 0.5)
+        except CannotAdminister:
+            return False
+        for number, (said, expected) in enumerate(zip(self.told(), self.expected, strict=True)):
+            assert said in (expected, [UNSEEN]), f"{self.topic}-{number}: {said}"
+            if said != expected:
+                row = self.watch.row(self.topic, number)
+                gaps = self.watch.gaps()
+                assert f"partition:{self.topic}-{number}" in gaps or any("broker:" in each for each in gaps)
+                assert row.verdict == "unknown"
+        return self.told() == self.expected and not self.watch.gaps()
+
+
+def test_a_rolling_restart_makes_no_wrong_verdict(kafka_three: Cluster, watch: Watch, topic: str) -> None:
+    truth = Truth(kafka_three, watch, topic)
+    for broker in kafka_three.brokers:
+        broker.stop()
+        wait_for(truth.look, f"all is seen without broker {broker.node_id}", 90)
+        broker.start()
+        kafka_three.wait_ready()
+        wait_for(lambda: in_sync(watch, topic) == [3, 3, 3], "all replicas are in sync", 120)
+        wait_for(truth.look, f"all is seen with broker {broker.node_id} again", 60)
+    assert truth.first_seen() == truth.clocks
+
+
+def test_a_broker_that_is_killed_is_a_gap_and_no_accusation(
+    kafka_three: Cluster, watch: Watch, topic: str
+) -> None:
+    """Also of what only it has: one partition without another replica."""
+    alone = f"{topic}-alone"
+    client = AdminClient({"bootstrap.servers": kafka_three.bootstrap})
+    client.create_topics([NewTopic(alone, 1, replica_assignment=[[2]])])[alone].result(60)
+    wait_for(lambda: in_sync(watch, alone) == [1], f"{alone} has a leader", 60)
+    open_in(kafka_three.bootstrap, alone, alone, 0)
+    truth = Truth(kafka_three, watch, topic)
+    assert watch.said(alone) == [(alone, *OWNED)]
+    kafka_three.node(2).kill()
+    try:
+        wait_for(lambda: truth.look() or "broker:2" in watch.gaps(), "it is missed", 60)
+        wait_for(
+            lambda: not truth.look() and truth.told() == truth.expected, "the others have taken over", 90
+        )
+        wait_for(lambda: not truth.look() and watch.row(alone).leader is None, "it leads nothing", 60)
+        assert list(watch.gaps()) == ["broker:2"]
+        assert watch.said(alone) == [(alone, *UNSEEN)]
+        row = watch.row(alone)
+        assert (row.verdict, row.lso, row.high_watermark) == ("unknown", 0, 1)
+        assert "no leader" in row.error
+    finally:
+        kafka_three.start()
+        kafka_three.wait_ready()
+    wait_for(truth.look, "all is seen again", 90)
+    wait_for(lambda: watch.look() and watch.said(alone) == [(alone, *OWNED)], "it is seen again", 60)
+    assert truth.first_seen() == truth.clocks
+    wait_for(lambda: in_sync(watch, topic) == [3, 3, 3], "all replicas are in sync", 120)
+
+
+def test_late_stuck_in_prepare_while_a_marker_may_not_be_written(kafka_three: Cluster, watch: Watch) -> None:
+    """The leader lives; but its partition has too few replicas in sync to take a marker.
+
+    Two of the three brokers have the topic, so killing the one that does not lead leaves one of two. The
+    clock is moved on: 15 s are the grace.
+    """
+    topic = f"three-{random.getrandbits(40):x}"
+    client = AdminClient({"bootstrap.servers": kafka_three.bootstrap})
+    created = NewTopic(topic, 1, replica_assignment=[[1, 3]], config={"min.insync.replicas": "2"})
+    client.create_topics([created])[topic].result(60)
+    wait_for(lambda: in_sync(watch, topic) == [2], f"{topic} is in sync", 60)
+    open_in(kafka_three.bootstrap, topic, topic, 0)
+    watch.look_often(2)
+    (pin,) = watch.pins(topic)
+    kafka_three.node(3).kill()
+    try:
+        wait_for(lambda: in_sync(watch, topic) == [1], "its follower is missed", 90)
+        given = Identity(pin.producer_id, pin.producer_epoch)
+        RawProducer(kafka_three.node(1).bootstrap, topic, LONG_MS, given).commit()
+        watch.look_often(2)
+        assert watch.said(topic) == [(topic, *OWNED)]
+        (seen,) = watch.pins(topic)
+        assert seen.prepared_ms is not None
+        watch.look(later_ms=30_000)
+        assert watch.said(topic) == [(topic, Verdict.LATE, Ground.STUCK_IN_PREPARE)]
+        assert watch.verdict(topic) is Verdict.LATE
+    finally:
+        kafka_three.start()
+        kafka_three.wait_ready()
+    wait_for(lambda: watch.look() and not watch.pins(topic), "the marker is written", 90)
+    wait_for(lambda: watch.look() and watch.verdict(topic) is Verdict.CLEAR, "it is released", 60)
+
+
+def test_offsets_are_right_within_a_moment_of_a_leader_s_fall(
+    kafka_three: Cluster, watch: Watch, topic: str
+) -> None:
+    """Never an LSO above the high watermark, and neither ever goes back, whoever leads."""
+    producer = Producer({"bootstrap.servers": kafka_three.bootstrap, "acks": "all", "log_level": 0})
+    where = TopicPartition(topic, 0)
+    seen: list[Offsets] = []
+
+    def look() -> Offsets | None:
+        producer.produce(topic, b"x", partition=0)
+        producer.poll(0)
+        try:
+            found = watch.watcher._reads.offsets([where])[where]
+        except CannotAdminister:
+            return None
+        if isinstance(found, Offsets):
+            seen.append(found)
+            return found
+        return None
+
+    wait_for(look, "it is seen")
+    leader = seen[-1].leader
+    kafka_three.node(leader).kill()
+    try:
+        wait_for(lambda: (found := look()) and found.leader != leader, "another one leads", 60)
+    finally:
+        kafka_three.start()
+        kafka_three.wait_ready()
+    producer.flush(60)
+    wait_for(lambda: in_sync(watch, topic) == [3, 3, 3], "all replicas are in sync", 120)
+    assert all(each.lso <= each.high_watermark for each in seen)
+    assert [each.high_watermark for each in seen] == sorted(each.high_watermark for each in seen)
+    epochs = [each.leader_epoch or 0 for each in seen]
+    assert epochs == sorted(epochs)
+    assert epochs[-1] > epochs[0]
+
+
+def test_every_replica_tells_of_the_producers_it_knows(
+    kafka_three: Cluster, watch: Watch, topic: str
+) -> None:
+    open_in(kafka_three.bootstrap, topic, topic, 1)
+    cluster = ClusterConfig(watch.name, watch.properties)
+    with override_settings(FENCELINE=Config(clusters={watch.name: cluster})):
+
+        def replicated() -> bool:
+            task.look_at_replicas(watch.name, topic, 1)
+            return all(look.producers for look in ReplicaLook.objects.all())
+
+        wait_for(replicated, "the followers have it")
+        looks = list(ReplicaLook.objects.order_by("broker"))
+        assert [(look.broker, look.leads, look.error) for look in looks] == [
+            (1, False, ""), (2, True, ""), (3, False, ""),
+        ]  # fmt: skip
+        for look in looks:
+            (producer,) = look.producers
+            assert (producer["start_offset"], producer["transactional_id"]) == (0, topic)
+        kafka_three.node(3).kill()
+        try:
+
+            def missed() -> bool:
+                task.look_at_replicas(watch.name, topic, 1)
+                return bool(ReplicaLook.objects.get(broker=3).error)
+
+            wait_for(missed, "one is missed", 60)
+            assert ReplicaLook.objects.get(broker=2).producers
+        finally:
+            kafka_three.start()
+            kafka_three.wait_ready()
+    wait_for(lambda: in_sync(watch, topic) == [3, 3, 3], "all replicas are in sync", 120)
