@@ -29,7 +29,7 @@ NAME = "bench"
 
 
 @contextmanager
-def _redis(folder: Path) -> Iterator[str]:
+def run_redis(folder: Path) -> Iterator[str]:
     """Run a Redis for the bells, which nobody hears; yield its URL."""
     port = free_port()
     process = subprocess.Popen(redis.command(folder / "redis", port), stdout=subprocess.DEVNULL)
@@ -67,7 +67,7 @@ def read_all(folder: Path, bootstrap: str, shards: int = 1, tasks: str = "tails"
     Returns `seconds` from the first look to the last save, `records`, and the largest `rss_mb`.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with _redis(folder) as url:
+    with run_redis(folder) as url:
         return _read_all(environment(folder, bootstrap, url, shards), shards, tasks)
 
 
