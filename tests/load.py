@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 from confluent_kafka import Producer
@@ -29,6 +30,8 @@ class Load:
         self.told: dict[str, str] = {}
         #: Transactions that ended, for tests that wait for some more of them.
         self.ended = 0
+        #: By id, how long its longest transaction was open, in seconds.
+        self.longest: dict[str, float] = {}
         self._threads = [threading.Thread(target=self._run, args=(n,)) for n in range(4)]
 
     def __enter__(self) -> Load:
@@ -49,8 +52,9 @@ class Load:
         dice = random.Random(number)
         producers = {f"load-{n}": self._producer(f"load-{n}") for n in range(number, self._ids, 4)}
         while not self._stop.is_set():
-            name = dice.choice(list(producers))
+            name, began = dice.choice(list(producers)), time.monotonic()
             self.told[name] = self._transaction(producers[name], commits=dice.random() < 0.8)
+            self.longest[name] = max(self.longest.get(name, 0.0), time.monotonic() - began)
             self.ended += 1
 
     def _producer(self, name: str) -> Producer:
