@@ -21,15 +21,13 @@ from fenceline.coordinator import partition_for
 from fenceline.decode import text
 from fenceline.facts import TopicPartition
 from fenceline.group_looks import GroupsLook, PendingCommit, SeenGroup
-from fenceline.groups import Committed
+from fenceline.groups import SHARE, Committed
 from fenceline.partitions import Offsets
 from transaction_admin.api import Unseen
 from transaction_admin.reads import ClusterReads, Commits, GroupListed, GroupListing, Unstable
 
 #: Looks may take a twentieth of the brokers' time.
 _PACE = 20
-#: The kind of groups that have no committed offsets (KIP-932).
-SHARE = "Share"
 #: For how long it is remembered that nobody has a producer id.
 _FORGET_S = 60.0
 _BROKER = re.compile(r"broker (\d+)")

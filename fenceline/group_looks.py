@@ -110,8 +110,10 @@ class Stood(NamedTuple):
 
     @property
     def lag_lso(self) -> int | None:
-        """Return the lag to the last stable offset, 0 for a group beyond it."""
-        return None if self.offset is None or self.lso is None else max(0, self.lso - self.offset)
+        """Return the lag to the last stable offset: 0 beyond it, and where nothing is left to read."""
+        if self.offset is None or self.lso is None:
+            return None
+        return 0 if self.only_markers else max(0, self.lso - self.offset)
 
     @property
     def lag_hw(self) -> int | None:
@@ -158,8 +160,8 @@ def stand(
     offset = committed.offset if committed else None
     known = logged if logged is not None and committed is not None and logged.committed[0] == offset else None
     offsets = around.offsets
-    points = _points(before, offset, offsets, now_ms)
     unread = to_read(offset, offsets, around.only_markers)
+    points = _points(before, offset, unread, now_ms)
     waits = waiting(offset, offsets, around.only_markers)
     return Stood(
         offset=offset,
@@ -211,12 +213,10 @@ def is_news(before: Stood | None, now: Stood) -> bool:
 
 
 def _points(
-    before: Stood | None, offset: int | None, offsets: Offsets | None, now_ms: int
-) -> tuple[Point, ...]:
+    before: Stood | None, offset: int | None, unread: int | None, now_ms: int
+) -> tuple[Point, ...]:  # fmt: skip
     points = before.points if before else ()
-    if offset is None or offsets is None:
-        return points
-    return add_point(points, Point(now_ms, offset, max(0, offsets.lso - offset)))
+    return points if offset is None or unread is None else add_point(points, Point(now_ms, offset, unread))
 
 
 def _commit_ms(before: Stood | None, offset: int | None, known: Logged | None, now_ms: int) -> int | None:

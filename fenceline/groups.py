@@ -93,6 +93,19 @@ _TREND_POINTS, _TREND_MS = 6, 60_000
 POINTS_APART_MS, MOST_POINTS = 20_000, 30
 
 
+#: The kind of groups that have no committed offsets (KIP-932).
+SHARE = "Share"
+
+
+def note_of(kind: str, partitions: int) -> str:
+    """Return why nothing can be said of a group that has committed nothing; "" where something can."""
+    if partitions:
+        return ""
+    if kind == SHARE:
+        return "It is a share group: it commits no offsets, its coordinator keeps a state for each record"
+    return "It has committed nothing"
+
+
 def to_read(offset: int | None, offsets: Offsets | None, only_markers: bool) -> int | None:
     """Return how many offsets a read_committed consumer has before it; None where that cannot be told.
 

@@ -18,6 +18,7 @@ from dashboard.views.page import answer, signed_in
 from fenceline.decode import text
 from fenceline.facts import Severity
 from fenceline.families import family_of
+from fenceline.groups import note_of
 
 #: How many partitions of a group its page shows at a time.
 _PARTITIONS = 100
@@ -119,6 +120,7 @@ def _detail(request: HttpRequest, cluster: str, group_id: str) -> Mapping[str, A
         "unread": _trend(row.trend, 1),
         "waits_for": _waits_for(page.items),
         "explanation": family_of(row.group_id).explanation,
+        "note": "" if row.error else note_of(row.kind, row.partitions),
         "settled": _settled(row, page.items),
     }
 

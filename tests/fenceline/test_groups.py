@@ -27,6 +27,7 @@ from fenceline.groups import (
     Waiting,
     add_point,
     committed_in,
+    note_of,
     status_of,
     to_read,
     trend_of,
@@ -342,6 +343,12 @@ def test_commits_are_told_by_looks_where_nothing_else_tells() -> None:
     assert committed_in(points) == (Commit(1, 5), Commit(3, 8), Commit(4, 2))
 
 
+def test_why_nothing_can_be_said_of_a_group() -> None:
+    assert "share group" in note_of("Share", 0)
+    assert note_of("Classic", 0) == "It has committed nothing"
+    assert note_of("Classic", 3) == ""
+
+
 # What follows from a look, partition by partition.
 
 LOG = Logged(Committed(100), NOW - 5_000, every(5, *range(5, 105, 5)), 3, 0)
@@ -390,7 +397,8 @@ def test_what_cannot_be_read_yet_counts_by_the_high_watermark() -> None:
 def test_markers_and_aborted_records_are_nothing_to_read() -> None:
     around = replace(AROUND, only_markers=True)
     found = stands(around=around, logged=LOG._replace(commits=every(5, *range(5, 105, 5), last_s=900)))
-    assert (found.status, found.lag_ms, found.lag_lso, found.only_markers) == (OK, 0, 40, True)
+    assert (found.status, found.lag_ms, found.only_markers) == (OK, 0, True)
+    assert (found.lag_lso, found.lag_hw) == (0, 40)
     assert stands(logged=LOG._replace(commits=every(5, *range(5, 105, 5), last_s=900))).status is OK
     assert stands(now_ms=NOW + 300_000).status is STOP
 
