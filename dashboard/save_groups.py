@@ -75,7 +75,7 @@ def save(lease: Lease, look: GroupsLook, rows: Rows, *, now_ms: int) -> int:
     for part in _parts(sorted(changed, key=lambda each: each.key)):
         _save_some(lease, part)
     with transaction.atomic():
-        renew(lease, **({} if look.gaps else {"seen_through_ms": look.at_ms}))
+        renew(lease, seen_through_ms=look.at_ms)
         missing = [row.pk for name, row in known.groups.items() if name not in look.groups]
         _miss(missing, look.partial)
         store.add_cost(lease, look.requests, round(look.broker_ms), now_ms)

@@ -98,7 +98,7 @@ class Reader:
         lately = self._figures.lately(now_ms=now_ms, limits=limits, clocks=ahead)
         return Snapshot(
             cluster=self._cluster.name,
-            collectors=tuple(_statuses(self._cluster.name, rows, gaps)),
+            collectors=tuple(_statuses(self._cluster.name, rows)),
             gaps=gaps,
             transactions=transactions,
             partitions=partitions,
@@ -229,8 +229,7 @@ class Reader:
         return Places(self._cluster.pk, rows).of(things)
 
 
-def _statuses(cluster: str, rows: Sequence[LiveCollector], gaps: Iterable[Gap]) -> Iterator[CollectorStatus]:
-    apart = {each.source for each in gaps if each.scope != EVERYWHERE}
+def _statuses(cluster: str, rows: Sequence[LiveCollector]) -> Iterator[CollectorStatus]:
     seeing = {row.name for row in eyes(rows)}
     several = len([row for row in rows if row.name.startswith(TAIL)]) > 1
     for row in rows:
@@ -248,7 +247,6 @@ def _statuses(cluster: str, rows: Sequence[LiveCollector], gaps: Iterable[Gap]) 
             frozenset(senses),
             f"shard:{row.name.rpartition('-')[2]}" if is_tail and several else EVERYWHERE,
             tuple(row.detail.get("unseen", ())) if row.name == RECONCILE else (),
-            row.alive and row.name in apart and not row.error,
         )
 
 

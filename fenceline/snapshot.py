@@ -154,8 +154,6 @@ class CollectorStatus:
     scope: str = EVERYWHERE
     #: Parts that did not answer its last question, in words for an operator.
     unseen: tuple[str, ...] = ()
-    #: It is looking, though not at all: its open gaps say at what it cannot, and so it is not late.
-    partial: bool = False
 
     @property
     def is_eye(self) -> bool:
@@ -169,8 +167,6 @@ class CollectorStatus:
 
     def is_behind(self, now_ms: int, limits: Limits) -> bool:
         """Whether it has not seen the last seconds: `collector_behind_s`, `poller_behind_s` for pollers."""
-        if self.partial:
-            return False
         reads_on = self.is_eye or Sense.HISTORY in self.senses
         limit = limits.collector_behind_s if reads_on else limits.poller_behind_s
         return now_ms - self.blind_since_ms > limit * 1000

@@ -159,25 +159,6 @@ def test_where_lists_are_all_there_is_they_are_the_eye() -> None:
     assert found["transaction_state"].senses == {Sense.HISTORY}
 
 
-@pytest.mark.parametrize(
-    ("number", "expires_at", "scope", "partial", "why"),
-    [
-        (1, "2126-01-01T00:00Z", "group:secret", True, "it goes on looking at the others"),
-        (2, "2026-01-01T00:00Z", "group:secret", False, "nobody looks"),
-        (3, "2126-01-01T00:00Z", "cluster", False, "it sees nothing at all"),
-    ],
-)
-def test_a_collector_with_a_part_hidden_is_not_late(
-    number: int, expires_at: str, scope: str, partial: bool, why: str
-) -> None:
-    """It cannot say that it has seen everything, though it looks each second."""
-    seeing.collectors(seen_ms=NOW_MS - HOUR_MS)
-    Collector.objects.update(expires_at=expires_at)
-    seeing.gap("groups", scope)
-    found = {each.name: each.partial for each in read().collectors}
-    assert found == {**dict.fromkeys(found, False), "groups": partial}, f"case {number}: {why}"
-
-
 def test_where_things_lie_is_asked_only_while_a_part_is_hidden() -> None:
     seeing.collectors()
     seeing.partition()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from fenceline import rules
@@ -91,9 +89,7 @@ def test_a_gap_of_a_collector_that_is_no_more_hides_nothing() -> None:
 
 
 def test_a_collector_with_a_part_hidden_hides_that_part_alone() -> None:
-    partly = replace(collector("groups", Sense.GROUPS, seen_s_ago=900), partial=True)
-    others = tuple(each for each in ALL if each.name != "groups")
-    facts = {"collectors": (*others, partly), "gaps": (gap("groups", "group:secret"),)}
+    facts = {"gaps": (gap("groups", "group:secret"),)}
     assert hidden(**facts) == {Sense.GROUPS: frozenset({"group:secret"})}
     told = {each.rule for each in judge(snapshot(**facts), now_ms=NOW_MS, limits=LIMITS)}
     assert told == set(), "neither late nor, so soon, a gap worth a word"
