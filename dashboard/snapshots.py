@@ -11,10 +11,9 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from django.db.models import BooleanField, F, Func, Q
-from django.db.models.functions import Now
 
 from dashboard.eyes import GROUPS, JUDGE, PARTITIONS, RECONCILE, TAIL, eyes
 from dashboard.figures import Clocks, Figures
@@ -48,9 +47,6 @@ from fenceline.snapshot import (
     PinnedPartition,
     Snapshot,
 )
-
-if TYPE_CHECKING:
-    from dashboard.queries import LiveCollector
 
 #: Collectors that look at nothing outside.
 _NO_LOOKERS = (JUDGE, "retention")
@@ -87,8 +83,7 @@ class Reader:
 
     def read(self, *, now_ms: int, limits: Limits) -> Snapshot:
         """Return everything the rules may look at now."""
-        collectors = Collector.objects.filter(cluster=self._cluster).exclude(name__in=_NO_LOOKERS)
-        rows = list(collectors.annotate(alive=Q(expires_at__gt=Now())))
+        rows = list(Collector.objects.filter(cluster=self._cluster).exclude(name__in=_NO_LOOKERS))
         gaps = tuple(self._gaps())
         clocks = self._clocks()
         ahead: Clocks = {number: clock.ahead_ms for number, clock in clocks.items()}
@@ -229,7 +224,7 @@ class Reader:
         return Places(self._cluster.pk, rows).of(things)
 
 
-def _statuses(cluster: str, rows: Sequence[LiveCollector]) -> Iterator[CollectorStatus]:
+def _statuses(cluster: str, rows: Sequence[Collector]) -> Iterator[CollectorStatus]:
     seeing = {row.name for row in eyes(rows)}
     several = len([row for row in rows if row.name.startswith(TAIL)]) > 1
     for row in rows:
