@@ -172,6 +172,20 @@ class JavaAdmin:
             found = self._admin.describeTransactions(list(transactional_ids)).all().get()
         return {entry.getKey(): _described(entry.getValue()) for entry in found.entrySet()}
 
+    def describe_producers(
+        self, partitions: Iterable[tuple[str, int]]
+    ) -> dict[tuple[str, int], set[tuple[int, int, int | None]]]:
+        """Return producer id, epoch and start of the open transaction of who writes, by partition."""
+        wanted = [self._jvm.org.apache.kafka.common.TopicPartition(*each) for each in partitions]
+        with translating:
+            found = self._admin.describeProducers(wanted).all().get()
+        return {
+            (entry.getKey().topic(), entry.getKey().partition()): {
+                _producer(state) for state in entry.getValue().activeProducers()
+            }
+            for entry in found.entrySet()
+        }
+
     def fence_producers(self, transactional_ids: Iterable[str]) -> None:
         """Fence them as `kafka-transactions.sh forceTerminateTransaction` does."""
         with translating:
@@ -188,6 +202,11 @@ class JavaAdmin:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _producer(state: Any) -> tuple[int, int, int | None]:
+    start = state.currentTransactionStartOffset()
+    return state.producerId(), state.producerEpoch(), start.getAsLong() if start.isPresent() else None
 
 
 def _described(found: Any) -> Description:

@@ -1,4 +1,4 @@
-"""A process to be killed: `python -m tests.kafka.victim BOOTSTRAP TRANSACTIONAL_ID TOPIC TIMEOUT_MS`.
+"""A process to be killed: `python -m tests.kafka.victim BOOTSTRAP ID TOPIC TIMEOUT_MS PARTITION`.
 
 It opens a transaction, says so in one line, and waits for its end.
 """
@@ -12,10 +12,13 @@ import sys
 from tests.kafka.producers import LibrdkafkaProducer
 
 
-def kill_in_mid_transaction(bootstrap: str, transactional_id: str, topic: str, timeout_ms: int) -> None:
+def kill_in_mid_transaction(
+    bootstrap: str, transactional_id: str, topic: str, timeout_ms: int, partition: int = 0
+) -> None:
     """Run one until its transaction is open, and end it with SIGKILL."""
     command = [
-        sys.executable, "-m", "tests.kafka.victim", bootstrap, transactional_id, topic, str(timeout_ms)
+        sys.executable, "-m", "tests.kafka.victim", bootstrap, transactional_id, topic, str(timeout_ms),
+        str(partition),
     ]  # fmt: skip
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
@@ -24,12 +27,12 @@ def kill_in_mid_transaction(bootstrap: str, transactional_id: str, topic: str, t
     assert said == "open\n", f"the victim said {said!r}"
 
 
-def main(bootstrap: str, transactional_id: str, topic: str, timeout_ms: str) -> None:
+def main(bootstrap: str, transactional_id: str, topic: str, timeout_ms: str, partition: str) -> None:
     """Be the victim."""
     producer = LibrdkafkaProducer(bootstrap, transactional_id, {"transaction.timeout.ms": timeout_ms})
     producer.init()
     producer.begin()
-    producer.send(topic, 0)
+    producer.send(topic, int(partition))
     producer.flush()
     print("open", flush=True)
     signal.pause()

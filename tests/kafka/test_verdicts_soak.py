@@ -1,0 +1,162 @@
+"""Proves the verdicts on generated situations whose truth is known, with a printed seed: none is wrong.
+
+With verification on and off, by librdkafka and Java; with timeouts, takeovers, and the leader restarted and
+killed in between. Beside each stand Java's describeProducers and `find-hanging`, run with a timeout of 0, so
+that every open transaction whose newest record is not dated ahead is its candidate.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from py4j.java_gateway import JavaGateway
+
+from fenceline.partitions import Ground, Verdict
+from sandbox.kafka import Broker
+from tests.brokers import PROPERTIES, create_topics
+from tests.java.clients import JavaAdmin
+from tests.kafka.lives import LONG_MS
+from tests.kafka.situations import UNVERIFIED, VERIFIED, Situation, Truth, hanging_dated_ahead
+from tests.kafka.strays import unverified
+from tests.kafka.watch import Watch, describe_producers, find_hanging
+from tests.waiting import wait_for
+from transaction_admin.api import CannotAdminister
+
+pytestmark = [pytest.mark.kafka, pytest.mark.soak, pytest.mark.django_db]
+
+SEED = int(os.environ.get("FENCELINE_SEED", "0")) or random.randrange(1, 10**9)
+SITUATIONS = 200
+#: Their share with verification on: there nothing can hang.
+ON = 80
+TOPIC, ELSEWHERE = "situations", "elsewhere"
+HANGING = Verdict.HANGING
+
+
+@pytest.fixture(params=["4.2.0", "3.9.1"])
+def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Broker]:
+    """One of its own: it is restarted and killed."""
+    with Broker(tmp_path / "kafka", version=request.param, properties=PROPERTIES) as running:
+        yield running
+
+
+def deal(kinds: Sequence[Callable[[Situation], None]], amount: int) -> list[Callable[[Situation], None]]:
+    """Return so many kinds in random order, each as often as any other."""
+    dice = random.Random(f"{SEED} {amount}")
+    dealt = [kinds[number % len(kinds)] for number in range(amount)]
+    dice.shuffle(dealt)
+    return dealt
+
+
+def test_two_hundred_situations_and_none_wrong(
+    broker: Broker, java: JavaGateway, capsys: pytest.CaptureFixture[str]
+) -> None:
+    create_topics(broker.bootstrap, TOPIC, partitions=SITUATIONS)
+    create_topics(broker.bootstrap, ELSEWHERE)
+    watch = Watch(broker.bootstrap)
+    with JavaAdmin(java, broker.bootstrap) as admin:
+
+        def play(numbers: Sequence[int], kinds: Sequence[Callable[[Situation], None]]) -> list[Situation]:
+            made = [
+                Situation(broker, java, admin, TOPIC, n, random.Random(f"{SEED} {n}"), ELSEWHERE)
+                for n in numbers
+            ]
+            with ThreadPoolExecutor(8) as pool:
+                return list(pool.map(Situation.play, made, deal(kinds, len(made))))
+
+        played = play(range(ON), VERIFIED)
+        restart(broker, watch, broker.stop)
+        check(watch, played, later_ms=0)
+        with unverified(broker):
+            played += play(range(ON, SITUATIONS), UNVERIFIED)
+        check(watch, played, later_ms=0)
+        restart(broker, watch, broker.kill)
+        figures = check(watch, played, later_ms=0)
+        compare(broker, admin, watch, played)
+        late = check(watch, played, later_ms=LONG_MS + 60_000)
+    watch.close()
+    with capsys.disabled():
+        kinds = Counter(each.kind for each in played)
+        print(f"\nKafka {broker.version}: {len(played)} situations, FENCELINE_SEED={SEED}")
+        print(f"verdicts {dict(figures)}, and past every timeout {dict(late)}")
+        print(", ".join(f"{name} {n}" for name, n in sorted(kinds.items())))
+
+
+def restart(broker: Broker, watch: Watch, end: Callable[[], None]) -> None:
+    end()
+    with pytest.raises(CannotAdminister):
+        watch.look()
+    broker.start()
+    broker.wait_ready()
+
+    def seen() -> bool:
+        try:
+            watch.look()
+        except CannotAdminister:
+            return False
+        return not watch.gaps()
+
+    wait_for(seen, "all is seen again", 120)
+
+
+def check(watch: Watch, played: Sequence[Situation], *, later_ms: int) -> Counter[str]:
+    """Look, and hold what is said against the truth; return how often each verdict was right.
+
+    Markers may still be on their way: what is over is waited for. `later_ms` moves our clock past timeouts.
+    """
+    watch.look_often(later_ms=later_ms)
+    wait_for(
+        lambda: watch.look(later_ms=later_ms) and not [
+            each for each in played if len(watch.said(*each.where)) != len(each.truth)
+        ],
+        "all markers are written", 60,
+    )  # fmt: skip
+    watch.look_often(2, later_ms=later_ms)
+    wrong = []
+    figures: Counter[str] = Counter()
+    for each in played:
+        truth = [late(*pin) for pin in each.truth] if later_ms else each.truth
+        said: Truth = watch.said(*each.where)
+        verdict = max((pin[1] for pin in truth), key=ORDER.index, default=Verdict.CLEAR)
+        if said != truth or watch.verdict(*each.where) is not verdict:
+            wrong.append(f"{each.name}, {each.kind}: {said}, {watch.verdict(*each.where)}; true is {truth}")
+        figures[verdict] += 1
+    assert not wrong, f"FENCELINE_SEED={SEED}\n" + "\n".join(wrong)
+    return figures
+
+
+ORDER = (Verdict.CLEAR, Verdict.OPEN, Verdict.LATE, Verdict.HANGING)
+
+
+def late(name: str, verdict: Verdict, ground: Ground) -> tuple[str, Verdict, Ground]:
+    """What is true of an open transaction once its timeout and the grace are over by our clock."""
+    return (name, Verdict.LATE, Ground.PAST_TIMEOUT) if verdict is Verdict.OPEN else (name, verdict, ground)
+
+
+def compare(broker: Broker, admin: JavaAdmin, watch: Watch, played: Sequence[Situation]) -> None:
+    """Hold what we say against Kafka's own tools."""
+    theirs = admin.describe_producers([each.where for each in played])
+    for each in played:
+        opened = {(producer_id, start) for producer_id, _, start in theirs[each.where] if start is not None}
+        assert {(pin.producer_id, pin.start_offset) for pin in watch.pins(*each.where)} == opened, each.name
+    for each in random.Random(SEED).sample(played, 3):
+        assert describe_producers(broker, *each.where) == theirs[each.where]
+    found = {
+        (each.partition, each.producer_id, each.start_offset)
+        for each in find_hanging(broker)
+        if each.topic == TOPIC
+    }
+    ours = {
+        (each.number, pin.producer_id, pin.start_offset): each.kind
+        for each in played
+        for pin in watch.pins(*each.where)
+        if pin.verdict == HANGING
+    }
+    assert found <= ours.keys()
+    # Weak point a, kafka.md §1.1: an age by the producer's clock is below any limit where that is ahead.
+    assert {ours[each] for each in ours.keys() - found} == {hanging_dated_ahead.__name__}
