@@ -6,7 +6,6 @@ import time
 
 from celery import shared_task
 from django.conf import settings
-from transaction_admin.kafka_reads import KafkaPythonReads
 
 from collectors.recoveries import Search, find_lost
 from collectors.tasks.slice import ANSWER_S, POLL_TTL, POLLERS, RETRY_S, goes_on, report, wait
@@ -15,6 +14,7 @@ from dashboard.models import Recovery
 from fenceline.facts import Kind
 from fenceline.recoveries import Lost
 from transaction_admin.api import CannotAdminister
+from transaction_admin.kafka_reads import KafkaPythonReads
 from transaction_admin.properties import CannotTranslate
 
 _TICK_S = 1.0
