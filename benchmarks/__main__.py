@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import cold, commits, groups, intake, latency, pages, start
+from benchmarks import cold, commits, groups, intake, latency, pages, partitions, start
 
 RESULTS = Path(__file__).parent / "results" / "latest.json"
 #: Name -> a function that returns figures by name; each says in its docstring what it measures.
@@ -20,6 +20,7 @@ BENCHMARKS: dict[str, Callable[[], dict[str, object]]] = {
     "cold": cold.run,
     "commits": commits.run,
     "groups": groups.run,
+    "partitions": partitions.run,
     "intake": intake.run,
     "pages": pages.run,
 }

@@ -154,7 +154,7 @@ class Watcher:
             look.ends,
             frozenset(look.gone),
             tuple(look.pins.values()),
-            tuple(look.ended),
+            tuple(key for key in look.ended if key not in look.pins),
             gaps if changed else None,
             Counter(known.verdict for known in self._known.values()),
             round(took_s * 1_000),
