@@ -72,6 +72,8 @@ class _Reader:
         """Open the tail and read on, until the slice ends or something stands in the way."""
         try:
             tail = _open(self._topic, self._lease)
+            self._step(tail)
+            # Also where to open it took all the time there was, a slice has come further.
             while goes_on(self._end):
                 self._step(tail)
         except CannotSee as blind:

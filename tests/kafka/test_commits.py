@@ -93,8 +93,12 @@ def test_who_joined_is_known_until_they_leave(kafka: Broker, watch: Watch) -> No
     watch.read()
     assert '"it-is-me"' in GroupRecord.objects.get(group_id="co-members").members
     consumer.close()
-    watch.read()
-    assert GroupRecord.objects.get(group_id="co-members").members == "{}"
+
+    def has_left() -> bool:
+        watch.read()
+        return GroupRecord.objects.get(group_id="co-members").members == "{}"
+
+    wait_for(has_left, "its leave is in the log", 60)
 
 
 def test_it_resumes_where_it_was_saved(kafka: Broker, watch: Watch) -> None:
