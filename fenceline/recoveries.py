@@ -112,10 +112,10 @@ class Wait(NamedTuple):
 
 
 class Ends(NamedTuple):
-    """A partition as it was seen last: where readers of committed records may go, when that was."""
+    """A partition as it was seen last: up to where committed records are readable, and since when we know."""
 
     lso: int
-    seen_ms: int
+    changed_ms: int
 
 
 class Held(NamedTuple):
@@ -184,10 +184,10 @@ def _released(episode: Episode, since: Since) -> Episode:
         ends = since.ends[held.where]
         if ends is None:
             continue
-        if ends.lso <= held.last or ends.seen_ms < episode.opened_ms:
+        if ends.lso <= held.last:
             return episode
-        seen.append((ends.seen_ms, ends.lso - held.first))
-    released_ms = max((at_ms for at_ms, _ in seen), default=episode.opened_ms)
+        seen.append((ends.changed_ms, ends.lso - held.first))
+    released_ms = max([episode.opened_ms, *(at_ms for at_ms, _ in seen)])
     return replace(episode, released_ms=released_ms, records_released=sum(n for _, n in seen))
 
 

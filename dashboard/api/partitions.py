@@ -48,8 +48,9 @@ class OpenTransaction(Schema):
 class PartitionOut(Schema):
     """A partition; `held` is high watermark minus LSO, a bound of the records held back.
 
-    `pinned_since` is when its LSO began to stand still, null unless it does; `error` says why it cannot be
-    seen. `transactions` come by their first offset: the first one holds the LSO.
+    `pinned_since` is when its LSO began to stand still, null unless it does; `changed_at` is when the newest
+    of its figures was answered; `error` says why it cannot be seen. `transactions` come by
+    their first offset: the first one holds the LSO.
     """
 
     cluster: str
@@ -61,7 +62,7 @@ class PartitionOut(Schema):
     high_watermark: int | None
     held: int | None
     pinned_since: str | None
-    seen_at: str | None
+    changed_at: str | None
     leader: int | None
     leader_epoch: int | None
     replicas: list[int]
@@ -211,7 +212,7 @@ def _out(rows: Sequence[PartitionRecord]) -> list[PartitionOut]:
             high_watermark=row.high_watermark,
             held=partitions.held(row),
             pinned_since=schemas.iso(row.pinned_ms),
-            seen_at=schemas.iso(row.seen_ms),
+            changed_at=schemas.iso(row.seen_ms),
             leader=row.leader,
             leader_epoch=row.leader_epoch,
             replicas=row.replicas,

@@ -108,8 +108,8 @@ _ASK = {
 def _abort(each: PinnedPartition, pins: Sequence[Pin]) -> str:
     first = min(pins, key=_by_offset)
     return (
-        f"Abort it in this partition: kafka-transactions.sh --bootstrap-server … abort --topic {each.topic} "
-        f"--partition {each.partition} --start-offset {first.start_offset}"
+        f"Make sure that its producer is gone, then abort it in {each} at offset {first.start_offset}: "
+        "the partition's page has the command."
     )
 
 

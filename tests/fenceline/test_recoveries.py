@@ -99,7 +99,7 @@ PASSED = {P0: Ends(160, NOW_MS + 900), P1: Ends(9, NOW_MS + 1_400)}
     [
         ({P0: Ends(160, NOW_MS + 900)}, "one partition is unseen"),
         ({**PASSED, P0: Ends(119, NOW_MS + 900)}, "the LSO stands at its last record"),
-        ({**PASSED, P1: Ends(9, NOW_MS - 1)}, "one was seen before the abort only"),
+        ({**PASSED, P1: Ends(7, NOW_MS + 900)}, "the LSO has not passed it in the other one"),
     ],
 )
 def test_readers_are_held_until_the_lso_has_passed_everywhere(
@@ -165,3 +165,9 @@ def test_what_is_not_seen_again_for_a_day_is_said_to_be_unseen() -> None:
 def test_what_is_over_stays_as_it_was() -> None:
     over = progress(EPISODE, Since(PASSED, {}, ("payments-7", NOW_MS)), now_ms=NOW_MS + 2_000)
     assert progress(over, Since(PASSED, {}, ("other", NOW_MS + 9)), now_ms=NOW_MS + 99_000_000) == over
+
+
+def test_a_release_seen_before_its_cause_by_our_clock_counts_from_the_abort() -> None:
+    """What a coordinator stamps is known in our clock to about a second."""
+    early = {P0: Ends(160, NOW_MS - 300), P1: Ends(9, NOW_MS - 400)}
+    assert progress(EPISODE, Since(early, {}, None), now_ms=NOW_MS + 900).released_ms == NOW_MS

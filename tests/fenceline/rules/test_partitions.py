@@ -48,7 +48,7 @@ def test_hanging_gives_the_command_that_ends_it() -> None:
     (finding,) = found("hanging", partitions=(pinned(*hangs),), groups=(group(waits()),))
     assert finding.subject == "partition:payments-0"
     assert finding.since_ms == ago(30)
-    assert "abort --topic payments --partition 0 --start-offset 812" in finding.next_step
+    assert "abort it in payments-0 at offset 812" in finding.next_step
     assert "producer id 4812, epoch 3" in finding.evidence
     assert finding.affected == ("group:billing",)
 
