@@ -31,8 +31,9 @@ TOPIC = "__consumer_offsets"
 MOST_COMMITS = 20
 #: Those are at least so far apart: of a group that commits ten times a second twenty would say little.
 _APART_MS = 1_000
-#: How many records of a key are looked at for that, evenly spread over what came at once.
-_LOOKED_AT = 2 * MOST_COMMITS
+#: How many records of a key are looked at for that, of all that came at once while catching up. The last
+#: ones: spread over more time they would make it look as if the group committed more seldom than it does.
+_LOOKED_AT = MOST_COMMITS + 4
 _COMMIT_KEYS = (b"\x00\x00", b"\x00\x01")
 _new = tuple.__new__
 
@@ -122,9 +123,8 @@ def _take(seen: Seen, where: Place, found: Kept | Gone) -> None:
 
 def _last_commits(raws: Sequence[RawRecord]) -> tuple[Commit, ...]:
     """Return the last commits of a key since its last tombstone, thinned."""
-    step = max(1, len(raws) // _LOOKED_AT)
     found: list[Commit] = []
-    for raw in raws[(len(raws) - 1) % step :: step]:
+    for raw in raws[-_LOOKED_AT:]:
         if raw.value is None:
             found.clear()
         elif (seen := peek(raw.value)) is not None:
