@@ -255,7 +255,11 @@ class Watcher:
             if any(pin.ground is Ground.UNSEEN for pin in pins):
                 self._unseen[where] = f"partition:{where}", _NO_COORDINATOR.format(self._asker.trouble)
             self._settle(look, where, pins)
-            yield where, known._replace(verdict=worst(pins), error="" if pins else _ENDING)
+            if opened[where] and not pins:
+                # It ended before our eyes: the next look has the LSO that follows.
+                yield where, known._replace(pinned_ms=None)
+            else:
+                yield where, known._replace(verdict=worst(pins), error="" if pins else _ENDING)
 
     def _pin(
         self, look: _Look, where: TopicPartition, known: Known, producer: ProducerState, owners: Owners

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from py4j.java_gateway import JavaGateway
 
 from dashboard import slices
-from fenceline.partitions import Ground, Verdict
+from fenceline.facts import TopicPartition
+from fenceline.partitions import Ground, Owners, Verdict
 from sandbox.kafka import Broker
 from sandbox.wire import Identity
 from tests.brokers import create_topics
@@ -97,6 +99,32 @@ def test_open(kafka: Broker, java: JavaGateway, watch: Watch, name: str, library
     wait_for(lambda: watch.look() and not watch.pins(name, 0) and not watch.pins(name, 2), "it is released")
     assert watch.verdict(name, 0) is Verdict.CLEAR
     assert watch.row(name, 0).pinned_ms is None
+
+
+def test_one_that_ends_between_the_two_questions_is_over(
+    kafka: Broker, watch: Watch, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its LSO was asked for before: that it has not moved yet is no news, and no riddle."""
+    producer = LibrdkafkaProducer(kafka.bootstrap, name, SETTINGS)
+    open_in(producer, name, 0)
+    watch.look_often(2)
+    assert watch.said(name) == [(name, *OWNED)]
+    owners = watch.watcher._asker.owners
+
+    def commit_meanwhile(*arguments: Any, **named: Any) -> Owners:
+        told = owners(*arguments, **named)
+        producer.commit()
+        reads, where = watch.watcher._reads, TopicPartition(name, 0)
+        wait_for(lambda: not any(p.start_offset is not None for p in reads.producers([where])[where]), "over")
+        return told
+
+    with monkeypatch.context() as patch:
+        patch.setattr(watch.watcher._asker, "owners", commit_meanwhile)
+        watch.look(full=False)
+    row = watch.row(name)
+    assert (watch.said(name), row.verdict, row.pinned_ms, row.error) == ([], "clear", None, "")
+    watch.look(full=False)
+    assert (watch.row(name).lso, watch.verdict(name)) == (2, Verdict.CLEAR)
 
 
 def test_late_past_its_timeout_and_never_for_two_phase_commit(kafka: Broker, watch: Watch, name: str) -> None:
