@@ -27,7 +27,7 @@ from django.db import connection
 from django.test import Client, override_settings
 from django.utils.html import escape
 
-from collectors.tasks import tails
+from collectors.tasks import reading, tails
 from dashboard import leases, slices, store
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import (
@@ -83,7 +83,7 @@ class Reader:
         )
         assert self._took is not None
         if not warm:
-            tails._cool(self._took)
+            reading._cool(tails._TransactionState(), self._took)
         asked_ms, self._slice_s = slices.now_ms(), 0.3
         with override_settings(FENCELINE=Config(clusters={self._config.name: self._config})):
             wait_for(lambda: self._seen(asked_ms), "everything is seen", DEADLINE_S)
