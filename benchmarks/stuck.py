@@ -36,7 +36,7 @@ def run() -> dict[str, object]:
 
 
 def _hanging(stack: Stack, number: int) -> float:
-    """Play it; the first time a finding opens, later its evidence names the transaction that hangs as well."""
+    """Play it; the first time a finding opens, later one more transaction of it hangs."""
     stack.manage("scene", "hanging")
     began = time.time()
     for told in _findings(stack, "hanging"):
