@@ -123,24 +123,28 @@ def _take(seen: Seen, where: Place, found: Kept | Gone) -> None:
 
 def _last_commits(raws: Sequence[RawRecord]) -> tuple[Commit, ...]:
     """Return the last commits of a key since its last tombstone, thinned."""
-    found: list[Commit] = []
-    for raw in raws[-_LOOKED_AT:]:
-        if raw.value is None:
-            found.clear()
-        elif (seen := peek(raw.value)) is not None:
-            found.append(_new(Commit, seen))
-    return thinned(found)
+    values = [value for value, _, _ in raws[-_LOOKED_AT:]]
+    if None in values:
+        values = values[len(values) - values[::-1].index(None) :]
+    known = [value for value in values if value is not None]
+    found = peek(known)
+    if found is None:
+        found = [each for value in known for each in peek([value]) or ()]
+    return thinned([_new(Commit, each) for each in found])
 
 
 def thinned(commits: Iterable[Commit]) -> tuple[Commit, ...]:
     """Return the last of some commits, a second apart or more, the newest always; oldest first."""
     kept: list[Commit] = []
+    before_ms = last_ms = -_APART_MS
     for commit in commits:
         # The last one gives way until it is far enough from the one before it.
-        if len(kept) > 1 and kept[-1][0] - kept[-2][0] < _APART_MS:
+        if len(kept) > 1 and last_ms - before_ms < _APART_MS:
             kept[-1] = commit
         else:
             kept.append(commit)
+            before_ms = last_ms
+        last_ms = commit[0]
     return tuple(kept[-MOST_COMMITS:])
 
 

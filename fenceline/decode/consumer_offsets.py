@@ -5,16 +5,20 @@ of a classic group (v0 to v4), 5 a member of a consumer group (KIP-848). The oth
 `Newer`: counted by number and no error. The layouts are Kafka's own schema, OffsetCommitKey.json and its
 neighbours of the group coordinator; every length is checked against what is there before it is used.
 
-Of millions of commits only the newest few are kept, so the way to all of them is short: `peek` tells when
-and which offset; `decode` tells the rest and is called for those alone.
+Of millions of commits only the newest few are kept, so the way to them is short: values of one key are laid
+out alike, and `peek` unpacks many of them at once to tell when and which offset. What is laid out in another
+way is read field by field.
 """
 
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
-from struct import Struct, error
+from collections.abc import Sequence
+from functools import lru_cache
+from struct import Struct
 from typing import NamedTuple
 
+from fenceline.decode.cursor import Cursor, Unreadable
 from fenceline.decode.text import escape
 from fenceline.facts import Undecoded
 
@@ -24,17 +28,19 @@ NEWER_TYPES = frozenset(range(3, 24))
 #: Offset commits, by either version of their key.
 COMMIT_TYPES = (0, 1)
 _GROUP_TYPE, _MEMBER_TYPE = 2, 5
+_COMMIT_KEYS = (b"\x00\x00", b"\x00\x01")
+#: Beyond this an int16 is negative.
+_LONGEST_STRING = 2**15
+_new = tuple.__new__
 #: No topic has a longer name.
 _LONGEST_TOPIC = 249
 #: The first millisecond of the year 9999, UTC.
 _LATEST_MS = 253_370_764_800_000
-_INT16, _INT32, _INT64 = Struct(">h"), Struct(">i"), Struct(">q")
-#: Version, offset, leader epoch, length of the metadata: v3. Then the metadata and the commit's instant.
-_V3 = Struct(">hqih")
-#: The same of v4, whose length is a varint: one byte up to 126 bytes of metadata.
-_V4 = Struct(">hqiB")
-_V3_LENGTH, _V4_LENGTH = _V3.size + 8, _V4.size + 8
-_NO_TAGS, _TOPIC_ID = b"\x00", b"\x01\x00\x10"
+_TOPIC_ID = b"\x01\x00\x10"
+#: Bytes before and behind the metadata: v3; v4, without tags.
+_AROUND_V3, _AROUND_V4 = 24, 24
+#: Longer metadata is read field by field: its length on v4 takes a second byte.
+_LONGEST_METADATA = 126
 
 
 class OffsetCommit(NamedTuple):
@@ -115,42 +121,54 @@ Record = (
 )  # fmt: skip
 
 
-class _Unreadable(Exception):
-    """Ends the reading of one record; never leaves this module."""
+class _Layout(NamedTuple):
+    """Where the fields of a commit's value lie: version, offset, epoch, length, metadata, instant, tags."""
 
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(reason)
-        self.undecoded = Undecoded(reason, detail)
+    unpack: Struct
+    #: What the version and the length must read.
+    version: int
+    length: int
 
 
-def peek(value: bytes) -> tuple[int, int] | None:
-    """Return the instant and the offset of a commit if they lie where they mostly do, else None.
+@lru_cache(maxsize=1_024)
+def _layout(version: bytes, size: int, length: int) -> _Layout | None:
+    """Return the layout of a value that begins like this, None for one that is read field by field."""
+    if version == b"\x00\x03" and 0 <= length <= _LONGEST_METADATA and size == _AROUND_V3 + length:
+        return _Layout(Struct(f">hqih{length}sq0s"), 3, length)
+    tags = size - (_AROUND_V4 - 1 + length - 1)
+    if version == b"\x00\x04" and 0 < length <= _LONGEST_METADATA and tags in (1, 19):
+        return _Layout(Struct(f">hqiB{length - 1}sq{tags}s"), 4, length)
+    return None
+
+
+def _layout_of(value: bytes) -> _Layout | None:
+    """Return the layout that a value says it has."""
+    if len(value) < _AROUND_V3:
+        return None
+    length = value[14] << 8 | value[15] if value[1] == 3 else value[14]
+    return _layout(value[:2], len(value), length)
+
+
+def _is_plain(tags: bytes) -> bool:
+    """Whether these bytes are no tags, or the topic's id alone; v3 has none at all."""
+    return tags in (b"", b"\x00") or (len(tags) == 19 and tags[:3] == _TOPIC_ID)
+
+
+def peek(values: Sequence[bytes]) -> list[tuple[int, int]] | None:
+    """Return the instants and offsets of commits if all lie alike, where they mostly do, else None.
 
     Then `decode` tells. Where it returns something it agrees with `decode`.
     """
-    try:
-        if value[:2] == b"\x00\x03":
-            _, offset, _, length = _V3.unpack_from(value)
-            if length < 0 or len(value) != _V3_LENGTH + length:
-                return None
-            (at_ms,) = _INT64.unpack_from(value, _V3.size + length)
-        elif value[:2] == b"\x00\x04":
-            _, offset, _, length = _V4.unpack_from(value)
-            end = _V4_LENGTH + length - 1
-            if not 0 < length < 0x80 or not _plain_tags(value, end):
-                return None
-            (at_ms,) = _INT64.unpack_from(value, end - 8)
-        else:
-            return None
-    except error:
+    layout = _layout_of(values[0]) if values else None
+    if layout is None or len({*map(len, values)}) > 1:
         return None
-    return (at_ms, offset) if 0 <= at_ms < _LATEST_MS else None
-
-
-def _plain_tags(value: bytes, end: int) -> bool:
-    """Whether a v4 value ends at `end` with no tags, or with the topic's id alone."""
-    tail = value[end:]
-    return tail == _NO_TAGS or (len(tail) == 19 and tail[:3] == _TOPIC_ID)
+    unpack, version, length = layout
+    found = [
+        (at_ms, offset)
+        for kind, offset, _, size, _, at_ms, tags in unpack.iter_unpack(b"".join(values))
+        if kind == version and size == length and 0 <= at_ms < _LATEST_MS and _is_plain(tags)
+    ]
+    return found if len(found) == len(values) else None
 
 
 def decode(key: bytes | None, value: bytes | None) -> Record:
@@ -163,29 +181,62 @@ def decode(key: bytes | None, value: bytes | None) -> Record:
     if key is None:
         return Undecoded("no_key", "a record without a key")
     try:
-        cursor = _Cursor(key, "key")
+        if key[:2] in _COMMIT_KEYS and (place := _place(key)) is not None:
+            return _commit(place, value)
+        cursor = Cursor(key, "key")
         kind = cursor.int16()
         if kind in COMMIT_TYPES:
-            return _commit(cursor, value)
+            place = cursor.string(), cursor.string(), cursor.int32()
+            cursor.finish()
+            return _commit(place, value)
         if kind == _GROUP_TYPE:
             return _group(cursor, value)
         if kind == _MEMBER_TYPE:
             return _member(cursor, value)
-    except _Unreadable as problem:
+    except Unreadable as problem:
         return problem.undecoded
     if kind in NEWER_TYPES:
         return Newer(kind)
     return Undecoded("key_type", f"key type {kind}")
 
 
-def _commit(key: _Cursor, value: bytes | None) -> OffsetCommit | OffsetTombstone:
-    group, topic, partition = key.string(), key.string(), key.int32()
-    key.finish()
+def _place(key: bytes) -> tuple[str, str, int] | None:
+    """Return group, topic and partition of a commit's key; None where that needs a closer look."""
+    topic_at = 4 + int.from_bytes(key[2:4], "big")
+    end = topic_at + 2 + int.from_bytes(key[topic_at : topic_at + 2], "big")
+    if len(key) != end + 4 or topic_at > _LONGEST_STRING or end > topic_at + _LONGEST_STRING:
+        return None
+    group, topic = escape(key[4:topic_at]), escape(key[topic_at + 2 : end])
+    return group, topic, int.from_bytes(key[end:], "big", signed=True)
+
+
+def _commit(place: tuple[str, str, int], value: bytes | None) -> OffsetCommit | OffsetTombstone:
+    group, topic, partition = place
     if len(topic) > _LONGEST_TOPIC:
-        raise _Unreadable("topic", f"a topic name of {len(topic)} characters")
+        raise Unreadable("topic", f"a topic name of {len(topic)} characters")
     if value is None:
         return OffsetTombstone(group, topic, partition)
-    cursor = _Cursor(value, "value")
+    fields = _plain_fields(value) or _fields(Cursor(value, "value"))
+    return _new(OffsetCommit, (group, topic, partition, *fields))
+
+
+#: Offset, leader epoch, metadata, instant, expiry, topic's id, version.
+_Fields = tuple[int, int | None, str, int, int | None, str, int]
+
+
+def _plain_fields(value: bytes) -> _Fields | None:
+    """Read a value that lies as most do; None where that needs a closer look."""
+    layout = _layout_of(value)
+    if layout is None:
+        return None
+    version, offset, epoch, _, metadata, at_ms, tags = layout.unpack.unpack(value)
+    if not 0 <= at_ms < _LATEST_MS or not _is_plain(tags):
+        return None
+    topic_id = _topic_id({0: tags[3:]}) if len(tags) > 1 else ""
+    return offset, None if epoch == -1 else epoch, escape(metadata), at_ms, None, topic_id, version
+
+
+def _fields(cursor: Cursor) -> _Fields:
     version = _version(cursor)
     offset = cursor.int64()
     leader_epoch = cursor.int32() if version >= 3 else -1
@@ -195,9 +246,9 @@ def _commit(key: _Cursor, value: bytes | None) -> OffsetCommit | OffsetTombstone
     tags = cursor.tags() if version >= 4 else {}
     cursor.finish()
     if not 0 <= commit_ms < _LATEST_MS:
-        raise _Unreadable("instant", f"committed at {commit_ms} ms")
-    first = group, topic, partition, offset, _or_none(leader_epoch), metadata, commit_ms
-    return OffsetCommit(*first, _or_none(expire_ms), _topic_id(tags), version)
+        raise Unreadable("instant", f"committed at {commit_ms} ms")
+    first = offset, _or_none(leader_epoch), metadata, commit_ms
+    return (*first, _or_none(expire_ms), _topic_id(tags), version)
 
 
 def _topic_id(tags: dict[int, bytes]) -> str:
@@ -205,16 +256,16 @@ def _topic_id(tags: dict[int, bytes]) -> str:
     if raw is None:
         return ""
     if len(raw) != 16:
-        raise _Unreadable("length", f"a topic id of {len(raw)} bytes")
+        raise Unreadable("length", f"a topic id of {len(raw)} bytes")
     return urlsafe_b64encode(raw).decode().rstrip("=")
 
 
-def _group(key: _Cursor, value: bytes | None) -> GroupMetadata | GroupTombstone:
+def _group(key: Cursor, value: bytes | None) -> GroupMetadata | GroupTombstone:
     group = key.string()
     key.finish()
     if value is None:
         return GroupTombstone(group)
-    cursor = _Cursor(value, "value")
+    cursor = Cursor(value, "value")
     version = _version(cursor)
     flexible = version >= 4
     protocol_type = cursor.text(flexible)
@@ -230,7 +281,7 @@ def _group(key: _Cursor, value: bytes | None) -> GroupMetadata | GroupTombstone:
     )
 
 
-def _classic_member(cursor: _Cursor, version: int) -> Member:
+def _classic_member(cursor: Cursor, version: int) -> Member:
     flexible = version >= 4
     member_id = cursor.text(flexible)
     instance_id = cursor.text_or_null(flexible) if version >= 3 else None
@@ -245,118 +296,27 @@ def _classic_member(cursor: _Cursor, version: int) -> Member:
     return Member(member_id, client_id, host, instance_id)
 
 
-def _member(key: _Cursor, value: bytes | None) -> GroupMember:
+def _member(key: Cursor, value: bytes | None) -> GroupMember:
     """Read a member up to its host; what follows (subscriptions, assignors) is not shown."""
     group, member_id = key.string(), key.string()
     key.finish()
     if value is None:
         return GroupMember(group, member_id, None)
-    cursor = _Cursor(value, "value")
+    cursor = Cursor(value, "value")
     version = cursor.int16()
     if version:
-        raise _Unreadable("value_version", f"value version {version}")
+        raise Unreadable("value_version", f"value version {version}")
     instance_id, _rack = cursor.text_or_null(True), cursor.text_or_null(True)
     client_id, host = cursor.compact_string(), cursor.compact_string()
     return GroupMember(group, member_id, Member(member_id, client_id, host, instance_id))
 
 
-def _version(cursor: _Cursor) -> int:
+def _version(cursor: Cursor) -> int:
     version = cursor.int16()
     if not 0 <= version <= 4:
-        raise _Unreadable("value_version", f"value version {version}")
+        raise Unreadable("value_version", f"value version {version}")
     return version
 
 
 def _or_none(number: int) -> int | None:
     return None if number == -1 else number
-
-
-class _Cursor:
-    """Reads a key or a value from its beginning to its end. Raises `_Unreadable`."""
-
-    def __init__(self, data: bytes, part: str) -> None:
-        self._data, self._part, self._at = data, part, 0
-
-    def int16(self) -> int:
-        return self._number(_INT16)
-
-    def int32(self) -> int:
-        return self._number(_INT32)
-
-    def int64(self) -> int:
-        return self._number(_INT64)
-
-    def string(self) -> str:
-        """Read a string whose length is an int16."""
-        return escape(self._take(self.int16()))
-
-    def compact_string(self) -> str:
-        """Read a string whose length, and one more, is a varint (KIP-482): of any number of bytes."""
-        return escape(self._take(self._uvarint() - 1))
-
-    def text(self, flexible: bool) -> str:
-        """Read a string in either form."""
-        return self.compact_string() if flexible else self.string()
-
-    def text_or_null(self, flexible: bool) -> str | None:
-        """Read a string that may be null, in either form."""
-        length = self._uvarint() - 1 if flexible else self.int16()
-        return None if length == -1 else escape(self._take(length))
-
-    def skip_bytes(self, flexible: bool) -> None:
-        """Pass over bytes, in either form; null is none."""
-        length = self._uvarint() - 1 if flexible else self.int32()
-        self._take(0 if length == -1 else length)
-
-    def count(self, flexible: bool) -> int:
-        """Read how many things follow: no more than there are bytes left."""
-        amount = self._uvarint() - 1 if flexible else self.int32()
-        if amount > len(self._data) - self._at:
-            raise self._truncated()
-        return max(amount, 0)
-
-    def tags(self) -> dict[int, bytes]:
-        """Read a section of tagged fields; unknown ones are passed over by their size."""
-        found = {}
-        for _ in range(self._uvarint()):
-            tag = self._uvarint()
-            found[tag] = self._take(self._uvarint())
-        return found
-
-    def finish(self) -> None:
-        """Refuse bytes after the end."""
-        surplus = len(self._data) - self._at
-        if surplus:
-            raise _Unreadable("trailing", f"{self._part} with {surplus} bytes after its end")
-
-    def _number(self, kind: Struct) -> int:
-        try:
-            (number,) = kind.unpack_from(self._data, self._at)
-        except error:
-            raise self._truncated() from None
-        self._at += kind.size
-        return int(number)
-
-    def _take(self, length: int) -> bytes:
-        if length < 0:
-            raise _Unreadable("length", f"{self._part} with a length of {length}")
-        end = self._at + length
-        if end > len(self._data):
-            raise self._truncated()
-        taken, self._at = self._data[self._at : end], end
-        return taken
-
-    def _uvarint(self) -> int:
-        number = 0
-        for shift in (0, 7, 14, 21, 28):
-            if self._at >= len(self._data):
-                raise self._truncated()
-            byte = self._data[self._at]
-            self._at += 1
-            number |= (byte & 0x7F) << shift
-            if byte < 0x80 and number < 2**31:
-                return number
-        raise _Unreadable("length", "a length beyond 2147483647")
-
-    def _truncated(self) -> _Unreadable:
-        return _Unreadable("truncated", f"{self._part} cut off after {len(self._data)} bytes")

@@ -1,0 +1,112 @@
+"""Reads Kafka's records field by field: each length is checked against what is there before it is used."""
+
+from __future__ import annotations
+
+from struct import Struct, error
+
+from fenceline.decode.text import escape
+from fenceline.facts import Undecoded
+
+_INT16, _INT32, _INT64 = Struct(">h"), Struct(">i"), Struct(">q")
+
+
+class Unreadable(Exception):
+    """Ends the reading of one record; never leaves the decoders."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(reason)
+        self.undecoded = Undecoded(reason, detail)
+
+
+class Cursor:
+    """Reads a key or a value from its beginning to its end. Raises `Unreadable`."""
+
+    def __init__(self, data: bytes, part: str) -> None:
+        self._data, self._part, self._at = data, part, 0
+
+    def int16(self) -> int:
+        """Read a signed integer of two bytes."""
+        return self._number(_INT16)
+
+    def int32(self) -> int:
+        """Read a signed integer of four bytes."""
+        return self._number(_INT32)
+
+    def int64(self) -> int:
+        """Read a signed integer of eight bytes."""
+        return self._number(_INT64)
+
+    def string(self) -> str:
+        """Read a string whose length is an int16."""
+        return escape(self._take(self.int16()))
+
+    def compact_string(self) -> str:
+        """Read a string whose length, and one more, is a varint (KIP-482): of any number of bytes."""
+        return escape(self._take(self._uvarint() - 1))
+
+    def text(self, flexible: bool) -> str:
+        """Read a string in either form."""
+        return self.compact_string() if flexible else self.string()
+
+    def text_or_null(self, flexible: bool) -> str | None:
+        """Read a string that may be null, in either form."""
+        length = self._uvarint() - 1 if flexible else self.int16()
+        return None if length == -1 else escape(self._take(length))
+
+    def skip_bytes(self, flexible: bool) -> None:
+        """Pass over bytes, in either form; null is none."""
+        length = self._uvarint() - 1 if flexible else self.int32()
+        self._take(0 if length == -1 else length)
+
+    def count(self, flexible: bool) -> int:
+        """Read how many things follow: no more than there are bytes left."""
+        amount = self._uvarint() - 1 if flexible else self.int32()
+        if amount > len(self._data) - self._at:
+            raise self._truncated()
+        return max(amount, 0)
+
+    def tags(self) -> dict[int, bytes]:
+        """Read a section of tagged fields; unknown ones are passed over by their size."""
+        found = {}
+        for _ in range(self._uvarint()):
+            tag = self._uvarint()
+            found[tag] = self._take(self._uvarint())
+        return found
+
+    def finish(self) -> None:
+        """Refuse bytes after the end."""
+        surplus = len(self._data) - self._at
+        if surplus:
+            raise Unreadable("trailing", f"{self._part} with {surplus} bytes after its end")
+
+    def _number(self, kind: Struct) -> int:
+        try:
+            (number,) = kind.unpack_from(self._data, self._at)
+        except error:
+            raise self._truncated() from None
+        self._at += kind.size
+        return int(number)
+
+    def _take(self, length: int) -> bytes:
+        if length < 0:
+            raise Unreadable("length", f"{self._part} with a length of {length}")
+        end = self._at + length
+        if end > len(self._data):
+            raise self._truncated()
+        taken, self._at = self._data[self._at : end], end
+        return taken
+
+    def _uvarint(self) -> int:
+        number = 0
+        for shift in (0, 7, 14, 21, 28):
+            if self._at >= len(self._data):
+                raise self._truncated()
+            byte = self._data[self._at]
+            self._at += 1
+            number |= (byte & 0x7F) << shift
+            if byte < 0x80 and number < 2**31:
+                return number
+        raise Unreadable("length", "a length beyond 2147483647")
+
+    def _truncated(self) -> Unreadable:
+        return Unreadable("truncated", f"{self._part} cut off after {len(self._data)} bytes")
