@@ -24,6 +24,7 @@ from collectors.kafka import consumer_properties
 from fenceline.coordinator import partition_for
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
+from tests.kafka.committing import commit
 
 TOPIC, PARTITIONS = "__consumer_offsets", 50
 COMMITS, GROUPS, OF_GROUP, PAIRS = 2_000_000, 500, 40, 3
@@ -56,20 +57,18 @@ def _broker(folder: Path) -> Iterator[Broker]:
     properties = {"offsets.topic.num.partitions": str(PARTITIONS)}
     with Broker(folder, properties=properties) as running:
         create_topics(running.bootstrap, "orders")
-        consumer = Consumer({"bootstrap.servers": running.bootstrap, "group.id": "first", "log_level": 0})
-        consumer.commit(offsets=[TopicPartition("orders", 0, 1)], asynchronous=False)
-        consumer.close()
+        commit(running.bootstrap, "first", "orders", p0=1)
         yield running
 
 
-def seed(bootstrap: str, commits: int, groups: int, of_group: int) -> None:
+def seed(bootstrap: str, records: int, groups: int, of_group: int) -> None:
     """Write so many commits, of keys in random order, the newest of them now."""
     dice, producer = random.Random(7), make_producer(bootstrap)
     names = [f"group-{number}" for number in range(groups)]
     homes = [partition_for(name.encode(), PARTITIONS) for name in names]
     keys = [(home, _key(name, n)) for home, name in zip(homes, names, strict=True) for n in range(of_group)]
-    began_ms = time.time_ns() // 1_000_000 - commits // 20
-    for number in range(commits):
+    began_ms = time.time_ns() // 1_000_000 - records // 20
+    for number in range(records):
         partition, key = keys[int(dice.random() * len(keys))]
         value = _VALUE.pack(4, number, 0, 1, began_ms + number // 20, 0)
         while True:
