@@ -18,6 +18,7 @@ from dashboard.models import ReplicaLook
 from fenceline.facts import TopicPartition
 from fenceline.partitions import Ground, Offsets, Verdict
 from sandbox.cluster import Cluster
+from sandbox.errors import SandboxError
 from sandbox.wire import Identity
 from tests.brokers import kafka_three
 from tests.kafka.lives import LONG_MS
@@ -179,7 +180,16 @@ def test_late_stuck_in_prepare_while_a_marker_may_not_be_written(kafka_three: Cl
     try:
         wait_for(lambda: in_sync(watch, topic) == [1], "its follower is missed", 90)
         given = Identity(pin.producer_id, pin.producer_epoch)
-        RawProducer(kafka_three.node(1).bootstrap, topic, LONG_MS, given).commit()
+
+        def decided() -> bool:
+            # The coordinator may have been on the broker that is gone.
+            try:
+                RawProducer(kafka_three.node(1).bootstrap, topic, LONG_MS, given).commit()
+            except SandboxError:
+                return False
+            return True
+
+        wait_for(decided, "the commit is decided", 60)
         watch.look_often(2)
         assert watch.said(topic) == [(topic, *OWNED)]
         (seen,) = watch.pins(topic)
