@@ -2,7 +2,7 @@
 
 It knows neither the database nor Celery. Whoever drives it asks `wait_s`, lets it `look`, saves what it saw
 (`dashboard.save_partitions`), and lets it look again. Partitions that a transaction holds, or may hold soon,
-are looked at every second; all that may be seen every five, Kafka's own too: the partition of a hanging
+are looked at every second; all that may be seen every two, Kafka's own too: the partition of a hanging
 transaction need not be named by any id that we know.
 """
 
@@ -39,7 +39,7 @@ from transaction_admin.api import Cost, TransactionAdmin, Unseen
 from transaction_admin.reads import ClusterReads, Leader, Topology
 
 #: All partitions: no more often than this, and a small share of the time.
-_FULL_S, _FULL_SHARE = 5.0, 20
+_FULL_S, _FULL_SHARE = 2.0, 20
 #: Those that a transaction holds: a larger share.
 _HELD_SHARE = 5
 CLEANUP = "transaction.abort.timed.out.transaction.cleanup.interval.ms"

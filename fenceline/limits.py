@@ -52,7 +52,7 @@ class Limits:
     #: How often consumer groups are looked at, at most; 0 looks at none.
     groups_every_s: float = 2.0
     #: How often partitions that a transaction holds are looked at, at most, and all of them never more often
-    #: than every five seconds; 0 looks at none.
+    #: than every two seconds; 0 looks at none.
     partitions_every_s: float = 1.0
 
     def as_mapping(self) -> Mapping[str, float]:
