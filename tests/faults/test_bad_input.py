@@ -90,7 +90,7 @@ def has(stack: Stack, cluster: str, name: str) -> bool:
 )
 def test_each_bad_cluster_says_what_is_wrong(stack: Stack, cluster: str, says: str) -> None:
     wait_for(lambda: says in error_of(stack, cluster), f"{cluster} says {says}", DEADLINE_S)
-    wait_for(lambda: f"{cluster}: " in stack.log(), "the log says so too", DEADLINE_S)
+    wait_for(lambda: f"{cluster}/transaction_state: " in stack.log(), "the log says so too", DEADLINE_S)
     page = stack.page(f"/transactions?cluster={cluster}")
     assert says in page
     assert "wr0ng" not in page + stack.page("/system") + stack.log()
