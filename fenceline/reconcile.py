@@ -278,7 +278,7 @@ def _same(ours: Known | None, said: Described | Listed) -> bool:
 def record_of(said: Described, now_ms: int) -> TransactionRecord:
     """Return a description in the form of a record; `now_ms` stands for the update that nobody tells.
 
-    Up to Kafka 3.9 an id that was initialised again is described with the start of the transaction before
+    Up to Kafka 4.0.0 an id that was initialised again is described with the start of the transaction before
     (only the coordinator's memory has it); what is Empty has not started.
     """
     idle = said.state is State.EMPTY
