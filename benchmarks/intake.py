@@ -28,6 +28,7 @@ from tests.waiting import wait_for
 IDS, RATE, SECONDS, HELD_S = 100_000, 40_000, 60.0, 2.0
 #: The rates of the search for the highest, and how long each is tried.
 STEPS, STEP_S = (50_000, 60_000, 70_000, 80_000, 90_000, 100_000, 120_000), 20.0
+_READ = "SELECT sum(next_offset) FROM dashboard_position WHERE topic = '__transaction_state'"
 
 
 def run() -> dict[str, object]:
@@ -119,7 +120,7 @@ def _ends(bootstrap: str) -> int:
 def _positions(path: Path) -> int:
     connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=20)
     try:
-        (found,) = connection.execute("SELECT sum(next_offset) FROM dashboard_position").fetchone()
+        (found,) = connection.execute(_READ).fetchone()
         return int(found or 0)
     finally:
         connection.close()

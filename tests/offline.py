@@ -35,7 +35,7 @@ _TRANSITIONS = (
 )
 _TALLIES = "SELECT span_s, start_ms, application, counts, open_times, marker_times FROM dashboard_tally"
 _STATES = "SELECT state, n FROM dashboard_statecount"
-_POSITIONS = "SELECT partition, next_offset FROM dashboard_position"
+_POSITIONS = "SELECT partition, next_offset FROM dashboard_position WHERE topic = '__transaction_state'"
 
 Row = tuple[Any, ...]
 Counts = tuple[dict[str, int], histograms.Histogram, histograms.Histogram]
