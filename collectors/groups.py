@@ -16,6 +16,7 @@ from typing import Protocol
 
 from collectors.internal_topics import CONSUMER_OFFSETS
 from collectors.markers import Markers
+from collectors.pace import Lately
 from collectors.pending import PendingReader, Undecided
 from fenceline.coordinator import partition_for
 from fenceline.decode import text
@@ -70,6 +71,7 @@ class GroupsCollector:
         self._pending = PendingReader(properties, reads)
         self._markers = Markers(reads)
         self._due = time.monotonic()
+        self._lately = Lately()
         self._log_partitions: list[TopicPartition] = []
         #: Producer id -> transactional id, "" for nobody's, and when that was asked.
         self._owners: dict[int, tuple[str, float]] = {}
@@ -95,7 +97,7 @@ class GroupsCollector:
         finally:
             cost = self._reads.cost
             broker_ms = cost.broker_ms - before.broker_ms
-            self._due = began + max(every_s, _PACE * broker_ms / 1_000)
+            self._due = began + max(every_s, _PACE * self._lately.of(broker_ms / 1_000))
         return replace(found, requests=cost.requests - before.requests, broker_ms=broker_ms)
 
     def _look(self, now_ms: int, ours: Ours) -> GroupsLook:

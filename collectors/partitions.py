@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from collectors.owners import Asker
+from collectors.pace import Lately
 from fenceline import ends
 from fenceline.facts import TopicPartition
 from fenceline.partitions import (
@@ -121,6 +122,7 @@ class Watcher:
         self._missing: frozenset[str] = frozenset()
         #: Whether the next look is to be at all partitions.
         self._hurry = False
+        self._full_lately, self._held_lately = Lately(), Lately()
         self._grace: int | None = None
         self._held_at = self._full_at = time.monotonic()
 
@@ -165,8 +167,10 @@ class Watcher:
     def _pace(self, full: bool, took_s: float) -> None:
         now = time.monotonic()
         if full:
-            self._full_at = now + max(_FULL_S, self._every_s, _FULL_SHARE * took_s)
-        self._held_at = now + max(self._every_s, 0.0 if full else _HELD_SHARE * took_s)
+            self._full_at = now + max(_FULL_S, self._every_s, _FULL_SHARE * self._full_lately.of(took_s))
+            self._held_at = now + self._every_s
+        else:
+            self._held_at = now + max(self._every_s, _HELD_SHARE * self._held_lately.of(took_s))
         if self._hurry:
             self._full_at = min(self._full_at, self._held_at)
 

@@ -160,8 +160,11 @@ def test_a_pace_of_its_own(watch: Watch) -> None:
     assert 1.5 < watch.watcher._full_at - now <= 2.0
     assert 0.5 < watch.watcher.wait_s() <= 1.0
     watch.watcher._pace(full=True, took_s=2.0)
+    assert watch.watcher._full_at - time.monotonic() <= 2.0, "one slow look is no habit"
+    watch.watcher._pace(full=True, took_s=2.0)
     assert 39.0 < watch.watcher._full_at - time.monotonic() <= 40.0
-    watch.watcher._pace(full=False, took_s=2.0)
+    for _ in range(2):
+        watch.watcher._pace(full=False, took_s=2.0)
     assert 9.0 < watch.watcher.wait_s() <= 10.0
 
 
