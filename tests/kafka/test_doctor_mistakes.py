@@ -165,24 +165,31 @@ def test_a_property_that_nobody_knows_is_refused_by_both() -> None:
     assert all("no.such.key" in each.detail for each in failed)
 
 
+@contextmanager
+def nobody_listens() -> Iterator[int]:
+    """Keep a port, so that nobody else comes to listen there, and do not listen either."""
+    with socket.socket() as kept:
+        kept.bind(("127.0.0.1", 0))
+        yield kept.getsockname()[1]
+
+
 def test_an_advertised_address_that_leads_nowhere_is_a_failure_of_that_broker(tmp_path: Path) -> None:
-    closed = free_port()
-    port = free_port()
-    advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{closed}"}
-    broker = Broker(tmp_path / "kafka", port=port, properties=advertised)
-    broker.start()
-    try:
+    with nobody_listens() as closed:
+        advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{closed}"}
+        broker = Broker(tmp_path / "kafka", properties=advertised)
+        broker.start()
+        try:
 
-        def asked() -> list[Check]:
-            return look_over({"bootstrap.servers": broker.bootstrap}, timeout_s=2)
+            def asked() -> list[Check]:
+                return look_over({"bootstrap.servers": broker.bootstrap}, timeout_s=2)
 
-        checks = wait_for(
-            lambda: (now := asked()) and any(each.what.startswith("broker 1") for each in now) and now,
-            "the broker answers",
-            seconds=120,
-        )
-    finally:
-        broker.stop()
+            checks = wait_for(
+                lambda: (now := asked()) and any(each.what.startswith("broker 1") for each in now) and now,
+                "the broker answers",
+                seconds=120,
+            )
+        finally:
+            broker.stop()
     found = next(each for each in checks if each.what == f"broker 1 at 127.0.0.1:{closed}")
     assert found.status is Status.FAIL
     assert "advertised.listeners" in found.remedies[0]
