@@ -1,0 +1,156 @@
+"""Proves what follows from a look at a group, partition by partition: lag in time, waiting, what is news;
+and which groups are one family."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fenceline.ends import End
+from fenceline.families import LONGEST, family_of
+from fenceline.group_looks import Around, Blocker, Logged, Stood, is_news, stand
+from fenceline.groups import Commit, Committed, Status, Waiting
+from fenceline.partitions import Offsets
+
+NOW = 1_795_000_000_000
+OK, STOP, UNKNOWN = Status.OK, Status.STOP, Status.UNKNOWN
+
+
+def every(seconds: float, *offsets: int, last_s: float = 0) -> tuple[Commit, ...]:
+    """Commits of these offsets so many seconds apart, the last of them `last_s` ago."""
+    first = NOW - int(1000 * (last_s + seconds * (len(offsets) - 1)))
+    return tuple(Commit(first + int(1000 * seconds * n), offset) for n, offset in enumerate(offsets))
+
+
+LOG = Logged(Committed(100), NOW - 5_000, every(5, *range(5, 105, 5)), 3, 0)
+HISTORY = tuple(End(NOW - 100_000 + n * 10_000, 40 + 10 * n, 40 + 10 * n) for n in range(10))
+AROUND = Around(Offsets(0, 140, 140, 1), ends=HISTORY)
+
+
+def stands(before: Stood | None = None, around: Around = AROUND, **changes: object) -> Stood:
+    given: dict[str, object] = {
+        "committed": Committed(100),
+        "unstable": False,
+        "logged": LOG,
+        "now_ms": NOW,
+    } | changes
+    return stand(before, around=around, **given)  # type: ignore[arg-type]
+
+
+def test_lag_in_time_is_since_the_end_passed_the_offset() -> None:
+    found = stands()
+    # It passed 100 between the looks 40 s and 30 s ago, that is a tenth of the way.
+    assert found.lag_ms == 39_000
+    assert (found.lag_lso, found.lag_hw) == (40, 40)
+
+
+def test_at_the_end_nothing_lags_and_before_the_history_nothing_can_be_told() -> None:
+    assert stands(committed=Committed(140)).lag_ms == 0
+    assert stands(committed=Committed(30)).lag_ms is None
+    assert stands(around=replace(AROUND, offsets=None)).lag_ms is None
+
+
+def test_what_cannot_be_read_yet_counts_by_the_high_watermark() -> None:
+    """A group that waits at a pinned LSO has lag 0 to it, and falls behind in time all the same."""
+    ends = [End(each.at_ms, min(each.lso, 100), each.high_watermark) for each in HISTORY]
+    pinned = Around(Offsets(0, 100, 140, 1), ends=ends, holders=[Blocker(7, 0, "payments-1", 100)])
+    found = stands(around=pinned)
+    assert (found.status, found.waiting, found.lag_lso, found.lag_hw) == (OK, Waiting.PROBABLY, 0, 40)
+    assert found.lag_ms == 39_000
+    assert found.waiting_ms == NOW
+    assert [each.transactional_id for each in found.blockers] == ["payments-1"]
+    later = stands(found, pinned, now_ms=NOW + 9_000)
+    assert later.waiting_ms == NOW
+    moved = stands(found, replace(pinned, offsets=Offsets(0, 120, 140, 1)), now_ms=NOW + 9_000)
+    assert (moved.waiting, moved.waiting_ms, moved.blockers) == (Waiting.NOT_YET, None, ())
+
+
+def test_markers_and_aborted_records_are_nothing_to_read() -> None:
+    around = replace(AROUND, only_markers=True)
+    found = stands(around=around, logged=LOG._replace(commits=every(5, *range(5, 105, 5), last_s=900)))
+    assert (found.status, found.lag_ms, found.only_markers) == (OK, 0, True)
+    assert (found.lag_lso, found.lag_hw) == (0, 40)
+    assert stands(logged=LOG._replace(commits=every(5, *range(5, 105, 5), last_s=900))).status is OK
+    assert stands(now_ms=NOW + 300_000).status is STOP
+
+
+def test_a_commit_s_own_instant_is_the_log_s_if_it_is_of_this_very_offset() -> None:
+    assert stands().commit_ms == NOW - 5_000
+    first = stands(committed=Committed(101))
+    assert first.commit_ms == NOW
+    assert stands(first, committed=Committed(101), now_ms=NOW + 5_000).commit_ms == NOW
+    assert stands(first, committed=Committed(102), now_ms=NOW + 5_000).commit_ms == NOW + 5_000
+    assert stands(committed=None).commit_ms is None
+
+
+@pytest.mark.parametrize("ahead_ms", [-3_600_000, 3_600_000])
+def test_a_coordinator_s_clock_an_hour_off_changes_no_status(ahead_ms: int) -> None:
+    theirs = tuple(each._replace(at_ms=each.at_ms - ahead_ms) for each in LOG.commits)
+    logged = LOG._replace(commits=theirs, commit_ms=LOG.commit_ms - ahead_ms, ahead_ms=ahead_ms)
+    assert stands(logged=logged).status is stands().status is OK
+
+
+def test_a_pending_commit_is_told_with_whose_it_is_and_since_when() -> None:
+    pending = Blocker(7, 0, "enrich-1", pending=True, offset=120)
+    around = replace(AROUND, pending=[pending])
+    found = stands(around=around, unstable=True)
+    assert (found.unstable, found.waiting_ms, found.blockers) == (True, NOW, (pending,))
+    again = stands(found, around, unstable=True, now_ms=NOW + 4_000)
+    assert again.waiting_ms == NOW
+    assert stands(again, around, now_ms=NOW + 8_000).waiting_ms is None
+    alone = stands(around=around, unstable=True, committed=None, logged=None)
+    assert (alone.offset, alone.status, alone.blockers) == (None, UNKNOWN, (pending,))
+
+
+def test_a_row_is_written_when_it_says_something_new() -> None:
+    row = stands()
+    assert is_news(None, row)
+    assert not is_news(row, stands(row, now_ms=NOW + 500))
+    assert is_news(row, stands(row, committed=Committed(101)))
+    assert is_news(row, stands(row, now_ms=NOW + 25_000))
+
+
+# Families.
+
+UUID = "0f4f8c6e-8f1e-4f7c-9d43-1b2c3d4e5f60"
+HEX = "0f4f8c6e8f1e4f7c9d431b2c3d4e5f60"
+
+
+@pytest.mark.parametrize(
+    ("group", "family", "word"),
+    [
+        (f"spark-kafka-source-{UUID}-1234567-driver-0", "spark-kafka-source-*", "every start of a query"),
+        (f"spark-kafka-source-{UUID}--1234567-driver-12", "spark-kafka-source-*", "every start of a query"),
+        (f"spark-kafka-source-{UUID}-1234567-executor", "spark-kafka-source-*", "every start of a query"),
+        (f"my-prefix-{UUID}-77-driver-0", "my-prefix-*", "every start of a query"),
+        (f"spark-kafka-relation-{UUID}-driver-0", "spark-kafka-relation-*", "every batch read"),
+        (f"spark-kafka-relation-{UUID}-executor", "spark-kafka-relation-*", "every batch read"),
+        ("console-consumer-40137", "console-consumer-*", "console consumer"),
+        ("console-share-consumer-1", "console-share-consumer-*", "console consumer"),
+        (f"billing-{UUID}", "billing-*", "random part"),
+        (f"{UUID}", "*", "random part"),
+        (f"a.{HEX}.b", "a.*.b", "random part"),
+        ("billing", "billing", ""),
+        ("billing-1", "billing-1", ""),  # numbers are names: each is a group of its own
+        ("console-consumer", "console-consumer", ""),
+        ("spark-kafka-source", "spark-kafka-source", ""),
+        ("connect-sink-orders", "connect-sink-orders", ""),
+        ("20261121", "20261121", ""),
+        ("", "", ""),
+        ("back\\\\slash \\x00", "back\\\\slash \\x00", ""),
+    ],
+)
+def test_groups_with_random_ids_are_one_family_and_explained(group: str, family: str, word: str) -> None:
+    found = family_of(group)
+    assert found.name == family
+    assert (word in found.explanation) if word else not found.explanation
+
+
+@given(st.text(max_size=600))
+def test_no_family_is_too_long_and_two_long_groups_stay_two(text: str) -> None:
+    assert len(family_of(text).name) <= LONGEST
+    longer = "g" * 300
+    assert family_of(longer + text).name != family_of(longer + text + "x").name
