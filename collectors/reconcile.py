@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Protocol
 
+from collectors.pace import Lately
 from fenceline.facts import NOT_TOLD, OPEN_STATES
 from fenceline.reconcile import (
     MOST_SUSPECTS,
@@ -74,6 +75,7 @@ class Reconciler:
         self._admin = admin
         self._open, self._full = _Watch(), _Watch()
         self._open_at = self._full_at = time.monotonic()
+        self._lately, self._full_lately = Lately(), Lately()
 
     def wait_s(self) -> float:
         """Return how long to wait before the next poll, 0 when one is due."""
@@ -92,9 +94,9 @@ class Reconciler:
         finally:
             cost = self._admin.cost
             spent_ms = cost.broker_ms - before.broker_ms
-            self._open_at = time.monotonic() + next_open_s(spent_ms / 1_000)
+            self._open_at = time.monotonic() + next_open_s(self._lately.of(spent_ms / 1_000))
         if full:
-            self._full_at = time.monotonic() + next_full_s(spent_ms / 1_000)
+            self._full_at = time.monotonic() + next_full_s(self._full_lately.of(spent_ms / 1_000))
         return replace(found, requests=cost.requests - before.requests, broker_ms=spent_ms)
 
     def _compare(self, full: bool, now_ms: int, ours: Ours) -> Reconciliation:
