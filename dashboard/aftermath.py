@@ -28,6 +28,12 @@ def since(cluster_id: int, rows: Sequence[Recovery]) -> Mapping[int, Since]:
     return {row.pk: Since(ends, committed, commits.get(row.pk)) for row in rows}
 
 
+def clocks(cluster_id: int) -> dict[int, int]:
+    """Return, by partition of `__transaction_state`, how far our clock is ahead, where that is known."""
+    rows = Position.objects.filter(cluster_id=cluster_id, topic=TRANSACTION_STATE)
+    return {p: ms for p, ms in rows.values_list("partition", "clock_ms") if ms is not None}
+
+
 def starts(row: Recovery) -> dict[TopicPartition, int]:
     """Return the users' partitions an aborted transaction wrote to, and where to begin to look for it.
 
@@ -112,10 +118,10 @@ def _commits(cluster_id: int, rows: Iterable[Recovery]) -> dict[int, tuple[str, 
         return {}
     packed = Recent.objects.filter(cluster_id=cluster_id, key__in=[bytes(row.key) for row in waiting])
     lived = {bytes(key): bytes(entries) for key, entries in packed.values_list("key", "packed")}
-    applications = _application_commits(cluster_id, waiting)
+    applications, ahead_ms = _application_commits(cluster_id, waiting), clocks(cluster_id)
     found = {}
     for row in waiting:
-        own = _own_commit(row, lived.get(bytes(row.key), b""))
+        own = _own_commit(row, lived.get(bytes(row.key), b""), ahead_ms.get(row.log_partition, 0))
         later = [at for at in applications[row.application] if at >= row.opened_ms + _MINUTE_MS]
         if own is not None:
             found[row.pk] = row.transactional_id, own
@@ -124,21 +130,14 @@ def _commits(cluster_id: int, rows: Iterable[Recovery]) -> dict[int, tuple[str, 
     return found
 
 
-def _own_commit(row: Recovery, packed: bytes) -> int | None:
+def _own_commit(row: Recovery, packed: bytes, clock_ms: int) -> int | None:
     """Return when the id committed first after its abort; None while it has not."""
     later = [
         each.at_ms
         for each in recent.unpack(packed, row.log_partition)
         if each.kind is Kind.COMMIT and each.offset > row.log_offset
     ]
-    return max(row.opened_ms, later[-1] + _clock_ms(row)) if later else None
-
-
-def _clock_ms(row: Recovery) -> int:
-    where = Position.objects.filter(
-        cluster_id=row.cluster_id, topic=TRANSACTION_STATE, partition=row.log_partition
-    )
-    return where.values_list("clock_ms", flat=True).first() or 0
+    return max(row.opened_ms, later[-1] + clock_ms) if later else None
 
 
 def _application_commits(cluster_id: int, rows: Sequence[Recovery]) -> Mapping[str, list[int]]:

@@ -16,7 +16,7 @@ from django.db.models import Q
 
 from dashboard import aftermath, live, store
 from dashboard.leases import Lease, collector, renew
-from dashboard.models import Cluster, GroupOffset, PinRecord, Position, Recovery, TransitionRecord
+from dashboard.models import Cluster, GroupOffset, PinRecord, Recovery, TransitionRecord
 from fenceline.facts import ABORTS, Kind
 from fenceline.groups import Waiting
 from fenceline.recoveries import Episode, Lost, Outcome, Wait, opens, progress
@@ -91,7 +91,7 @@ def _open(
     if place is None:
         return False, [rev + 1, 0]
     rows = _news(lease.cluster_id, *place)
-    clocks = _clocks(lease.cluster_id)
+    clocks = aftermath.clocks(lease.cluster_id)
     fresh = [row for row in rows if not _told_before(row) and _is_news(row, clocks, limit_ms, now_ms)]
     room = max(0, MOST_OPEN - Recovery.objects.filter(cluster_id=lease.cluster_id, closed_ms=None).count())
     Recovery.objects.bulk_create([_episode(row, clocks, memory) for row in fresh[:room]])
@@ -106,11 +106,6 @@ def _news(cluster_id: int, rev: int, row: int) -> list[TransitionRecord]:
     aborts = TransitionRecord.objects.filter(cluster_id=cluster_id, kind__in=[kind.value for kind in ABORTS])
     behind = aborts.filter(Q(rev__gt=rev) | Q(pk__gt=row), rev__gte=rev)
     return list(behind.order_by("rev", "pk")[:_AT_ONCE])
-
-
-def _clocks(cluster_id: int) -> dict[int, int]:
-    rows = Position.objects.filter(cluster_id=cluster_id, topic=store.TRANSACTION_STATE)
-    return {p: ms for p, ms in rows.values_list("partition", "clock_ms") if ms is not None}
 
 
 def _told_before(row: TransitionRecord) -> bool:
