@@ -178,6 +178,9 @@ class Wire:
             except errors.KafkaError as error:
                 reasons[f"{server.host}:{server.port}"] = sign_in.explain(error)
             else:
+                # The library goes on with this connection; while a quota holds it back it would drop it, for
+                # another one that is held back just the same.
+                await self._until_unpaused(server.node_id)
                 await self._manager.bootstrap_async(timeout_ms)
                 return
         raise self._refused("; ".join(f"{server}: {reason}" for server, reason in reasons.items()))

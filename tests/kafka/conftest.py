@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from tests.brokers import java, kafka, kafka_39, kafka_42
+from tests.kafka.doctored import watched
 
-__all__ = ["java", "kafka", "kafka_39", "kafka_42"]
+__all__ = ["java", "kafka", "kafka_39", "kafka_42", "watched"]

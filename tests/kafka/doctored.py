@@ -1,12 +1,31 @@
-"""What the doctor says of a cluster, for its tests."""
+"""What the doctor says of a cluster, for its tests, and a cluster worth looking over."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+
+import pytest
 
 from collectors.doctor import Check, examine
+from sandbox.kafka import Broker, Sasl
+from tests.brokers import PROPERTIES
 
 
 def look_over(properties: Mapping[str, str], *, sees_all: bool = False, timeout_s: float = 10) -> list[Check]:
     """Return every check, with time enough for a busy machine."""
     return list(examine(properties, sees_all_ids=sees_all, timeout_s=timeout_s, patience_s=300))
+
+
+@pytest.fixture(scope="session")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker that lets ACLs decide, makes any topic that is asked for carelessly, and verifies nothing."""
+    users = ("stepwise", "narrow", "whole", "denied", "blank")
+    settings = {
+        **PROPERTIES,
+        "auto.create.topics.enable": "true",
+        "transaction.partition.verification.enable": "false",
+    }
+    folder = tmp_path_factory.mktemp("kafka-watched")
+    sasl = Sasl(dict.fromkeys(users, "rightful"))
+    with Broker(folder, properties=settings, sasl=sasl, authorizer=True) as broker:
+        yield broker

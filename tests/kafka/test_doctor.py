@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import shlex
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,8 +23,8 @@ from confluent_kafka.admin import (
 from collectors.doctor import Check, Status
 from fenceline.rights import TO_LOOK
 from sandbox.cluster import Cluster
-from sandbox.kafka import Broker, Sasl
-from tests.brokers import PROPERTIES, create_topics, kafka_three
+from sandbox.kafka import Broker
+from tests.brokers import create_topics, kafka_three
 from tests.kafka.doctored import look_over
 from tests.kafka.idle import initialise
 from tests.kafka.test_transaction_admin import signed_in
@@ -50,21 +49,6 @@ LINES = {
 }
 #: Without these a part of a page goes dark, and no whole one.
 SOFT = ("DESCRIBE on cluster", "DESCRIBE_CONFIGS on cluster")
-
-
-@pytest.fixture(scope="module")
-def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker that lets ACLs decide, makes any topic that is asked for carelessly, and verifies nothing."""
-    users = ("stepwise", "narrow", "whole", "denied", "blank")
-    settings = {
-        **PROPERTIES,
-        "auto.create.topics.enable": "true",
-        "transaction.partition.verification.enable": "false",
-    }
-    folder = tmp_path_factory.mktemp("kafka-watched")
-    sasl = Sasl(dict.fromkeys(users, "rightful"))
-    with Broker(folder, properties=settings, sasl=sasl, authorizer=True) as broker:
-        yield broker
 
 
 def as_user(broker: Broker, user: str, *, sees_all: bool = False) -> dict[str, Check]:
