@@ -15,10 +15,10 @@ from typing import Any
 from fenceline.limits import Limits, Retention
 from fenceline.owners import Owner
 
-_SECTIONS = ("clusters", "limits", "retention", "owners")
+_SECTIONS = ("clusters", "limits", "retention", "owners", "checkpoints", "history")
 #: Keys of a cluster that are ours; all others are librdkafka's.
 _SEES_ALL = "sees_all_transactional_ids"
-_ZERO_IS_OFF = ("reconcile_every_s", "partitions_every_s", "groups_every_s")
+_ZERO_IS_OFF = ("reconcile_every_s", "partitions_every_s", "groups_every_s", "checkpoints_every_s")
 _SECRET_WORDS = ("password", "secret", "key.pem", "sasl.jaas", "oauthbearer.config")
 _NAME_REMEDY = "use letters, digits, '-', '_' and '.', at most 64 of them"
 
@@ -47,6 +47,19 @@ class ClusterConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointRoot:
+    """One `[[checkpoints]]`: a folder under which queries keep their checkpoints, and their cluster."""
+
+    #: As it is written there; `fenceline.paths` makes of it what fsspec opens.
+    root: str
+    cluster: str
+    #: Spark's spelling of a prefix -> ours.
+    map: Mapping[str, str] = field(default_factory=dict)
+    #: fsspec's storage options, secrets already read.
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """The whole of `fenceline.toml`."""
 
@@ -55,6 +68,9 @@ class Config:
     limits: Limits = field(default_factory=Limits)
     retention: Retention = field(default_factory=Retention)
     owners: Sequence[Owner] = ()
+    checkpoints: Sequence[CheckpointRoot] = ()
+    #: Where the history job writes its reports, any fsspec URL; "" where it writes none.
+    history_url: str = ""
 
 
 def load(path: Path | None, env: Mapping[str, str]) -> Config:
@@ -73,7 +89,12 @@ def load(path: Path | None, env: Mapping[str, str]) -> Config:
         clusters={name: _cluster(path, name, clusters[name], env) for name in clusters},
         limits=Limits(**_numbers(path, "limits", document, Limits, "seconds")),
         retention=Retention(**_numbers(path, "retention", document, Retention, "days")),
-        owners=[_owner(path, number, each) for number, each in enumerate(_owners(path, document), 1)],
+        owners=[_owner(path, number, each) for number, each in enumerate(_list(path, "owners", document), 1)],
+        checkpoints=[
+            _checkpoint_root(path, number, each, list(clusters), env)
+            for number, each in enumerate(_list(path, "checkpoints", document), 1)
+        ],
+        history_url=_history_url(path, document),
     )
 
 
@@ -119,11 +140,11 @@ def _cluster(path: Path, name: str, table: Any, env: Mapping[str, str]) -> Clust
     return ClusterConfig(name, properties, sees_all)
 
 
-def _owners(path: Path, document: Mapping[str, Any]) -> Sequence[Any]:
-    owners = document.get("owners", [])
-    if not isinstance(owners, list):
-        raise ConfigError(f"{path}: 'owners' must be a list of tables; write [[owners]].")
-    return owners
+def _list(path: Path, key: str, document: Mapping[str, Any]) -> Sequence[Any]:
+    tables = document.get(key, [])
+    if not isinstance(tables, list):
+        raise ConfigError(f"{path}: '{key}' must be a list of tables; write [[{key}]].")
+    return tables
 
 
 def _owner(path: Path, number: int, table: Any) -> Owner:
@@ -140,6 +161,45 @@ def _owner(path: Path, number: int, table: Any) -> Owner:
     if runbook and not runbook.startswith(("https://", "http://")):
         raise ConfigError(f"{path}: {where}.runbook must begin with https:// or http://, not {runbook!r}.")
     return Owner(**table)
+
+
+def _checkpoint_root(
+    path: Path, number: int, table: Any, clusters: Sequence[str], env: Mapping[str, str]
+) -> CheckpointRoot:
+    """Return one `[[checkpoints]]`; where there is one cluster, it need not be named."""
+    where = f"checkpoints[{number}]"
+    if not isinstance(table, dict):
+        raise ConfigError(f"{path}: {where} must be a table; write [[checkpoints]].")
+    _refuse_unknown(path, f"{where}.", table, ("root", "cluster", "map", "options"))
+    root, cluster = table.get("root"), table.get("cluster", clusters[0] if len(clusters) == 1 else "")
+    if not isinstance(root, str) or not root:
+        raise ConfigError(
+            f'{path}: {where} lacks root; set it to the folder: root = "s3a://bucket/checkpoints".'
+        )
+    if cluster not in clusters:
+        names = ", ".join(clusters) or "none"
+        raise ConfigError(f"{path}: {where}.cluster must name a cluster ({names}), not {cluster!r}.")
+    return CheckpointRoot(
+        root, cluster, _texts(path, where, "map", table, env), _texts(path, where, "options", table, env)
+    )
+
+
+def _texts(
+    path: Path, where: str, key: str, table: Mapping[str, Any], env: Mapping[str, str]
+) -> Mapping[str, str]:
+    texts = table.get(key, {})
+    if not isinstance(texts, dict):
+        raise ConfigError(f'{path}: {where}.{key} must be a table; write {key} = {{ "a" = "b" }}.')
+    return {name: _property(path, f'{where}.{key}."{name}"', value, env) for name, value in texts.items()}
+
+
+def _history_url(path: Path, document: Mapping[str, Any]) -> str:
+    table = _table(path, "history", document)
+    _refuse_unknown(path, "history.", table, ("url",))
+    url = table.get("url", "")
+    if not isinstance(url, str):
+        raise ConfigError(f"{path}: history.url must be text, not {url!r}.")
+    return url
 
 
 def _property(path: Path, where: str, value: Any, env: Mapping[str, str]) -> str:

@@ -17,6 +17,8 @@ OFFSETS = "consumer_offsets"
 RECONCILE = "reconcile"
 JUDGE = "judge"
 TRANSACTIONS, PARTITIONS, GROUPS, RECOVERIES = "transactions", "partitions", "groups", "recoveries"
+#: Queries are known from the collector of checkpoints; listeners only add to it.
+QUERIES, CHECKPOINTS = "queries", "checkpoints"
 #: What a page that speaks of all of them stands on.
 EVERYTHING = "everything"
 
@@ -36,6 +38,8 @@ def eyes(rows: Iterable[Row], noun: str = TRANSACTIONS) -> list[Row]:
     found = list(rows)
     if noun == EVERYTHING:
         return eyes(found) + [row for row in found if row.name in (PARTITIONS, GROUPS)]
+    if noun == QUERIES:
+        return [row for row in found if row.name == CHECKPOINTS]
     if noun != TRANSACTIONS:
         return [row for row in found if row.name == noun]
     alone = [row for row in found if row.name == RECONCILE and row.detail.get("alone")]

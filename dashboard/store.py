@@ -17,7 +17,7 @@ from django.db import connection, transaction
 from django.db.models import F, QuerySet
 
 from dashboard import live, rows
-from dashboard.eyes import GROUPS, OFFSETS, PARTITIONS, RECONCILE, TAIL, tail_name
+from dashboard.eyes import CHECKPOINTS, GROUPS, OFFSETS, PARTITIONS, RECONCILE, TAIL, tail_name
 from dashboard.leases import Lease, LeaseLost, collector, renew
 from dashboard.models import Cluster, Collector, GapRecord, Position, Recent, StateCount, Transaction
 from fenceline.facts import Look, PositionMove
@@ -63,7 +63,7 @@ def keep_collectors(shards: int, limits: Limits, now_ms: int) -> None:
         tails = Collector.objects.filter(name__startswith=of)
         gone |= tails.exclude(name__in=[tail_name(shard, shards, of) for shard in range(shards)])
     pace = {RECONCILE: limits.reconcile_every_s, PARTITIONS: limits.partitions_every_s}
-    pace[GROUPS] = limits.groups_every_s
+    pace[GROUPS], pace[CHECKPOINTS] = limits.groups_every_s, limits.checkpoints_every_s
     gone |= Collector.objects.filter(name__in=[name for name, every_s in pace.items() if not every_s])
     for row in gone:
         gaps = GapRecord.objects.filter(cluster_id=row.cluster_id, source=row.name, until_ms=None)

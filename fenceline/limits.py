@@ -42,6 +42,17 @@ class Limits:
     new_ids_per_hour: float = 600.0
     #: Of one id; each is a new producer id.
     rotations_per_day: float = 100.0
+    #: A prepared batch that nobody has committed for so long; it counts down to its transactions' timeout.
+    batch_prepared_s: float = 10.0
+    #: A batch that takes so many times as long as 99 of 100 do, and never sooner than so many seconds.
+    batch_slow_factor: float = 5.0
+    batch_slow_s: float = 60.0
+    #: Records that a query has not read will be deleted within so many seconds, at the pace of the log start.
+    data_loss_s: float = 3600.0
+    #: The watermark has not moved over so many batches that had input.
+    watermark_stalled_batches: float = 10.0
+    #: A listener that has not been heard for so long: its query may run or not.
+    listener_silent_s: float = 60.0
     coordinator_loading_s: float = 10.0
     collector_behind_s: float = 5.0
     #: The same for what looks around instead of reading on: partitions, groups, lists, recoveries.
@@ -55,6 +66,9 @@ class Limits:
     #: than every two seconds; 0 looks at none.
     partitions_every_s: float = 1.0
 
+    #: How often checkpoints are looked at, at most; 0 looks at none.
+    checkpoints_every_s: float = 1.0
+
     def as_mapping(self) -> Mapping[str, float]:
         """Return the limits by name, for the configuration page."""
         return {name: getattr(self, name) for name in self.__slots__}
@@ -67,6 +81,8 @@ class Retention:
     transitions_d: float = 30.0
     minutes_d: float = 7.0
     hours_d: float = 400.0
+    #: Batches of streaming queries, their runs and what their sinks decided.
+    batches_d: float = 90.0
     #: Findings and gaps that are over.
     closed_d: float = 30.0
 

@@ -27,6 +27,8 @@ class Sense(StrEnum):
     PARTITIONS = "partitions"
     #: What groups committed, and what they wait for.
     GROUPS = "groups"
+    #: Checkpoints of streaming queries, and their sinks' ledgers.
+    QUERIES = "queries"
     #: The coordinators' own lists.
     LISTS = "lists"
 
@@ -37,10 +39,11 @@ _THINGS: Mapping[Sense, Collection[str]] = {
     Sense.HISTORY: ("transaction",),
     Sense.PARTITIONS: ("partition",),
     Sense.GROUPS: ("group",),
+    Sense.QUERIES: ("query",),
     Sense.LISTS: (),
 }
 #: Scopes that are a thing's own name, and those that are places; Kafka's own topics begin with "__".
-_NAMED = ("partition", "group", "transaction")
+_NAMED = ("partition", "group", "transaction", "query")
 _PLACES = ("broker", "topic", "shard")
 
 

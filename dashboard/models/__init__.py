@@ -14,6 +14,7 @@ from dashboard.models.collecting import Cluster, Collector, GapRecord, Position
 from dashboard.models.groups import CommitRecord, Group, GroupOffset, GroupRecord
 from dashboard.models.judging import FindingRecord
 from dashboard.models.partitions import PartitionRecord, PinRecord, ReplicaLook
+from dashboard.models.queries import Batch, Query, Run, SinkDecision
 from dashboard.models.recoveries import Recovery
 from dashboard.models.transactions import (
     IDLE,
@@ -33,6 +34,7 @@ __all__ = [
     "IS_IDLE",
     "IS_OPEN",
     "NAME",
+    "Batch",
     "Beginning",
     "Cluster",
     "Collector",
@@ -45,9 +47,12 @@ __all__ = [
     "PartitionRecord",
     "PinRecord",
     "Position",
+    "Query",
     "Recent",
     "Recovery",
     "ReplicaLook",
+    "Run",
+    "SinkDecision",
     "StateCount",
     "Tally",
     "Token",

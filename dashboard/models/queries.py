@@ -1,0 +1,170 @@
+"""Streaming queries of Spark: their checkpoints, runs and batches, and what their sink decided.
+
+What a checkpoint, its ledger and a listener say comes together here; each may be missing. Spark keeps about
+100 batches: these rows are the history beyond them.
+"""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+
+from dashboard.models.collecting import Cluster
+from fenceline.spark import Decided, Outcome, QueryState
+
+
+class Query(models.Model):
+    """One streaming query, by its checkpoint, or by its id alone while only a listener knows it."""
+
+    cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
+    #: The query id; with `@` and the beginning of the path's hash for a second folder of the same id, or the
+    #: hash alone (`path-…`) where the folder has lost its identity.
+    ident = models.CharField(max_length=80)
+    #: Spark's id of it, a UUID; "" where its checkpoint has lost it.
+    query_id = models.CharField(max_length=36, blank=True, db_index=True)
+    name = models.TextField(blank=True)
+    #: The folder's URL as the configuration's root spells it; "" while no root holds it.
+    checkpoint = models.TextField(blank=True)
+    #: As its listener tells; UNHEARD where none does.
+    state = models.CharField(max_length=8, choices=[(each.value, each.value) for each in QueryState])
+    run_id = models.CharField(max_length=36, blank=True)
+    #: When its listener was heard last, by our clock; when its newest run began and ended, by its driver's.
+    heard_ms = models.BigIntegerField(null=True)
+    started_ms = models.BigIntegerField(null=True)
+    ended_ms = models.BigIntegerField(null=True)
+    exception = models.TextField(blank=True)
+    #: The newest batch in the offset log and in the commit log, and when those files were written.
+    planned = models.BigIntegerField(null=True)
+    finished = models.BigIntegerField(null=True)
+    planned_ms = models.BigIntegerField(null=True)
+    finished_ms = models.BigIntegerField(null=True)
+    #: What a restart would do: `fenceline.restarts.Verdict`, and its sentence; "" without a checkpoint.
+    restart = models.CharField(max_length=24, blank=True)
+    restart_words = models.TextField(blank=True)
+    #: What kind of sink it has: "exactly_once" (ours), "kafka", "other", or "" where nothing tells.
+    sink = models.CharField(max_length=16, blank=True)
+    #: The ledger's own id and the prefix of its transactional ids; "" where it has none.
+    ledger_id = models.CharField(max_length=36, blank=True)
+    prefix = models.TextField(blank=True)
+    generation = models.IntegerField(null=True)
+    #: How many of its decisions are prepared and not done, and when their first transaction times out.
+    prepared = models.IntegerField(default=0)
+    expires_ms = models.BigIntegerField(null=True)
+    #: For the inspector, as JSON: conf, sources, operators, broken and foreign files, the ledger's damage.
+    detail = models.JSONField(default=dict)
+    #: When the checkpoint was looked at last.
+    seen_ms = models.BigIntegerField(null=True)
+    #: Why it cannot be read; "" when it can.
+    error = models.TextField(blank=True)
+    rev = models.BigIntegerField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "ident"], name="query_ident"),
+            models.UniqueConstraint(
+                fields=["cluster", "checkpoint"], condition=~Q(checkpoint=""), name="query_checkpoint"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name or self.ident
+
+
+class Run(models.Model):
+    """One run of a query: from its start to its end, as its listener told."""
+
+    query = models.ForeignKey(Query, models.CASCADE, db_index=False)
+    run_id = models.CharField(max_length=36)
+    name = models.TextField(blank=True)
+    #: By the driver's clock.
+    started_ms = models.BigIntegerField(null=True)
+    ended_ms = models.BigIntegerField(null=True)
+    #: By our clock: when it was heard first and last.
+    first_heard_ms = models.BigIntegerField()
+    heard_ms = models.BigIntegerField()
+    exception = models.TextField(blank=True)
+    #: The newest batch that it told of.
+    batch_id = models.BigIntegerField(null=True)
+    #: What its listener's spool says of itself: events waiting, dropped for ever, the oldest one's age.
+    spooled = models.BigIntegerField(default=0)
+    dropped = models.BigIntegerField(default=0)
+    spool_age_ms = models.BigIntegerField(null=True)
+    #: The versions of Spark and of the listener.
+    spark_version = models.CharField(max_length=32, blank=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["query", "run_id"], name="run_of_query")]
+        indexes = [models.Index(fields=["query", "heard_ms"], name="run_heard")]
+
+    def __str__(self) -> str:
+        return self.run_id
+
+
+class Batch(models.Model):
+    """One micro-batch: planned, run, decided, checkpointed; each part null where nothing has told it."""
+
+    query = models.ForeignKey(Query, models.CASCADE, db_index=False)
+    batch_id = models.BigIntegerField()
+    #: From `offsets/N`: when it was planned, the watermark it uses, and how far each source goes:
+    #: [[source, JSON text or null], …].
+    planned_ms = models.BigIntegerField(null=True)
+    watermark_ms = models.BigIntegerField(null=True)
+    offsets = models.JSONField(default=list)
+    #: From `commits/N`: when the file was written, by the store's clock, and the watermark after it.
+    committed_ms = models.BigIntegerField(null=True)
+    next_watermark_ms = models.BigIntegerField(null=True)
+    #: From the progress event of `run_id`; "" and null where none came.
+    run_id = models.CharField(max_length=36, blank=True)
+    started_ms = models.BigIntegerField(null=True)
+    duration_ms = models.BigIntegerField(null=True)
+    input_rows = models.BigIntegerField(null=True)
+    output_rows = models.BigIntegerField(null=True)
+    input_rate = models.FloatField(null=True)
+    processed_rate = models.FloatField(null=True)
+    #: Milliseconds by phase; `fenceline.spark.SourceProgress` and `OperatorProgress` as lists of mappings.
+    durations = models.JSONField(default=dict)
+    sources = models.JSONField(default=list)
+    operators = models.JSONField(default=list)
+    rev = models.BigIntegerField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["query", "batch_id"], name="batch_of_query")]
+
+    def __str__(self) -> str:
+        return f"batch {self.batch_id}"
+
+
+class SinkDecision(models.Model):
+    """A decision of a query's exactly-once sink about a batch, and what came of it."""
+
+    query = models.ForeignKey(Query, models.CASCADE, db_index=False)
+    batch_id = models.BigIntegerField()
+    round = models.IntegerField()
+    decided = models.CharField(max_length=8, choices=[(each.value, each.value) for each in Decided])
+    #: "driver" or "operator".
+    by = models.CharField(max_length=16)
+    decided_ms = models.BigIntegerField()
+    run_id = models.CharField(max_length=36, blank=True)
+    generation = models.IntegerField()
+    reason = models.TextField(blank=True)
+    #: [{"partition", "attempt", "transactional_id", "producer_id", "producer_epoch", "partitions":
+    #: [["topic", 0], …], "records", "started_ms", "timeout_ms"}, …]
+    transactions = models.JSONField(default=list)
+    #: [[source, JSON text or null, JSON text or null], …]
+    input = models.JSONField(default=list)
+    #: "" while it is not carried out to the end.
+    outcome = models.CharField(
+        max_length=9, choices=[(each.value, each.value) for each in Outcome], blank=True
+    )
+    done_ms = models.BigIntegerField(null=True)
+    done_by = models.CharField(max_length=16, blank=True)
+    lost = models.JSONField(default=list)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["query", "batch_id", "round"], name="decision_of_batch")
+        ]
+        indexes = [models.Index(fields=["query"], condition=Q(outcome=""), name="decision_open")]
+
+    def __str__(self) -> str:
+        return f"batch {self.batch_id}: {self.decided}"
