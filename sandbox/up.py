@@ -11,6 +11,7 @@ With BROKERS=3 the parts kafka-1 to kafka-3 are what kafka is otherwise.
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import secrets
 import signal
@@ -78,6 +79,7 @@ class Stack:
         text += f'"bootstrap.servers" = "{self.bootstrap}"\n'
         if self.options.sandbox:
             text += f"\n[limits]\nopen_too_long_s = {SANDBOX_OPEN_TOO_LONG_S}\n"
+            text += f"\n[[checkpoints]]\nroot = {json.dumps(str(self.data / 'spark' / 'checkpoints'))}\n"
         with folder.plain_errors(path):
             path.write_text(text)
         return path
@@ -159,9 +161,9 @@ class Stack:
             )
             for shard in range(self.options.shards)
         ]
-        # A slot for each cluster's judge, pruner, reconciler, partitions, groups and recoveries, and some for
-        # the tasks that start them and for what operators ask.
-        slots = str(6 * clusters + 4)
+        # A slot for each cluster's judge, pruner, reconciler, partitions, groups, recoveries and checkpoints,
+        # and some for the tasks that start them and for what operators ask.
+        slots = str(7 * clusters + 4)
         pollers = self._celery("worker-pollers", needs, "worker", "-Q", "default", "-c", slots)
         return [*tails, pollers, self._celery("beat", needs, "beat", "-s", str(self.data / "beat"))]
 

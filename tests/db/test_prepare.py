@@ -9,8 +9,9 @@ from django.db.migrations.recorder import MigrationRecorder
 from pytest_django import Settings
 
 from dashboard import leases, queries
+from dashboard.api.auth import digest
 from dashboard.config import ClusterConfig, Config
-from dashboard.models import Cluster, Collector, GapRecord
+from dashboard.models import Cluster, Collector, GapRecord, Token
 from fenceline.limits import Limits
 
 pytestmark = pytest.mark.django_db
@@ -36,6 +37,13 @@ def test_without_a_password_no_admin_is_made(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.delenv("FENCELINE_ADMIN_PASSWORD", raising=False)
     call_command("prepare")
     assert authenticate(username="admin", password="") is None
+
+
+def test_the_token_of_the_environment_is_the_last_start_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    for token in ("first", "first", "second"):
+        monkeypatch.setenv("FENCELINE_INGEST_TOKEN", token)
+        call_command("prepare")
+        assert [row.digest for row in Token.objects.filter(role="ingest")] == [digest(token)]
 
 
 def test_a_database_of_a_newer_version_is_refused_and_left_alone() -> None:

@@ -1,4 +1,7 @@
-"""`manage.py prepare`: make the database ready for this version and this configuration, once per start."""
+"""`manage.py prepare`: make the database ready for this version and this configuration, once per start.
+
+FENCELINE_ADMIN_PASSWORD makes the admin, FENCELINE_INGEST_TOKEN a token for the listeners of Spark.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,11 @@ from django.db import DatabaseError, connection
 from django.db.migrations.loader import MigrationLoader
 
 from dashboard import slices, store
+from dashboard.api.auth import digest
+from dashboard.models import Token
+
+#: What the token that the environment brings is called.
+_BROUGHT = "environment"
 
 
 class Command(BaseCommand):
@@ -27,6 +35,7 @@ class Command(BaseCommand):
             store.sync_clusters(settings.FENCELINE.clusters)
             store.keep_collectors(settings.SHARDS, settings.FENCELINE.limits, slices.now_ms())
             _ensure_admin(os.environ.get("FENCELINE_ADMIN_PASSWORD", ""))
+            _ensure_ingest_token(os.environ.get("FENCELINE_INGEST_TOKEN", ""))
         except DatabaseError as error:
             raise CommandError(f"The database cannot be used: {error}. Check DATABASE_URL.") from error
 
@@ -53,3 +62,9 @@ def _ensure_admin(password: str) -> None:
     if not admin.check_password(password):
         admin.set_password(password)
         admin.save(update_fields=["password"])
+
+
+def _ensure_ingest_token(token: str) -> None:
+    if token:
+        values = {"role": Token.Role.INGEST, "digest": digest(token)}
+        Token.objects.update_or_create(name=_BROUGHT, defaults=values)
