@@ -19,7 +19,7 @@ GROUP = "live"
 MOST_IDS = 50
 
 Kind = Literal[
-    "transactions", "transitions", "findings", "collectors", "partitions", "groups", "recoveries"
+    "transactions", "transitions", "findings", "collectors", "partitions", "groups", "recoveries", "queries"
 ]  # fmt: skip
 log = logging.getLogger(__name__)
 

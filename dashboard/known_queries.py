@@ -1,0 +1,121 @@
+"""Which row a streaming query has: found, or made, alike by whoever hears of it first.
+
+A listener knows a query by its id alone; a checkpoint is a folder, and two folders may hold the same id (a
+copy), or none (its metadata is lost). So a folder has its row by its path; one that is new takes the row that
+a listener has made for its id, else it gets a row with an `ident` of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from dashboard.models import Query
+from fenceline.spark import QueryState
+
+#: Parameters of one question: SQLite takes 32,766.
+_ASK_AT_ONCE = 5_000
+
+
+class Folder(NamedTuple):
+    """A checkpoint as far as it says whose it is."""
+
+    path: str
+    #: None where its metadata cannot be read.
+    query_id: str | None
+    #: The newest batch in its commit log; None without any.
+    finished: int | None = None
+
+
+def find(cluster_id: int, query_id: str, name: str = "", *, rev: int = 0) -> Query:
+    """Return the row of the query that a listener speaks of; made, with that name, where there is none.
+
+    Of several folders with its id: one that is still there, rather the first that was found. Call it in the
+    transaction of the save, behind `store.next_rev`: that row, locked, keeps other writers out.
+    """
+    rows = list(Query.objects.filter(cluster_id=cluster_id, query_id=query_id))
+    if rows:
+        return min(rows, key=_preference)
+    return _made(cluster_id, query_id, query_id=query_id, name=name, rev=rev)
+
+
+def rows_of(cluster_id: int, folders: Iterable[Folder], *, rev: int) -> Mapping[str, Query]:
+    """Return the rows of checkpoints by path, made where there are none. Call it as `find`.
+
+    A folder that holds another query than before, begun anew, gets a row of its own: what was kept of the
+    other one stays as its history.
+    """
+    wanted = list(folders)
+    known = _by_path(cluster_id, [each.path for each in wanted])
+    found: dict[str, Query] = {}
+    for folder in wanted:
+        row = known.get(folder.path)
+        if row is not None and _is_another(row, folder):
+            _let_go(row, folder, rev)
+            row = None
+        found[folder.path] = row or _adopted(cluster_id, folder, rev) or _new(cluster_id, folder, rev)
+    return found
+
+
+def _preference(row: Query) -> tuple[bool, bool, bool, int]:
+    return row.checkpoint == "", row.error != "", row.ident != row.query_id, row.pk
+
+
+def _by_path(cluster_id: int, paths: Collection[str]) -> dict[str, Query]:
+    some = list(paths)
+    return {
+        row.checkpoint: row
+        for start in range(0, len(some), _ASK_AT_ONCE)
+        for row in Query.objects.filter(
+            cluster_id=cluster_id, checkpoint__in=some[start : start + _ASK_AT_ONCE]
+        )
+    }
+
+
+def _is_another(row: Query, folder: Folder) -> bool:
+    """Whether a folder holds another query now: another id, and logs that do not go on from before.
+
+    Spark up to 4.1 gives a folder whose metadata is lost a new id, and goes on: that is the same query.
+    """
+    if not row.query_id or folder.query_id is None or folder.query_id == row.query_id:
+        return False
+    return row.finished is None or folder.finished is None or folder.finished < row.finished
+
+
+def _let_go(row: Query, folder: Folder, rev: int) -> None:
+    row.error = f"its folder {folder.path} holds another query now: {folder.query_id}"
+    row.detail = {**row.detail, "gone": True}
+    row.checkpoint, row.rev = "", rev
+    row.save(update_fields=["checkpoint", "error", "detail", "rev"])
+
+
+def _adopted(cluster_id: int, folder: Folder, rev: int) -> Query | None:
+    """Return the row that a listener has made for a folder's query."""
+    if folder.query_id is None:
+        return None
+    rows = Query.objects.filter(cluster_id=cluster_id, query_id=folder.query_id, checkpoint="")
+    row = rows.exclude(detail__has_key="gone").order_by("pk").first()
+    if row is not None:
+        row.checkpoint, row.rev = folder.path, rev
+        row.save(update_fields=["checkpoint", "rev"])
+    return row
+
+
+def _new(cluster_id: int, folder: Folder, rev: int) -> Query:
+    digest = hashlib.sha256(folder.path.encode()).hexdigest()
+    if folder.query_id is None:
+        ident = f"path-{digest[:16]}"
+    elif Query.objects.filter(cluster_id=cluster_id, ident=folder.query_id).exists():
+        ident = f"{folder.query_id}@{digest[:8]}"
+    else:
+        ident = folder.query_id
+    columns = {"query_id": folder.query_id or "", "checkpoint": folder.path}
+    return _made(cluster_id, ident, **columns, rev=rev)
+
+
+def _made(cluster_id: int, ident: str, **columns: object) -> Query:
+    row, _ = Query.objects.get_or_create(
+        cluster_id=cluster_id, ident=ident, defaults={"state": QueryState.UNHEARD.value, **columns}
+    )
+    return row
