@@ -54,11 +54,13 @@ class CommitsEntry:
     """One file of the commit log: batch N is done."""
 
     batch_id: int
-    #: 1, or 2 with the unique ids of state files (`stateStore.checkpointFormatVersion`).
+    #: 1, 2 with the unique ids of state files (`stateStore.checkpointFormatVersion`), 3 with sinks by name.
     version: int
     next_watermark_ms: int | None = None
     #: Operator id -> by store partition, the ids of its state files.
     state_ids: Mapping[str, Any] = field(default_factory=dict)
+    #: Sink's name -> {"sinkName", "providerName", "isActive", …}, where version 3 tells it (Spark 4.2).
+    sinks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 class Damage(StrEnum):
