@@ -1,0 +1,326 @@
+"""The chain of batches, and whether queries may be stopped: a reader beside `queries`.
+
+What a query's ledger says is held against what the coordinators say of the ids in it: by id, producer id,
+epoch and start. Nothing here opens a database transaction.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.conf import settings
+from django.db.models import F, OuterRef, QuerySet, Subquery
+
+from dashboard.eyes import CHECKPOINTS
+from dashboard.models import (
+    IS_OPEN,
+    Batch,
+    Cluster,
+    Collector,
+    GapRecord,
+    Query,
+    Recent,
+    SinkDecision,
+    Transaction,
+)
+from dashboard.rows import key_of
+from dashboard.slices import now_ms as clock_ms
+from fenceline import recent
+from fenceline.applications import Shape, application_of
+from fenceline.chain import (
+    BatchFacts,
+    ChainLink,
+    Coordinated,
+    Ended,
+    Fate,
+    chain,
+    fate_in,
+    fate_of,
+    no_chain,
+)
+from fenceline.decode import text
+from fenceline.facts import NOT_FROM_LOG, Severity, State, TopicPartition
+from fenceline.safe import SafeToStop, Stopping, safe_together
+from fenceline.safe import safe_to_stop as judged
+from fenceline.sight import EVERYWHERE
+from fenceline.spark import Decided, Decision, Done, InputRange, Outcome, QueryState, SinkTransaction
+
+#: Parameters of one question: SQLite takes 32,766.
+_ASK_AT_ONCE = 5_000
+_NEWEST = (
+    "key", "state", "producer_id", "producer_epoch", "updated_ms", "started_ms", "client_version",
+)  # fmt: skip
+
+
+def chain_of(query: Query, batch: Batch | None, *, now_ms: int | None = None) -> tuple[ChainLink, ...]:
+    """Return the six links of one batch of a query; of none, what there is to say before the first."""
+    if batch is None:
+        return no_chain(query.sink)
+    decisions = SinkDecision.objects.filter(query=query, batch_id=batch.batch_id)
+    return _chains({query.pk: (query, batch)}, decisions, now_ms)[query.pk]
+
+
+def chains_of(queries: Iterable[Query], *, now_ms: int | None = None) -> Mapping[int, tuple[ChainLink, ...]]:
+    """Return the chain of each query's newest batch, by the key of its row: in a handful of SQL queries."""
+    rows = {row.pk: row for row in queries}
+    newest = {batch.query_id: batch for batch in _newest(rows.values())}
+    decisions = SinkDecision.objects.filter(query__in=list(rows), batch_id=F("query__planned"))
+    found = _chains({pk: (rows[pk], batch) for pk, batch in newest.items()}, decisions, now_ms)
+    return {pk: found.get(pk) or no_chain(row.sink) for pk, row in rows.items()}
+
+
+def newest_batch(query: Query) -> Batch | None:
+    """Return the newest batch of a query: what its offset log says, else its listener."""
+    return next(iter(_newest([query])), None)
+
+
+def safe_to_stop(query: Query, now_ms: int) -> SafeToStop:
+    """Return whether a query may be stopped now."""
+    return _safe([query], now_ms)[query.pk]
+
+
+def safe_cluster(cluster: Cluster, now_ms: int) -> SafeToStop:
+    """Return whether all queries of a cluster may be stopped now; those whose folder is gone do not count."""
+    rows = list(Query.objects.filter(cluster=cluster).exclude(detail__has_key="gone").order_by("pk"))
+    verdicts = _safe(rows, now_ms)
+    return safe_together(cluster.name, [(str(row), verdicts[row.pk]) for row in rows])
+
+
+def owner_query(cluster_id: int, transactional_id: str) -> Query | None:
+    """Return the query whose sink makes ids like this one, None where none is known.
+
+    The id, as escaped text, holds the beginning of its ledger's own id and begins with its prefix.
+    """
+    ledger = _ledger_in(transactional_id)
+    if not ledger:
+        return None
+    rows = Query.objects.filter(cluster_id=cluster_id, ledger_id__startswith=ledger).order_by("pk")
+    return next((row for row in rows if transactional_id.startswith(row.prefix)), None)
+
+
+def is_alive(query: Query, now_ms: int) -> bool | None:
+    """Return whether a driver runs a query, as its listener tells; None where none does, or not lately."""
+    if query.state in (QueryState.STOPPED, QueryState.FAILED):
+        return False
+    silent_ms = settings.FENCELINE.limits.listener_silent_s * 1_000
+    if query.state == QueryState.UNHEARD or query.heard_ms is None or now_ms - query.heard_ms > silent_ms:
+        return None
+    return True
+
+
+def decision_of(row: SinkDecision) -> Decision:
+    """Return a row as its ledger has it."""
+    return Decision(
+        batch_id=row.batch_id,
+        round=row.round,
+        decided=Decided(row.decided),
+        by=row.by,
+        at_ms=row.decided_ms,
+        ledger_id="",
+        query_id="",
+        run_id=row.run_id,
+        generation=row.generation,
+        transactions=tuple(map(_transaction, row.transactions)),
+        input=tuple(InputRange(*each) for each in row.input),
+        reason=row.reason,
+    )
+
+
+def done_of(row: SinkDecision) -> Done | None:
+    """Return how a decision ended; None while it has not."""
+    if not row.outcome:
+        return None
+    outcome, lost = Outcome(row.outcome), tuple(row.lost)
+    return Done(row.batch_id, row.round, outcome, row.done_ms or row.decided_ms, row.done_by, lost)
+
+
+def fates(cluster_id: int, written: Collection[SinkTransaction]) -> Mapping[SinkTransaction, Ended]:
+    """Return what became of transactions that sinks of one cluster have written."""
+    keys = {each: key_of(text.unescape(each.transactional_id)) for each in written}
+    now = _coordinated(cluster_id, set(keys.values()))
+    found = {each: fate_of(each, now.get(key)) for each, key in keys.items()}
+    gone_on = {each: keys[each] for each, ended in found.items() if ended.fate is Fate.UNKNOWN}
+    past = _past(cluster_id, set(gone_on.values()))
+    return found | {each: fate_in(each, past[key]) for each, key in gone_on.items() if key in past}
+
+
+def _newest(queries: Iterable[Query]) -> list[Batch]:
+    rows = list(queries)
+    planned = [row.pk for row in rows if row.planned is not None]
+    told = [row.pk for row in rows if row.planned is None]
+    batches = list(Batch.objects.filter(query__in=planned, batch_id=F("query__planned")))
+    if told:
+        latest = Batch.objects.filter(query=OuterRef("pk")).order_by("-batch_id").values("pk")[:1]
+        found = Query.objects.filter(pk__in=told).annotate(latest=Subquery(latest))
+        batches += Batch.objects.filter(pk__in=found.values_list("latest", flat=True))
+    return batches
+
+
+def _chains(
+    batches: Mapping[int, tuple[Query, Batch]], decisions: QuerySet[SinkDecision], now_ms: int | None
+) -> Mapping[int, tuple[ChainLink, ...]]:
+    at_ms = clock_ms() if now_ms is None else now_ms
+    newest: dict[int, SinkDecision] = {}
+    for row in decisions.order_by("round"):
+        newest[row.query_id] = row
+    told = {pk: decision_of(row) for pk, row in newest.items()}
+    ended = _ended({pk: batches[pk][0].cluster_id for pk in told if pk in batches}, told)
+    return {
+        pk: chain(_facts(query, batch, told.get(pk), newest.get(pk), ended.get(pk, ()), at_ms))
+        for pk, (query, batch) in batches.items()
+    }
+
+
+def _ended(clusters: Mapping[int, int], decisions: Mapping[int, Decision]) -> Mapping[int, tuple[Ended, ...]]:
+    """Return what became of decisions' transactions, by the key of the query: cluster by cluster."""
+    found: dict[int, tuple[Ended, ...]] = {}
+    for cluster_id in set(clusters.values()):
+        those = {pk: decisions[pk].transactions for pk, where in clusters.items() if where == cluster_id}
+        known = fates(cluster_id, {each for written in those.values() for each in written})
+        found |= {pk: tuple(known[each] for each in written) for pk, written in those.items()}
+    return found
+
+
+def _facts(
+    query: Query,
+    batch: Batch,
+    decision: Decision | None,
+    row: SinkDecision | None,
+    ended: tuple[Ended, ...],
+    now_ms: int,
+) -> BatchFacts:
+    told_ms = None if batch.started_ms is None else batch.started_ms + (batch.duration_ms or 0)
+    late_ms = settings.FENCELINE.limits.batch_prepared_s * 1_000
+    return BatchFacts(
+        batch_id=batch.batch_id,
+        sink=query.sink,
+        planned=batch.planned_ms is not None or bool(batch.offsets),
+        planned_ms=batch.planned_ms,
+        checkpointed=batch.committed_ms is not None,
+        checkpointed_ms=batch.committed_ms,
+        told_ms=told_ms,
+        decision=decision,
+        done=None if row is None else done_of(row),
+        ended=ended,
+        alive=is_alive(query, now_ms),
+        overdue=decision is not None and now_ms - decision.at_ms > late_ms,
+    )
+
+
+def _transaction(told: Mapping[str, Any]) -> SinkTransaction:
+    partitions = tuple(TopicPartition(topic, number) for topic, number in told["partitions"])
+    return SinkTransaction(**{**told, "partitions": partitions})
+
+
+def _coordinated(cluster_id: int, keys: Collection[bytes]) -> Mapping[bytes, Coordinated]:
+    found: dict[bytes, Coordinated] = {}
+    for some in _some(keys):
+        rows = Transaction.objects.filter(cluster_id=cluster_id, key__in=some)
+        for key, state, producer_id, epoch, updated_ms, started_ms, version in rows.values_list(*_NEWEST):
+            known = Coordinated(State(state), producer_id, epoch, updated_ms, started_ms, version)
+            found[bytes(key)] = known
+    return found
+
+
+def _past(cluster_id: int, keys: Collection[bytes]) -> Mapping[bytes, Sequence[Any]]:
+    return {
+        bytes(key): recent.unpack(bytes(packed), NOT_FROM_LOG)
+        for some in _some(keys)
+        for key, packed in Recent.objects.filter(cluster_id=cluster_id, key__in=some).values_list(
+            "key", "packed"
+        )
+    }
+
+
+def _some(keys: Collection[bytes]) -> Iterable[Sequence[bytes]]:
+    ordered = sorted(keys)
+    return (ordered[start : start + _ASK_AT_ONCE] for start in range(0, len(ordered), _ASK_AT_ONCE))
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What of a cluster's queries there is to see, beside their rows."""
+
+    #: Why none of its checkpoints can be seen; "" where they can.
+    unseen: str
+    #: Of single scopes.
+    gaps: Mapping[str, str]
+    #: Open ids of sinks, by the beginning of their ledgers' ids.
+    open_ids: Mapping[str, Sequence[str]]
+
+
+def _safe(queries: Sequence[Query], now_ms: int) -> Mapping[int, SafeToStop]:
+    seen = {cluster_id: _seen(cluster_id, now_ms) for cluster_id in {row.cluster_id for row in queries}}
+    prepared: dict[int, list[Decision]] = defaultdict(list)
+    open_rows = SinkDecision.objects.filter(query__in=[row.pk for row in queries], outcome="")
+    for row in open_rows.filter(decided=Decided.PREPARED.value).order_by("batch_id"):
+        prepared[row.query_id].append(decision_of(row))
+    return {
+        row.pk: judged(_stopping(row, seen[row.cluster_id], prepared[row.pk], now_ms), now_ms=now_ms)
+        for row in queries
+    }
+
+
+def _stopping(query: Query, seen: _Seen, prepared: Sequence[Decision], now_ms: int) -> Stopping:
+    expiries = [each.expires_ms for decision in prepared for each in decision.transactions]
+    restart = query.detail.get("restart", {})
+    severity = restart.get("severity")
+    started = query.planned is not None and (query.finished is None or query.finished < query.planned)
+    return Stopping(
+        name=str(query),
+        sink=query.sink,
+        unseen=_unseen(query, seen),
+        alive=is_alive(query, now_ms),
+        under_way=query.planned if started else None,
+        prepared=[each.batch_id for each in prepared],
+        expires_ms=min(expiries, default=None),
+        open_ids=[
+            name
+            for name in seen.open_ids.get(query.ledger_id[:8], ())
+            if query.ledger_id and name.startswith(query.prefix)
+        ],
+        restart=query.restart_words,
+        severity=Severity(severity) if severity else None,
+    )
+
+
+def _unseen(query: Query, seen: _Seen) -> str:
+    if not query.checkpoint:
+        return "no configured root holds its checkpoint"
+    return seen.unseen or query.error or seen.gaps.get(f"query:{query.ident}", "")
+
+
+def _seen(cluster_id: int, now_ms: int) -> _Seen:
+    gaps = GapRecord.objects.filter(cluster_id=cluster_id, source=CHECKPOINTS, until_ms=None)
+    reasons = dict(gaps.values_list("scope", "reason"))
+    return _Seen(reasons.pop(EVERYWHERE, "") or _behind(cluster_id, now_ms), reasons, _open_ids(cluster_id))
+
+
+def _behind(cluster_id: int, now_ms: int) -> str:
+    row = Collector.objects.filter(cluster_id=cluster_id, name=CHECKPOINTS).first()
+    if row is None:
+        return "no collector looks at checkpoints"
+    limit_ms = settings.FENCELINE.limits.poller_behind_s * 1_000
+    if row.seen_through_ms is None or now_ms - row.seen_through_ms > limit_ms:
+        return row.error or "the collector of checkpoints is behind"
+    return ""
+
+
+def _open_ids(cluster_id: int) -> Mapping[str, Sequence[str]]:
+    found: dict[str, list[str]] = defaultdict(list)
+    rows = Transaction.objects.filter(IS_OPEN, cluster_id=cluster_id).values_list(
+        "transactional_id", flat=True
+    )
+    for name in rows.iterator():
+        if ledger := _ledger_in(name):
+            found[ledger].append(name)
+    return found
+
+
+def _ledger_in(transactional_id: str) -> str:
+    """Return the beginning of the ledger's id in an id of our sink; "" where it is none."""
+    found = application_of(transactional_id)
+    return found.member.partition("-")[0] if found.kind is Shape.FENCELINE_SINK else ""
