@@ -1,0 +1,251 @@
+"""A listener's progress event, Spark's own JSON -> `fenceline.spark.BatchProgress`.
+
+Spark writes the document in `StreamingQueryProgress.json` (spark.md §2.2). It leaves out what it has no
+figure for (rates that are NaN or infinite, event times without a watermark), and each version adds keys. So
+whatever can be read is taken, what cannot is `None` or left out and counted by reason, and nothing here
+raises. Only an event that does not say of which query, run and batch it is cannot be used at all.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from fenceline.spark import BatchProgress, OperatorProgress, SourceProgress
+
+#: What a database's integers hold.
+_LARGEST = 2**63 - 1
+#: Far more than any Spark writes; what is beyond is not kept.
+_MOST_SOURCES, _MOST_OPERATORS, _MOST_FIGURES = 1_000, 500, 500
+_LONGEST_TEXT, _LONGEST_OFFSETS = 4_000, 2_000_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Read(NamedTuple):
+    """What an event says: its progress, or why there is none; and what of it could not be read, by reason."""
+
+    progress: BatchProgress | None
+    why: str
+    strange: Mapping[str, int]
+
+
+class Unusable(ValueError):
+    """An event does not tell what it is about; the message says what is wrong with it."""
+
+
+def read(document: object, *, told_ms: int) -> Read:
+    """Read a progress event, as `json.loads` gives it.
+
+    `told_ms` is when the listener was told, by the driver's clock: it stands in for a start that is missing.
+    """
+    reader = _Reader()
+    try:
+        return Read(reader.batch(document, told_ms), "", dict(reader.strange))
+    except Unusable as error:
+        return Read(None, str(error), dict(reader.strange))
+
+
+def identity(document: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Return query id, run id and name ("" without one) of any event; raises `Unusable`."""
+    return _uuid(document, "id"), _uuid(document, "runId"), clean(document.get("name"))
+
+
+def clean(value: object, longest: int = _LONGEST_TEXT) -> str:
+    """Return text as every database takes it, without NUL and halves of surrogate pairs; "" of no text."""
+    if not isinstance(value, str):
+        return ""
+    text = value if len(value) <= longest else f"{value[: longest - 1]}…"
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+
+
+def instant(value: object) -> int | None:
+    """Return milliseconds since the epoch of ISO 8601 as Spark writes it; None of anything else."""
+    try:
+        at = datetime.fromisoformat(value)  # type: ignore[arg-type]
+        since = (at if at.tzinfo else at.replace(tzinfo=UTC)) - _EPOCH
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return (since.days * 86_400 + since.seconds) * 1_000 + since.microseconds // 1_000
+
+
+def _uuid(document: Mapping[str, Any], key: str) -> str:
+    value = document.get(key)
+    try:
+        return str(UUID(value))
+    except (TypeError, ValueError, AttributeError):
+        raise Unusable(f"{key} is no UUID" if key in document else f"{key} is missing") from None
+
+
+class _Reader:
+    """Reads one document and counts what it cannot read."""
+
+    def __init__(self) -> None:
+        self.strange: Counter[str] = Counter()
+
+    def batch(self, document: object, told_ms: int) -> BatchProgress:
+        if not isinstance(document, Mapping):
+            raise Unusable("the progress is no JSON object")
+        query_id, run_id, name = identity(document)
+        batch_id = self.integer(document, "batchId")
+        if batch_id is None or batch_id < 0:
+            raise Unusable("batchId is no batch's number")
+        durations = self.figures(document, "durationMs")
+        duration_ms = self.integer(document, "batchDuration")
+        if duration_ms is None:
+            duration_ms = durations.get("triggerExecution", 0)
+        times, sink = self.mapping(document, "eventTime"), self.mapping(document, "sink")
+        sources = tuple(self.source(each) for each in self.items(document, "sources", _MOST_SOURCES))
+        input_rows = self.integer(document, "numInputRows")
+        total = _bounded(sum(each.input_rows for each in sources))
+        return BatchProgress(
+            query_id=query_id,
+            run_id=run_id,
+            name=name,
+            batch_id=batch_id,
+            started_ms=self.started(document, told_ms - duration_ms),
+            duration_ms=duration_ms,
+            input_rows=total if input_rows is None else input_rows,
+            input_rate=self.rate(document, "inputRowsPerSecond"),
+            processed_rate=self.rate(document, "processedRowsPerSecond"),
+            durations=durations,
+            watermark_ms=self.time(times, "watermark"),
+            sources=sources,
+            operators=tuple(
+                self.operator(each) for each in self.items(document, "stateOperators", _MOST_OPERATORS)
+            ),
+            sink=self.text(sink, "description"),
+            output_rows=self.counted(sink),
+        )
+
+    def source(self, document: Mapping[str, Any]) -> SourceProgress:
+        metrics = self.mapping(document, "metrics")
+        return SourceProgress(
+            description=self.text(document, "description"),
+            start=self.offsets(document, "startOffset"),
+            end=self.offsets(document, "endOffset"),
+            latest=self.offsets(document, "latestOffset"),
+            input_rows=self.integer(document, "numInputRows") or 0,
+            input_rate=self.rate(document, "inputRowsPerSecond"),
+            processed_rate=self.rate(document, "processedRowsPerSecond"),
+            metrics={clean(key): self.text(metrics, key) for key in islice(metrics, _MOST_FIGURES)},
+        )
+
+    def operator(self, document: Mapping[str, Any]) -> OperatorProgress:
+        return OperatorProgress(
+            name=self.text(document, "operatorName"),
+            rows_total=self.integer(document, "numRowsTotal") or 0,
+            rows_updated=self.integer(document, "numRowsUpdated") or 0,
+            rows_removed=self.integer(document, "numRowsRemoved") or 0,
+            memory_bytes=self.integer(document, "memoryUsedBytes") or 0,
+            rows_dropped_by_watermark=self.integer(document, "numRowsDroppedByWatermark") or 0,
+            commit_ms=self.integer(document, "commitTimeMs") or 0,
+            custom=self.figures(document, "customMetrics"),
+        )
+
+    def started(self, document: Mapping[str, Any], otherwise: int) -> int:
+        at = self.time(document, "timestamp")
+        return _bounded(otherwise) if at is None else at
+
+    def counted(self, sink: Mapping[str, Any]) -> int | None:
+        """Return the rows that a sink has written; Spark writes -1 where it does not count them."""
+        rows = self.integer(sink, "numOutputRows")
+        return None if rows is None or rows < 0 else rows
+
+    def integer(self, document: Mapping[str, Any], key: str) -> int | None:
+        value = document.get(key)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int):
+            self.count(f"{key}: not a whole number")
+        elif abs(value) > _LARGEST:
+            self.count(f"{key}: out of range")
+        else:
+            return value
+        return None
+
+    def rate(self, document: Mapping[str, Any], key: str) -> float | None:
+        value = document.get(key)
+        # Some writers spell out what has no figure in JSON.
+        if value is None or value in ("NaN", "Infinity", "-Infinity"):
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            self.count(f"{key}: not a number")
+            return None
+        try:
+            return float(value) if math.isfinite(value) else None
+        except OverflowError:
+            self.count(f"{key}: out of range")
+            return None
+
+    def time(self, document: Mapping[str, Any], key: str) -> int | None:
+        value = document.get(key)
+        at = instant(value)
+        if at is None and value is not None:
+            self.count(f"{key}: not a time")
+        return at
+
+    def text(self, document: Mapping[str, Any], key: str) -> str:
+        value = document.get(key)
+        if value is not None and not isinstance(value, str):
+            # The key may be anybody's: only Spark's own stand in a reason.
+            self.count("text: not a string")
+        return clean(value)
+
+    def offsets(self, document: Mapping[str, Any], key: str) -> str | None:
+        """Return the JSON text of an offset: a line of the offset log, as that is written."""
+        value = document.get(key)
+        if value is None:
+            return None
+        try:
+            # A string is what a source wrote that does not write JSON.
+            text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+        except (ValueError, RecursionError):
+            self.count(f"{key}: not readable")
+            return None
+        if len(text) > _LONGEST_OFFSETS:
+            self.count(f"{key}: too large")
+            return None
+        return clean(text, len(text))
+
+    def figures(self, document: Mapping[str, Any], key: str) -> dict[str, int]:
+        """Return whole numbers by name; whatever else stands among them is counted under `key`."""
+        found: dict[str, int] = {}
+        for name, value in islice(self.mapping(document, key).items(), _MOST_FIGURES):
+            if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _LARGEST:
+                found[clean(name)] = value
+            else:
+                self.count(f"{key}: not a whole number")
+        return found
+
+    def mapping(self, document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+        value = document.get(key)
+        if isinstance(value, Mapping):
+            return value
+        if value is not None:
+            self.count(f"{key}: not an object")
+        return {}
+
+    def items(self, document: Mapping[str, Any], key: str, most: int) -> list[Mapping[str, Any]]:
+        value = document.get(key)
+        if not isinstance(value, list):
+            if value is not None:
+                self.count(f"{key}: not a list")
+            return []
+        found = [each for each in value[:most] if isinstance(each, Mapping)]
+        if len(found) < len(value):
+            self.strange[f"{key}: not readable"] += len(value) - len(found)
+        return found
+
+    def count(self, reason: str) -> None:
+        """Count what cannot be read."""
+        self.strange[reason] += 1
+
+
+def _bounded(value: int) -> int:
+    return max(-_LARGEST, min(value, _LARGEST))

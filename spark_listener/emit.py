@@ -1,0 +1,346 @@
+"""Delivers what is spooled: a daemon thread that posts batches of events to Fenceline and backs off.
+
+Nothing is let go before Fenceline has answered that it has it. While it is away, is overloaded or does not
+know our token, everything stays where it is; an event is given up alone, and counted, when it is too large
+for any post or is refused by itself.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+import os
+import random
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.error import HTTPError
+
+from spark_listener.spool import Event, Spool, adopt
+
+#: The version of the document that is posted.
+WIRE_VERSION = 1
+_MOST_EVENTS = 500
+_MOST_BYTES = 4 * 1024 * 1024
+_MOST_ANSWER = 1024 * 1024
+_LONGEST_WAIT_S = 300.0
+_HINTS = {
+    401: "Fenceline does not know the token: make one with `manage.py create_token NAME --role ingest`",
+    403: "the token may not ingest: make one with `manage.py create_token NAME --role ingest`",
+    404: "there is no Fenceline at this URL: give its own, as it stands in the browser, without a page",
+    422: "Fenceline cannot tell which Kafka cluster the queries belong to: give cluster=",
+}
+
+log = logging.getLogger("spark_listener")
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How often it posts, in seconds."""
+
+    every: float = 1.0
+    #: The first and the longest pause while Fenceline is away; while it refuses us, always the longest.
+    first_pause: float = 1.0
+    longest_pause: float = 60.0
+    #: While it refuses what a person must mend.
+    refused_pause: float = 30.0
+    #: How long an answer may take.
+    timeout: float = 10.0
+    #: How often it looks for spools that others left behind, and says that its queries still run.
+    adopt_every: float = 30.0
+    alive_every: float = 20.0
+
+
+class Answer(NamedTuple):
+    """An HTTP answer."""
+
+    status: int
+    retry_after: str
+    body: bytes
+
+
+class Trouble(Exception):
+    """A post was not taken: why, and for how long to wait (None: by the usual back-off).
+
+    `refused` is what a person must mend, `too_large` what is wrong with these very events.
+    """
+
+    def __init__(
+        self, why: str, pause: float | None = None, *, refused: bool = False, too_large: bool = False
+    ) -> None:
+        super().__init__(why)
+        self.pause = pause
+        self.refused = refused
+        self.too_large = too_large
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A token is for the server that it was given for."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+#: Honours the environment's proxies, as users expect of Python programs.
+_opener = urllib.request.build_opener(_NoRedirect)
+
+
+def secret(spec: str) -> str:
+    """Return a secret that is given as itself, as `env:NAME` or as `file:PATH`; raises `Trouble`."""
+    kind, _, where = spec.partition(":")
+    if kind == "env":
+        value = os.environ.get(where, "")
+    elif kind == "file":
+        try:
+            value = Path(where).read_text().strip()
+        except (OSError, ValueError) as error:
+            raise Trouble(f"the token cannot be read: {error}") from None
+    else:
+        value = spec
+    if not value or not value.isascii() or not value.isprintable():
+        raise Trouble(f"there is no token in {spec if kind in ('env', 'file') else 'what was given'}")
+    return value
+
+
+def post(url: str, token: str, body: bytes, timeout: float) -> Answer:
+    """Post a document, compressed; raises OSError, HTTPException or ValueError where nobody answers."""
+    headers = {
+        "Authorization": f"Bearer {token}",
+        "Content-Type": "application/json",
+        "Content-Encoding": "gzip",
+        "User-Agent": "fenceline-spark-listener",
+    }
+    data = gzip.compress(body, 5, mtime=0)
+    request = urllib.request.Request(url, data, headers)  # noqa: S310 - the listener takes http(s) alone
+    try:
+        with _opener.open(request, timeout=timeout) as answer:
+            return Answer(answer.status, "", answer.read(_MOST_ANSWER))
+    except HTTPError as error:
+        with error:
+            return Answer(error.code, error.headers.get("Retry-After", ""), error.read(_MOST_ANSWER))
+
+
+@dataclass(slots=True)
+class _Hand:
+    """What is read of a spool and not delivered, and how much of it goes into one post."""
+
+    spool: Spool
+    events: list[Event] = field(default_factory=list)
+    most: int = _MOST_EVENTS
+    given_up: int = 0
+    #: Until when it is left alone.
+    rest_until: float = 0.0
+
+
+class Emitter(threading.Thread):
+    """Posts what `spool` holds, and what drivers that are gone have left beside it."""
+
+    def __init__(
+        self, url: str, token: str, spool: Spool, root: Path, most_bytes: int, about: Mapping[str, Any],
+        alive: Callable[[], list[list[str]]], pace: Pace,
+    ) -> None:  # fmt: skip
+        super().__init__(name="fenceline-listener", daemon=True)
+        self._url, self._token = url, token
+        self._root, self._most_bytes = root, most_bytes
+        self._about, self._alive, self._pace = about, alive, pace
+        self._own = _Hand(spool)
+        self._left: list[_Hand] = []
+        self._wake = threading.Event()
+        self._stop_at: float | None = None
+        self._pause = 0.0
+        self._adopt_at = self._posted_at = 0.0
+        self._trouble = ""
+
+    def wake(self) -> None:
+        """Post now, whatever the pause is."""
+        self._wake.set()
+
+    def flush(self, seconds: float) -> None:
+        """Try to deliver everything for so long, then stop."""
+        self._stop_at = time.monotonic() + seconds
+        self._wake.set()
+        self.join(seconds)
+
+    def run(self) -> None:
+        """Post until told to stop and nothing is left, or no more time is."""
+        while True:
+            self._wake.wait(self._rest())
+            self._wake.clear()
+            stopping = self._stop_at is not None
+            try:
+                self._round()
+            except Exception as error:  # whatever it is: the driver's other work goes on, and so does this
+                self._failed(Trouble(f"{type(error).__name__}: {error}"))
+            if stopping and (not self._pause or not self._rest()):
+                break
+        for hand in (self._own, *self._left):
+            hand.spool.close()
+
+    def _rest(self) -> float:
+        """Return the seconds until the next round."""
+        if self._stop_at is None:
+            return self._pause or self._pace.every
+        return max(0.0, min(self._pause, self._stop_at - time.monotonic()))
+
+    def _round(self) -> None:
+        """Deliver all there is, the oldest first."""
+        now = time.monotonic()
+        if now >= self._adopt_at:
+            self._left += [_Hand(spool) for spool in adopt(self._root)]
+            self._adopt_at = now + self._pace.adopt_every
+        self._make_room()
+        try:
+            for hand in [each for each in self._left if each.rest_until <= now]:
+                self._deliver_left(hand)
+            while self._deliver(self._own):
+                pass
+            if now - self._posted_at >= self._pace.alive_every and self._alive():
+                self._post(self._own, [])
+        except Trouble as trouble:
+            self._failed(trouble)
+        else:
+            self._recovered()
+
+    def _deliver_left(self, hand: _Hand) -> None:
+        """Deliver what a driver left that is gone; where it is refused, our own events need not be."""
+        try:
+            while self._deliver(hand):
+                pass
+        except Trouble as trouble:
+            if not trouble.refused:
+                raise
+            hand.rest_until = time.monotonic() + self._pace.refused_pause
+            return
+        hand.spool.close()
+        self._left.remove(hand)
+
+    def _make_room(self) -> None:
+        """Let leftovers take what the bound leaves beside our own events."""
+        room = self._most_bytes - self._own.spool.size
+        for hand in reversed(self._left):
+            hand.spool.trim(max(0, room))
+            room -= hand.spool.size
+
+    def _deliver(self, hand: _Hand) -> bool:
+        """Post the next events of a spool; return whether there were any. Raises `Trouble`."""
+        if not hand.events:
+            hand.events = hand.spool.read(_MOST_EVENTS, _MOST_BYTES)
+        part = hand.events[: hand.most]
+        if not part:
+            return False
+        try:
+            self._post(hand, part)
+        except Trouble as trouble:
+            if not trouble.too_large:
+                raise
+            if len(part) > 1:
+                hand.most = len(part) // 2
+                return True
+            hand.given_up += 1
+            log.warning("Fenceline does not take an event of %d bytes: %s", len(part[0].text), trouble)
+        hand.spool.ack(part[-1])
+        del hand.events[: len(part)]
+        hand.most = min(_MOST_EVENTS, hand.most * 2)
+        return True
+
+    def _post(self, hand: _Hand, events: list[Event]) -> None:
+        if self._stop_at is not None and time.monotonic() >= self._stop_at:
+            raise Trouble("there is no more time", 0.001)
+        body = self._document(hand, events)
+        try:
+            answer = post(self._url, secret(self._token), body, self._timeout())
+        except (OSError, HTTPException, ValueError) as error:
+            raise Trouble(f"Fenceline at {self._url} cannot be reached: {error}") from None
+        self._judge(answer)
+        self._posted_at = time.monotonic()
+
+    def _timeout(self) -> float:
+        left = self._pace.timeout if self._stop_at is None else self._stop_at - time.monotonic()
+        return max(0.05, min(self._pace.timeout, left))
+
+    def _document(self, hand: _Hand, events: list[Event]) -> bytes:
+        """Return what is posted. The events go as they were written."""
+        sent_ms = time.time_ns() // 1_000_000
+        spool, own = hand.spool, hand is self._own
+        report = {
+            "dropped": spool.dropped + hand.given_up,
+            "spooled": spool.waiting,
+            "oldest_age_ms": max(0, sent_ms - events[0].at_ms) if events else None,
+            "bytes": spool.size,
+            "listener": self._about["listener"],
+            "spark": spool.about.get("spark", ""),
+            "alive": self._alive() if own else [],
+        }
+        cluster = spool.about.get("cluster") or self._about["cluster"]
+        head = {"v": WIRE_VERSION, "cluster": cluster, "sent_ms": sent_ms, "report": report}
+        start = json.dumps(head).encode()[:-1]
+        return b"".join((start, b', "events":[', b",".join(each.text for each in events), b"]}"))
+
+    def _judge(self, answer: Answer) -> None:
+        """Raise `Trouble` unless Fenceline itself has said that it took the events."""
+        if answer.status == 200 and (taken := _taken(answer.body)) is not None:
+            for each in taken[:3]:
+                log.warning("Fenceline cannot use an event: %s", each)
+            return
+        why = f"Fenceline at {self._url} answers {answer.status}{_detail(answer.body)}"
+        if answer.status == 413 or (answer.status == 400 and _detail(answer.body)):
+            raise Trouble(why, too_large=True)
+        if answer.status == 429 or answer.status >= 500:
+            raise Trouble(why, _seconds(answer.retry_after))
+        hint = _HINTS.get(answer.status, "check the URL, and what stands between it and this driver")
+        raise Trouble(f"{why}. {hint}", self._pace.refused_pause, refused=True)
+
+    def _failed(self, trouble: Trouble) -> None:
+        if trouble.pause is None:
+            doubled = max(self._pace.first_pause, min(self._pause * 2, self._pace.longest_pause))
+            # Many drivers are not to knock together.
+            self._pause = doubled * random.uniform(0.75, 1.0)  # noqa: S311
+        else:
+            self._pause = trouble.pause
+        # What is said once is not said again each time that it is tried.
+        if not self._trouble and self._stop_at is None:
+            log.warning("%s. Events are kept until it takes them (%s).", trouble, self._own.spool.place)
+        self._trouble = str(trouble)
+
+    def _recovered(self) -> None:
+        if self._trouble:
+            log.warning("Fenceline takes events again")
+        self._trouble, self._pause = "", 0.0
+
+
+def _taken(body: bytes) -> list[Any] | None:
+    """Return what Fenceline refused of the events; None where it is not Fenceline that answers."""
+    try:
+        answer = json.loads(body)
+        return list(answer["refused"]) if isinstance(answer["accepted"], int) else None
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+
+
+def _detail(body: bytes) -> str:
+    """Return what a problem (RFC 9457) says, "" of anything else."""
+    try:
+        return f": {str(json.loads(body)['detail'])[:500]}"
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return ""
+
+
+def _seconds(retry_after: str) -> float | None:
+    """Return for how long a server asks to be left alone: seconds, or until a date."""
+    if not retry_after:
+        return None
+    try:
+        wait = float(retry_after)
+    except ValueError:
+        try:
+            wait = parsedate_to_datetime(retry_after).timestamp() - time.time()
+        except ValueError:
+            return None
+    return min(max(wait, 0.1), _LONGEST_WAIT_S)

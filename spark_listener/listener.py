@@ -1,0 +1,176 @@
+"""The listener that a Spark driver attaches, in one line:
+
+    spark.streams.addListener(FencelineListener("https://fenceline.example", "env:FENCELINE_TOKEN"))
+
+A callback appends its event to the spool and returns; a thread of its own delivers. So a query never waits
+for Fenceline, and no event is lost while Fenceline, or its driver, is away.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import os
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pyspark
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from spark_listener.emit import Emitter, Pace
+from spark_listener.spool import MOST_BYTES, Spool
+
+VERSION = "0.1.0"
+_ADDRESS = "/ingest/v1/progress"
+#: How long a driver that ends may be held up.
+_LAST_FLUSH_S = 2.0
+#: An exception comes with its stack, often twice: its beginning says what it is.
+_LONGEST_EXCEPTION = 20_000
+#: More queries than any driver runs: the others are told of by their events alone.
+_MOST_ALIVE = 500
+
+log = logging.getLogger("spark_listener")
+
+
+class FencelineListener(StreamingQueryListener):
+    """Tells Fenceline of the starts, batches, idle times and ends of all queries of a session.
+
+    `url` is Fenceline's own, by default the environment's FENCELINE_URL. `token` is of the role ingest:
+    itself, `env:NAME` or `file:PATH` (read anew for each post), by default FENCELINE_TOKEN's. `cluster` is
+    the Kafka cluster's name in Fenceline's configuration; it may stay out where there is only one. `spool`
+    is the folder in which events wait, `spool_mb` how much of it this driver may fill, compressed.
+
+    Raises ValueError for a URL or token that cannot be one; its callbacks never raise.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        cluster: str | None = None,
+        spool: str | os.PathLike[str] | None = None,
+        spool_mb: float = MOST_BYTES / 2**20,
+        pace: Pace | None = None,
+    ) -> None:
+        self._arguments = {
+            "url": url, "token": token, "cluster": cluster, "spool": spool, "spool_mb": spool_mb, "pace": pace
+        }  # fmt: skip
+        address = _address(url or os.environ.get("FENCELINE_URL", ""))
+        root = Path(spool) if spool else _default_spool()
+        about = {"cluster": cluster, "listener": VERSION, "spark": pyspark.__version__}
+        most_bytes = int(spool_mb * 2**20)
+        self._alive: dict[str, str] = {}
+        self._failed = False
+        self._pid = os.getpid()
+        self._spool = Spool(root, about, most_bytes)
+        self._emitter = Emitter(
+            address, token or _default_token(), self._spool, root, most_bytes, about, self._running,
+            pace or Pace(),
+        )  # fmt: skip
+        self._emitter.start()
+        atexit.register(self.close)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Spark Connect 3.5 sends the listener to a worker of the server: it is made anew there.
+        return _made, (self._arguments,)
+
+    def onQueryStarted(self, event: Any) -> None:
+        """Note that a run begins."""
+        self._tell("started", event, {"name": getattr(event, "name", None)}, ends=False)
+
+    def onQueryProgress(self, event: Any) -> None:
+        """Note that a batch is done."""
+        at_ms = time.time_ns() // 1_000_000
+        try:
+            progress = event.progress
+            text = progress.json.replace("\n", " ")
+            self._alive[str(progress.runId)] = str(progress.id)
+            self._spool.append(f'"kind":"progress","progress":{text}}}'.encode(), at_ms)
+        except Exception as error:  # nothing of ours may reach Spark's listener bus
+            self._warn(error)
+
+    def onQueryIdle(self, event: Any) -> None:
+        """Note that a query waits for data."""
+        self._tell("idle", event, {}, ends=False)
+
+    def onQueryTerminated(self, event: Any) -> None:
+        """Note that a run has ended, and deliver at once: the driver may end as well."""
+        try:
+            exception = event.exception and event.exception[:_LONGEST_EXCEPTION]
+            more = {"exception": exception, "errorClass": getattr(event, "errorClassOnException", None)}
+        except Exception as error:
+            self._warn(error)
+            return
+        self._tell("terminated", event, more, ends=True)
+        self._emitter.wake()
+
+    def close(self) -> None:
+        """Deliver what is left, for at most two seconds, and stop; what is not delivered stays spooled."""
+        if os.getpid() == self._pid:
+            atexit.unregister(self.close)
+            self._emitter.flush(_LAST_FLUSH_S)
+
+    def _tell(self, kind: str, event: Any, more: dict[str, Any], *, ends: bool) -> None:
+        at_ms = time.time_ns() // 1_000_000
+        try:
+            query, run = str(event.id), str(event.runId)
+            document = {
+                "kind": kind,
+                "id": query,
+                "runId": run,
+                "timestamp": getattr(event, "timestamp", None),
+            }
+            if ends:
+                self._alive.pop(run, None)
+            else:
+                self._alive[run] = query
+            self._spool.append(json.dumps({**document, **more})[1:].encode(), at_ms)
+        except Exception as error:
+            self._warn(error)
+
+    def _running(self) -> list[list[str]]:
+        """Return query id and run id of what runs, as far as was told."""
+        return [[query, run] for run, query in list(self._alive.items())[:_MOST_ALIVE]]
+
+    def _warn(self, error: Exception) -> None:
+        if not self._failed:
+            log.warning("an event could not be told to Fenceline: %s: %s", type(error).__name__, error)
+        self._failed = True
+
+
+def _made(arguments: dict[str, Any]) -> FencelineListener:
+    return FencelineListener(**arguments)
+
+
+def _address(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(
+            f"{url!r} is no URL of a Fenceline: give one as https://fenceline.example, or set FENCELINE_URL"
+        )
+    if parts.username or parts.query or parts.fragment:
+        raise ValueError("the URL of Fenceline has no user, query or fragment; the token is its own argument")
+    return url.rstrip("/").removesuffix(_ADDRESS) + _ADDRESS
+
+
+def _default_token() -> str:
+    if not os.environ.get("FENCELINE_TOKEN"):
+        raise ValueError("give a token (manage.py create_token NAME --role ingest), or set FENCELINE_TOKEN")
+    return "env:FENCELINE_TOKEN"
+
+
+def _default_spool() -> Path:
+    base = "/var/tmp" if os.access("/var/tmp", os.W_OK) else tempfile.gettempdir()  # noqa: S108
+    folder = Path(base) / f"fenceline-spool-{os.getuid()}"
+    with suppress(OSError):
+        folder.mkdir(0o700, exist_ok=True)
+        # Anybody may make a folder there: what lies in another one's is not ours to deliver.
+        if folder.stat().st_uid == os.getuid():
+            return folder
+    return Path(tempfile.mkdtemp(prefix="fenceline-spool-"))
