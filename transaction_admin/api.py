@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -37,6 +37,24 @@ class Cost(NamedTuple):
     broker_ms: float
 
 
+class Ending(NamedTuple):
+    """A transaction that is to be ended, by its id (escaped text) and the producer that has it open."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    commit: bool
+
+
+class Ended(NamedTuple):
+    """What a coordinator says of an end."""
+
+    #: Kafka's error code, 0 when it is ended as asked; None when nobody has answered.
+    code: int | None
+    #: Kafka's own name of the error, or why there is no answer; "" when it is ended.
+    word: str
+
+
 @dataclass(frozen=True, slots=True)
 class Listing:
     """The transactional ids that the coordinators name to us, by their escaped text form.
@@ -69,6 +87,20 @@ class TransactionAdmin(Protocol):
 
         Never creates anything: while `__transaction_state` does not exist, every id is unknown. Where that
         may not be seen, only ids that a coordinator has `listed` are looked up.
+        """
+
+    def end_transactions(
+        self,
+        endings: Collection[Ending],
+        *,
+        timeout_s: float,
+        on_ended: Callable[[str, Ended], None] | None = None,
+    ) -> Mapping[str, Ended]:
+        """End transactions, all at once; return what their coordinators say, by id, for each one.
+
+        What is refused for now is asked again until `timeout_s`, also what was not answered: to end a
+        transaction twice alike is no error. `on_ended` is told each final answer as it comes, on another
+        thread. **Never call it for a transaction whose fate somebody else may decide.**
         """
 
     def close(self) -> None:

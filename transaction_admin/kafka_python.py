@@ -1,4 +1,4 @@
-"""The adapter on kafka-python: lists and describes transactions as far as brokers tell.
+"""The adapter on kafka-python: lists, describes and ends transactions as far as brokers tell.
 
 One broker that does not answer, and one id that is unknown or forbidden, is part of the answer and never an
 exception: whoever asks must know what was not seen.
@@ -7,7 +7,7 @@ exception: whoever asks must know what was not seen.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,17 @@ from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest, Met
 from fenceline.facts import State, TopicPartitions
 from fenceline.reconcile import Described, Listed, NotDescribed, Obstacle
 from fenceline.words import count
-from transaction_admin.api import TRANSACTION_STATE, Cost, Listing, Unseen, describe_grant, grant
+from transaction_admin.api import (
+    TRANSACTION_STATE,
+    Cost,
+    Ended,
+    Ending,
+    Listing,
+    Unseen,
+    describe_grant,
+    grant,
+)
+from transaction_admin.endings import Endings
 from transaction_admin.wire import Wire, explain, kafka_word, text_form, wire_form
 
 #: Bounds of one request that names ids: how many, and their bytes (an id may have 32 kB).
@@ -44,6 +54,7 @@ class KafkaPythonAdmin:
         self._wire = Wire(properties, timeout_s)
         #: Whether a look-up of a coordinator is sure not to create `__transaction_state`.
         self._topic_seen = False
+        self._endings = Endings(self._wire, self._find)
 
     @property
     def cost(self) -> Cost:
@@ -64,6 +75,31 @@ class KafkaPythonAdmin:
         """Return what the coordinators say of these ids (escaped text); each one asked for is answered."""
         self._topic_seen = self._topic_seen or listed
         return self._wire.run(self._describe, transactional_ids)
+
+    def end_transactions(
+        self,
+        endings: Collection[Ending],
+        *,
+        timeout_s: float,
+        on_ended: Callable[[str, Ended], None] | None = None,
+    ) -> Mapping[str, Ended]:
+        """End transactions, all at once; return what their coordinators say, by id, for each one."""
+        return self._wire.run(self._endings.end, endings, timeout_s, on_ended)
+
+    async def _find(self, ids: Collection[str]) -> Mapping[str, tuple[int, int]]:
+        """Return for each wire id an error code, or 0 and its coordinator."""
+        refusal = await self._look_up_refused()
+        if refusal is not None:
+            gone = (
+                errors.TransactionalIdNotFoundError if refusal is _NO_TOPIC else errors.RequestTimedOutError
+            )
+            return dict.fromkeys(ids, (gone.errno, -1))
+        rows = [
+            row
+            for batch in _batches(ids)
+            for row in (await self._wire.ask_any(partial(_find_request, batch))).coordinators
+        ]
+        return {row.key: (row.error_code, row.node_id) for row in rows}
 
     async def _list(self, states: Collection[State]) -> Listing:
         cluster = await self._survey()

@@ -121,6 +121,10 @@ class Wire:
                 raise errors.ThrottlingQuotaExceededError
             await self._net.sleep(_PAUSE_S)
 
+    async def pause(self, seconds: float) -> None:
+        """Let some time pass; other questions go on."""
+        await self._net.sleep(seconds)
+
     async def ask_any(self, make: Callable[[], Any]) -> Any:
         """Send a request that any broker answers, to another one when the first cannot be reached."""
         for left in reversed(range(_TRIES)):

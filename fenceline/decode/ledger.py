@@ -1,0 +1,304 @@
+"""The ledger of the exactly-once sink: its files' names, and facts to bytes and back.
+
+    ledger.json       which query it belongs to (`fenceline.spark.Ledger`)
+    <g>.generation    a run of a driver that has claimed generation g
+    <N>.<R>.decision  what was decided about batch N in round R
+    <N>.<R>.done      that it was carried out
+
+Every file is JSON with a version "v", written once and never changed. A reader never raises: a file that
+cannot be used is `Broken`, with its path relative to the checkpoint. Fields that it does not know are left alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from fenceline.facts import TopicPartition
+from fenceline.spark import (
+    Broken,
+    Damage,
+    Decided,
+    Decision,
+    Done,
+    InputRange,
+    Ledger,
+    LedgerState,
+    Outcome,
+    SinkTransaction,
+)
+
+T = TypeVar("T")
+
+#: The ledger's folder inside of a checkpoint: Spark looks at none that it does not know.
+FOLDER = "kafka_exactly_once"
+LEDGER = "ledger.json"
+VERSION = 1
+
+_GENERATION = re.compile(r"(0|[1-9]\d*)\.generation")
+_OF_BATCH = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(decision|done)")
+
+
+class Generation(NamedTuple):
+    """`<g>.generation`: one run of a driver; the newest one is the query's."""
+
+    number: int
+    #: Spark's run id; "" where the host does not tell it.
+    run_id: str
+    at_ms: int
+
+
+class Round(NamedTuple):
+    """Which decision a file is about."""
+
+    batch_id: int
+    round: int
+
+
+class Names(NamedTuple):
+    """What the names of a ledger's files tell, before any of them is read. Ascending."""
+
+    generations: tuple[int, ...]
+    decisions: tuple[Round, ...]
+    done: tuple[Round, ...]
+
+    @property
+    def generation(self) -> int:
+        """The newest generation; 0 without any: they count from 1."""
+        return self.generations[-1] if self.generations else 0
+
+    def open(self) -> tuple[Round, ...]:
+        """Return the decisions that nobody has carried out to the end, oldest first."""
+        ended = set(self.done)
+        return tuple(each for each in self.decisions if each not in ended)
+
+    def rounds(self, batch_id: int) -> tuple[Round, ...]:
+        """Return the decisions about one batch, oldest first."""
+        return tuple(each for each in self.decisions if each.batch_id == batch_id)
+
+
+def generation_name(number: int) -> str:
+    """Return the name of a generation's file."""
+    return f"{number}.generation"
+
+
+def decision_name(which: Round) -> str:
+    """Return the name of a decision's file."""
+    return f"{which.batch_id}.{which.round}.decision"
+
+
+def done_name(which: Round) -> str:
+    """Return the name of the file that says that a decision was carried out."""
+    return f"{which.batch_id}.{which.round}.done"
+
+
+def read_names(names: Iterable[str]) -> Names:
+    """Sort a folder's names; those of other files are left out."""
+    generations: list[int] = []
+    rounds: dict[str, list[Round]] = {"decision": [], "done": []}
+    for name in names:
+        if found := _OF_BATCH.fullmatch(name):
+            rounds[found[3]].append(Round(int(found[1]), int(found[2])))
+        elif found := _GENERATION.fullmatch(name):
+            generations.append(int(found[1]))
+    decisions, done = (tuple(sorted(each)) for each in rounds.values())
+    return Names(tuple(sorted(generations)), decisions, done)
+
+
+def encode_ledger(ledger: Ledger) -> bytes:
+    """Return the bytes of `ledger.json`."""
+    return _encode(
+        ledger_id=ledger.ledger_id,
+        query_id=ledger.query_id,
+        prefix=ledger.prefix,
+        created_ms=ledger.created_ms,
+        first_batch=ledger.first_batch,
+    )
+
+
+def encode_generation(generation: Generation) -> bytes:
+    """Return the bytes of a generation's file."""
+    return _encode(generation=generation.number, run_id=generation.run_id, at_ms=generation.at_ms)
+
+
+def encode_decision(decision: Decision) -> bytes:
+    """Return the bytes of a decision's file."""
+    return _encode(
+        batch_id=decision.batch_id,
+        round=decision.round,
+        decided=decision.decided.value,
+        by=decision.by,
+        at_ms=decision.at_ms,
+        ledger_id=decision.ledger_id,
+        query_id=decision.query_id,
+        run_id=decision.run_id,
+        generation=decision.generation,
+        reason=decision.reason,
+        input=[each._asdict() for each in decision.input],
+        transactions=[transaction_to_json(each) for each in decision.transactions],
+    )
+
+
+def encode_done(done: Done) -> bytes:
+    """Return the bytes of the file that says that a decision was carried out."""
+    return _encode(
+        batch_id=done.batch_id,
+        round=done.round,
+        outcome=done.outcome.value,
+        at_ms=done.at_ms,
+        by=done.by,
+        lost=list(done.lost),
+    )
+
+
+def transaction_to_json(transaction: SinkTransaction) -> dict[str, Any]:
+    """Return a transaction as the plain values that JSON takes."""
+    return {**transaction._asdict(), "partitions": [list(each) for each in transaction.partitions]}
+
+
+def transaction_from_json(said: Mapping[str, Any]) -> SinkTransaction:
+    """Return a transaction from `transaction_to_json`. Raises KeyError, TypeError, ValueError on anything else."""
+    return SinkTransaction(
+        _whole(said, "partition"),
+        _whole(said, "attempt"),
+        _text(said, "transactional_id"),
+        _whole(said, "producer_id"),
+        _whole(said, "producer_epoch"),
+        tuple(TopicPartition(_is_text(topic), _is_whole(number)) for topic, number in said["partitions"]),
+        _whole(said, "records"),
+        _whole(said, "started_ms"),
+        _whole(said, "timeout_ms"),
+    )
+
+
+def decode_ledger(data: bytes | None) -> Ledger | Broken:
+    """Return what `ledger.json` says; None is a file that is not there."""
+    return _decode(LEDGER, data, _ledger)
+
+
+def decode_generation(number: int, data: bytes | None) -> Generation | Broken:
+    """Return what the file of a generation says."""
+    return _decode(generation_name(number), data, lambda said: _generation(number, said))
+
+
+def decode_decision(which: Round, data: bytes | None) -> Decision | Broken:
+    """Return what the file of a decision says; one that tells of another batch than its name is broken."""
+    return _decode(decision_name(which), data, lambda said: _decision(which, said))
+
+
+def decode_done(which: Round, data: bytes | None) -> Done | Broken:
+    """Return what the file says that tells how a decision was carried out."""
+    return _decode(done_name(which), data, lambda said: _done(which, said))
+
+
+def decode_folder(path: str, files: Mapping[str, bytes | None]) -> LedgerState:
+    """Return a whole ledger from its files' contents by name; `path` is shown to people."""
+    names = read_names(files)
+    decisions = [decode_decision(each, files[decision_name(each)]) for each in names.decisions]
+    done = [decode_done(each, files[done_name(each)]) for each in names.done]
+    newest = names.generations[-1] if names.generations else None
+    claimed = None if newest is None else decode_generation(newest, files[generation_name(newest)])
+    return LedgerState(
+        path,
+        decode_ledger(files.get(LEDGER)),
+        newest,
+        claimed.run_id if isinstance(claimed, Generation) else "",
+        tuple(each for each in decisions if isinstance(each, Decision)),
+        tuple(each for each in done if isinstance(each, Done)),
+        tuple(each for each in (*decisions, *done, claimed) if isinstance(each, Broken)),
+    )
+
+
+def _encode(**fields: Any) -> bytes:
+    return json.dumps({"v": VERSION, **fields}, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _decode(name: str, data: bytes | None, read: Callable[[Mapping[str, Any]], T]) -> T | Broken:
+    path = f"{FOLDER}/{name}"
+    if data is None:
+        return Broken(path, Damage.MISSING, "there is no such file")
+    if not data:
+        return Broken(path, Damage.EMPTY, "the file has no content")
+    try:
+        said = json.loads(data)
+        version = said["v"]
+        if type(version) is int and version > VERSION:
+            known = f"version {version}; this Fenceline knows {VERSION}"
+            return Broken(path, Damage.NEWER, f"it is of {known}: upgrade it")
+        return read(said)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        return Broken(path, Damage.TORN, f"it is no file of a ledger ({type(error).__name__}: {error})")
+
+
+def _ledger(said: Mapping[str, Any]) -> Ledger:
+    return Ledger(
+        _text(said, "ledger_id"),
+        _text(said, "query_id"),
+        _text(said, "prefix"),
+        _whole(said, "created_ms"),
+        _whole(said, "first_batch"),
+    )
+
+
+def _generation(number: int, said: Mapping[str, Any]) -> Generation:
+    _same(said, generation=number)
+    return Generation(number, _text(said, "run_id"), _whole(said, "at_ms"))
+
+
+def _decision(which: Round, said: Mapping[str, Any]) -> Decision:
+    _same(said, batch_id=which.batch_id, round=which.round)
+    return Decision(
+        which.batch_id,
+        which.round,
+        Decided(said["decided"]),
+        _text(said, "by"),
+        _whole(said, "at_ms"),
+        _text(said, "ledger_id"),
+        _text(said, "query_id"),
+        _text(said, "run_id"),
+        _whole(said, "generation"),
+        tuple(transaction_from_json(each) for each in said["transactions"]),
+        tuple(_input_range(each) for each in said["input"]),
+        _text(said, "reason"),
+    )
+
+
+def _done(which: Round, said: Mapping[str, Any]) -> Done:
+    _same(said, batch_id=which.batch_id, round=which.round)
+    lost = tuple(_is_text(each) for each in said["lost"])
+    return Done(
+        which.batch_id, which.round, Outcome(said["outcome"]), _whole(said, "at_ms"), _text(said, "by"), lost
+    )
+
+
+def _input_range(said: Mapping[str, Any]) -> InputRange:
+    start, end = (None if said[key] is None else _text(said, key) for key in ("start", "end"))
+    return InputRange(_text(said, "source"), start, end)
+
+
+def _same(said: Mapping[str, Any], **expected: int) -> None:
+    for key, value in expected.items():
+        if _whole(said, key) != value:
+            raise ValueError(f"its {key} is {said[key]}, by its name it is {value}")
+
+
+def _text(said: Mapping[str, Any], key: str) -> str:
+    return _is_text(said[key])
+
+
+def _whole(said: Mapping[str, Any], key: str) -> int:
+    return _is_whole(said[key])
+
+
+def _is_text(value: Any) -> str:
+    if type(value) is not str:
+        raise TypeError(f"{value!r} is no text")
+    return value
+
+
+def _is_whole(value: Any) -> int:
+    if type(value) is not int:
+        raise TypeError(f"{value!r} is no whole number")
+    return value

@@ -1,0 +1,49 @@
+"""What the sink asks of a cluster before it starts."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from spark_pipeline.sink.errors import Refused
+
+log = logging.getLogger(__name__)
+
+MAX_TIMEOUT = "transaction.max.timeout.ms"
+#: Kafka's own default, for principals that may not see the brokers' configuration.
+DEFAULT_MAX_TIMEOUT_MS = 900_000
+_PATIENCE_S = 30.0
+
+
+def timeout_ms(connection: Mapping[str, str], wanted: int | None) -> int:
+    """Return the timeout of transactions: the wanted one, or else the longest that the brokers take.
+
+    Raises `Refused` when they do not take the wanted one.
+    """
+    most = _max_timeout_ms(connection)
+    if wanted is None:
+        return most or DEFAULT_MAX_TIMEOUT_MS
+    if wanted < 1_000:
+        raise Refused(f"transaction_timeout_ms is {wanted}: a second (1000) is the least")
+    if most is not None and wanted > most:
+        raise Refused(
+            f"transaction_timeout_ms is {wanted}, and the brokers at {connection['bootstrap.servers']} take "
+            f"{most} at most ({MAX_TIMEOUT}): lower the one or raise the other"
+        )
+    return wanted
+
+
+def _max_timeout_ms(connection: Mapping[str, str]) -> int | None:
+    """Return the lowest maximum of the brokers, None where it may not be seen."""
+    try:
+        client = AdminClient({**connection, "log_level": "3"})
+        brokers = client.list_topics("", timeout=_PATIENCE_S).brokers
+        asked = [ConfigResource(ResourceType.BROKER, str(number)) for number in brokers]
+        answers = client.describe_configs(asked, request_timeout=_PATIENCE_S).values()
+        return min(int(answer.result(_PATIENCE_S)[MAX_TIMEOUT].value) for answer in answers)
+    except (KafkaException, KeyError, TypeError, ValueError) as error:
+        log.info("%s cannot be seen (%s): taken as %d", MAX_TIMEOUT, error, DEFAULT_MAX_TIMEOUT_MS)
+        return None

@@ -1,0 +1,68 @@
+"""What the sink says when it cannot go on: always the batch, the paths or ids, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fenceline.spark import Decision, InputRange, SinkTransaction
+from fenceline.words import count
+
+#: So many ids are named in a message; all of them are in the ledger and in the exception.
+_NAMED = 5
+
+
+class SinkError(Exception):
+    """The sink cannot go on. What it has not decided stays invisible to readers of committed records."""
+
+
+class Refused(SinkError):
+    """The sink does not start: something would break exactly-once. Nothing was written."""
+
+
+class LostTransactions(SinkError):
+    """Transactions of a prepared batch were gone before they could be committed: its records are lost.
+
+    Raised at each start until the loss is accepted (`accept_loss`); nothing is ever marked committed.
+    """
+
+    def __init__(self, decision: Decision, lost: Sequence[SinkTransaction], why: str) -> None:
+        self.batch_id = decision.batch_id
+        self.input: tuple[InputRange, ...] = decision.input
+        self.transactional_ids = tuple(each.transactional_id for each in lost)
+        self.records = sum(each.records for each in lost)
+        super().__init__(_loss(decision, lost, why))
+
+    def __reduce__(self) -> tuple[type[SinkError], tuple[str]]:
+        # Between Spark's processes it travels as its text.
+        return SinkError, (str(self),)
+
+
+def named(ids: Sequence[str]) -> str:
+    """Return some ids in words, the first few by name."""
+    more = f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
+    return ", ".join(ids[:_NAMED]) + more
+
+
+def input_text(ranges: Sequence[InputRange]) -> str:
+    """Return what a batch read, a line for each source."""
+    lines = [
+        f"  source {each.source}: from {each.start or 'its beginning'} to {each.end or 'nothing'}"
+        for each in ranges
+    ]
+    return "\n".join(lines) or "  (not known: the checkpoint's offsets could not be read)"
+
+
+def _loss(decision: Decision, lost: Sequence[SinkTransaction], why: str) -> str:
+    batch, records = decision.batch_id, sum(each.records for each in lost)
+    of = len(decision.transactions)
+    return (
+        f"batch {batch} has lost {count(records, 'record')}: {len(lost)} of its {count(of, 'transaction')} "
+        f"ended before the decision to commit could be carried out ({why}).\n"
+        f"Transactional ids: {named([each.transactional_id for each in lost])}\n"
+        f"What the batch read:\n{input_text(decision.input)}\n"
+        f"The other transactions of the batch are committed. To go on: keep this text, then start the query "
+        f"with accept_loss=[{batch}], which records the loss in the ledger and continues with batch "
+        f"{batch + 1}; write the records again from the range above where they matter (readers have those "
+        "of the committed transactions already). To prevent it: a longer transaction_timeout_ms (up to the "
+        "broker's transaction.max.timeout.ms) than the longest stop of the driver between two starts."
+    )

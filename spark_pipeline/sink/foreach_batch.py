@@ -1,0 +1,129 @@
+"""The sink as a function for `foreachBatch`: any PySpark from 3.5 on, in the driver's own Python process."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from fenceline.decode.ledger import transaction_from_json, transaction_to_json
+from fenceline.spark import SinkTransaction
+from spark_pipeline.sink import running
+from spark_pipeline.sink.columns import refuse_wrong
+from spark_pipeline.sink.coordinator import Attempt, Coordinator, observer
+from spark_pipeline.sink.hadoop import open_from_spark
+from spark_pipeline.sink.host import make_coordinator, make_options, task_plan
+from spark_pipeline.sink.steps import Step
+from spark_pipeline.sink.writer import Task, TaskPlan, from_arrow, write
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+log = logging.getLogger(__name__)
+
+#: One row of each task that has written something: its transaction, as JSON.
+_MESSAGE = "transaction string"
+
+
+class ExactlyOnceKafkaSink:
+    """Writes each micro-batch to Kafka exactly once, for consumers that read committed records.
+
+        sink = ExactlyOnceKafkaSink(
+            checkpoint="/checkpoints/orders", topic="orders_enriched",
+            options={"kafka.bootstrap.servers": "broker:9092"},
+        )
+        rows.writeStream.foreachBatch(sink).option("checkpointLocation", "/checkpoints/orders").start()
+
+    Columns: `value` (text or binary), and if there are any `key`, `topic`, `partition`, `headers`, `timestamp`.
+
+    `checkpoint` must be the query's own `checkpointLocation`; the sink's ledger is in it. `options` are Kafka's
+    producer options with the prefix `kafka.`. `topic` is where rows go that name none. `prefix` begins the
+    transactional ids (default: the query's name). `transaction_timeout_ms` defaults to the longest that the
+    brokers take; a batch that takes longer than `timeout_warning_ratio` of it is logged. `accept_loss` names
+    batches whose lost transactions (`LostTransactions`) are accepted and recorded. `adopt` begins a ledger on a
+    checkpoint that another sink has used until now. `on_step` is told of each step with the batch's id.
+
+    Raises `SinkError` inside of the query, which fails with it; the constructor raises `Refused`.
+    """
+
+    def __init__(
+        self,
+        *,
+        checkpoint: str,
+        options: Mapping[str, str],
+        topic: str | None = None,
+        prefix: str | None = None,
+        transaction_timeout_ms: int | None = None,
+        timeout_warning_ratio: float = 0.8,
+        accept_loss: Collection[int] = (),
+        adopt: bool = False,
+        on_step: Callable[[Step, int], None] | None = None,
+    ) -> None:
+        self._checkpoint = checkpoint
+        self._options = make_options(
+            options, topic, prefix, transaction_timeout_ms, timeout_warning_ratio, accept_loss, adopt
+        )
+        self._observer = observer(on_step)
+        self._coordinator: Coordinator | None = None
+        self._run_id = ""
+
+    def __call__(self, rows: DataFrame, batch_id: int) -> None:
+        """Write one micro-batch; Spark calls it on the driver, and again after a failure."""
+        refuse_wrong(rows.schema, self._options.topic)
+        coordinator = self._opened(rows, batch_id)
+        attempt = coordinator.begin(batch_id)
+        if attempt is None:
+            return
+        written: Sequence[SinkTransaction] = ()
+        try:
+            written = _written(rows, task_plan(self._options, attempt))
+            coordinator.commit(attempt, written)
+        except BaseException as error:
+            _give_up(coordinator, attempt, written, error)
+            raise
+
+    def _opened(self, rows: DataFrame, batch_id: int) -> Coordinator:
+        """Return the coordinator of the run that calls; a new run takes over from the one before."""
+        query = running.query_of(rows)
+        if self._coordinator is None or query.run_id != self._run_id:
+            self._coordinator = None
+            query.refuse_async()
+            session = rows.sparkSession
+            checkpoint = open_from_spark(session, self._checkpoint)
+            coordinator = make_coordinator(
+                self._options, checkpoint, query.name, running.speculates(session), self._observer
+            )
+            coordinator.open(query.query_id, query.run_id, batch_id)
+            self._coordinator, self._run_id = coordinator, query.run_id
+        return self._coordinator
+
+
+def _written(rows: DataFrame, plan: TaskPlan) -> Sequence[SinkTransaction]:
+    found = rows.mapInArrow(partial(_write_partition, plan), _MESSAGE).collect()
+    return [transaction_from_json(json.loads(row.transaction)) for row in found]
+
+
+def _write_partition(plan: TaskPlan, batches: Iterable[Any]) -> Iterator[Any]:
+    """Run in a task: write its rows, return its transaction if there is one."""
+    import pyarrow as pa
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    task = Task(context.partitionId(), context.attemptNumber(), context.taskAttemptId())
+    transaction = write(plan, task, from_arrow(batches))
+    if transaction is not None:
+        message = json.dumps(transaction_to_json(transaction))
+        yield pa.RecordBatch.from_arrays([pa.array([message])], names=["transaction"])
+
+
+def _give_up(
+    coordinator: Coordinator, attempt: Attempt, written: Sequence[SinkTransaction], error: BaseException
+) -> None:
+    """Roll a batch back; what is prepared stays so. What fails here is logged: the first error is the cause."""
+    try:
+        coordinator.abort(attempt, written, f"{type(error).__name__}: {error}"[:1_000])
+    except Exception:
+        log.exception("batch %d could not be rolled back; the next start does it", attempt.batch_id)

@@ -1,0 +1,127 @@
+"""A checkpoint's folder through the driver's own Hadoop, by py4j: every store that Spark itself can reach."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JJavaError
+
+from spark_pipeline.sink.storage import HIDDEN, LocalStorage, Storage, local_path, open_storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Stores whose rename in Hadoop is a copy that overwrites; fsspec's clients of them create exclusively.
+OBJECT_STORES = ("s3", "s3a", "s3n", "gs")
+
+
+class HadoopStorage:
+    """A folder of any of Hadoop's file systems: a file is renamed into place, and nothing is overwritten."""
+
+    def __init__(self, jvm: Any, gateway: Any, context: Any, folder: str) -> None:
+        self._jvm, self._gateway, self._context, self._folder = jvm, gateway, context, folder.rstrip("/")
+        self._hadoop = jvm.org.apache.hadoop.fs
+
+    @property
+    def path(self) -> str:
+        """The folder, as people write it."""
+        return self._folder
+
+    def read(self, name: str) -> bytes | None:
+        """Return a file's content, None when there is no such file."""
+        try:
+            stream = self._context.open(self._at(name))
+        except Py4JJavaError as error:
+            if _is(error, "FileNotFoundException"):
+                return None
+            raise _as_os_error(error) from error
+        try:
+            return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+        finally:
+            stream.close()
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Write a new file, whole and durable, or return False because it is there already."""
+        temporary = self._at(f"{HIDDEN}{name}.{uuid.uuid4().hex}.tmp")
+        try:
+            self._make_folder()
+            self._write(temporary, data)
+            self._context.rename(temporary, self._at(name), self._no_overwrite())
+        except Py4JJavaError as error:
+            self._context.delete(temporary, False)
+            if _is(error, "FileAlreadyExistsException"):
+                return False
+            raise _as_os_error(error) from error
+        return True
+
+    def names(self) -> list[str]:
+        """Return the names of the files in it; none when there is no such folder."""
+        try:
+            found = self._context.util().listStatus(self._hadoop.Path(self._folder))
+        except Py4JJavaError as error:
+            if _is(error, "FileNotFoundException"):
+                return []
+            raise _as_os_error(error) from error
+        names = (str(each.getPath().getName()) for each in found)
+        return [name for name in names if not name.startswith(HIDDEN)]
+
+    def remove(self, name: str) -> None:
+        """Remove a file; nothing happens when there is none."""
+        try:
+            self._context.delete(self._at(name), False)
+        except Py4JJavaError as error:
+            if not _is(error, "FileNotFoundException"):
+                raise _as_os_error(error) from error
+
+    def inside(self, folder: str) -> HadoopStorage:
+        """Return a folder of it, which is made when the first file is created in it."""
+        return HadoopStorage(self._jvm, self._gateway, self._context, f"{self._folder}/{folder}")
+
+    def _at(self, name: str) -> Any:
+        return self._hadoop.Path(f"{self._folder}/{name}")
+
+    def _make_folder(self) -> None:
+        anybody = self._hadoop.permission.FsPermission.getDirDefault()
+        self._context.mkdir(self._hadoop.Path(self._folder), anybody, True)
+
+    def _write(self, path: Any, data: bytes) -> None:
+        create = self._jvm.java.util.EnumSet.of(self._hadoop.CreateFlag.CREATE)
+        none = self._gateway.new_array(self._hadoop.Options.CreateOpts, 0)
+        stream = self._context.create(path, create, none)
+        try:
+            stream.write(data)
+            stream.hsync()
+        finally:
+            stream.close()
+
+    def _no_overwrite(self) -> Any:
+        options = self._gateway.new_array(self._hadoop.Options.Rename, 1)
+        options[0] = self._hadoop.Options.Rename.NONE
+        return options
+
+
+def open_from_spark(session: SparkSession, checkpoint: str) -> Storage:
+    """Return a checkpoint's folder as the session's Hadoop resolves it.
+
+    Local files go the plain way; object stores go through fsspec, whose clients can create exclusively.
+    """
+    context: Any = session.sparkContext
+    jvm, configuration = context._jvm, context._jsc.hadoopConfiguration()
+    path = jvm.org.apache.hadoop.fs.Path(checkpoint)
+    scheme = path.toUri().getScheme()
+    if scheme in OBJECT_STORES:
+        return open_storage(checkpoint)
+    qualified = path.getFileSystem(configuration).makeQualified(path).toUri()
+    if qualified.getScheme() == "file":
+        return LocalStorage(local_path(qualified.toString()))
+    files = jvm.org.apache.hadoop.fs.FileContext.getFileContext(qualified, configuration)
+    return HadoopStorage(jvm, context._gateway, files, qualified.toString())
+
+
+def _is(error: Py4JJavaError, kind: str) -> bool:
+    return str(error.java_exception.getClass().getName()).endswith(f".{kind}")
+
+
+def _as_os_error(error: Py4JJavaError) -> OSError:
+    return OSError(str(error.java_exception.toString()))

@@ -1,0 +1,90 @@
+"""What both hosts of the sink have in common: from its options to a coordinator and the plan of its tasks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from spark_pipeline.sink import cluster, names
+from spark_pipeline.sink.coordinator import Attempt, Coordinator, Settings
+from spark_pipeline.sink.errors import Refused
+from spark_pipeline.sink.options import Properties, translate
+from spark_pipeline.sink.steps import Observer
+from spark_pipeline.sink.storage import Storage
+from spark_pipeline.sink.writer import TaskPlan, admin_for
+
+DEFAULT_PREFIX = "fenceline"
+
+
+class Options(NamedTuple):
+    """What a user chooses, checked as far as it can be without a cluster."""
+
+    properties: Properties
+    topic: str | None
+    prefix: str | None
+    transaction_timeout_ms: int | None
+    timeout_warning_ratio: float
+    accept_loss: frozenset[int]
+    adopt: bool
+
+
+def make_options(
+    kafka: Mapping[str, str],
+    topic: str | None,
+    prefix: str | None,
+    transaction_timeout_ms: int | None,
+    timeout_warning_ratio: float,
+    accept_loss: Collection[int],
+    adopt: bool,
+) -> Options:
+    """Return checked options; raises `Refused` with what is wrong."""
+    if prefix is not None and (reason := names.refusal(prefix)):
+        raise Refused(f"option prefix cannot begin transactional ids: {reason}")
+    if not 0 < timeout_warning_ratio <= 1:
+        raise Refused(f"timeout_warning_ratio is {timeout_warning_ratio}: it must be above 0 and at most 1")
+    properties = translate(kafka)
+    return Options(
+        properties,
+        topic,
+        prefix,
+        transaction_timeout_ms,
+        timeout_warning_ratio,
+        frozenset(accept_loss),
+        adopt,
+    )
+
+
+def make_coordinator(
+    options: Options, checkpoint: Storage, query_name: str, speculation: bool, observer: Observer | None
+) -> Coordinator:
+    """Return the sink's driver side; raises `Refused` for a timeout that the brokers do not take."""
+    connection = options.properties.connection
+    settings = Settings(
+        options.prefix or _as_prefix(query_name),
+        options.prefix is not None,
+        cluster.timeout_ms(connection, options.transaction_timeout_ms),
+        options.timeout_warning_ratio,
+        options.accept_loss,
+        options.adopt,
+        speculation,
+    )
+    return Coordinator(settings, checkpoint, admin_for(connection), observer)
+
+
+def task_plan(options: Options, attempt: Attempt) -> TaskPlan:
+    """Return what the tasks of an attempt are told."""
+    return TaskPlan(
+        options.properties,
+        attempt.stem,
+        attempt.generation,
+        attempt.batch_id,
+        attempt.timeout_ms,
+        options.topic,
+    )
+
+
+def _as_prefix(query_name: str) -> str:
+    """Return a query's name as the beginning of transactional ids."""
+    plain = re.sub(r"[^\w.-]+", "-", query_name, flags=re.ASCII).strip("-")
+    return plain[: names.MOST_PREFIX_BYTES] or DEFAULT_PREFIX

@@ -1,0 +1,161 @@
+"""The ledger in a checkpoint: what was decided about each batch, created exclusively, read by anybody.
+
+A decision is made by creating its file; who comes second reads what the first one decided. Nobody ends a
+transaction of a batch before a decision of that batch is there. This module needs neither Spark nor Kafka: the
+dashboard reads the ledger with it, and decides and finishes batches that a dead driver left.
+"""
+
+from __future__ import annotations
+
+from fenceline.decode.ledger import (
+    FOLDER,
+    LEDGER,
+    Generation,
+    Names,
+    Round,
+    decision_name,
+    decode_decision,
+    decode_done,
+    decode_folder,
+    decode_ledger,
+    done_name,
+    encode_decision,
+    encode_done,
+    encode_generation,
+    encode_ledger,
+    generation_name,
+    read_names,
+)
+from fenceline.spark import Broken, Damage, Decided, Decision, Done, Ledger, LedgerState
+from spark_pipeline.sink.errors import SinkError
+from spark_pipeline.sink.storage import Storage, open_storage
+
+#: Batches whose files are kept, as Spark keeps its own.
+KEPT_BATCHES = 100
+
+
+class LedgerFolder:
+    """The ledger of one checkpoint. Raises `SinkError` for a file that cannot be used, naming it."""
+
+    def __init__(self, checkpoint: Storage) -> None:
+        self._files = checkpoint.inside(FOLDER)
+
+    @property
+    def path(self) -> str:
+        """The ledger's folder."""
+        return self._files.path
+
+    @property
+    def files(self) -> Storage:
+        """The folder itself."""
+        return self._files
+
+    def state(self) -> LedgerState:
+        """Return everything that is in it now; never raises for files that are broken."""
+        found = self._files.names()
+        newest = generation_name(read_names(found).generation)
+        wanted = (name for name in found if not name.endswith(".generation") or name == newest)
+        return decode_folder(self.path, {name: self._files.read(name) for name in wanted})
+
+    def names(self) -> Names:
+        """Return what there is, by the files' names alone."""
+        return read_names(self._files.names())
+
+    def identity(self) -> Ledger | None:
+        """Return which query this ledger belongs to, None when it was not begun."""
+        said = decode_ledger(self._files.read(LEDGER))
+        if isinstance(said, Broken):
+            if said.damage is Damage.MISSING:
+                return None
+            raise self._unusable(said)
+        return said
+
+    def begin(self, ledger: Ledger) -> Ledger:
+        """Begin a ledger, or return the one that somebody has begun already."""
+        self._files.create(LEDGER, encode_ledger(ledger))
+        found = self.identity()
+        if found is None:
+            raise SinkError(f"{self.path}/{LEDGER} was removed a moment after it was written")
+        return found
+
+    def claim(self, run_id: str, now_ms: int) -> int:
+        """Claim the next generation, which tells every driver before that it was taken over."""
+        number = self.names().generation
+        claimed = False
+        while not claimed:
+            number += 1
+            data = encode_generation(Generation(number, run_id, now_ms))
+            claimed = self._files.create(generation_name(number), data)
+        return number
+
+    def decision(self, which: Round) -> Decision:
+        """Return a decision."""
+        said = decode_decision(which, self._files.read(decision_name(which)))
+        if isinstance(said, Broken):
+            raise self._unusable(said)
+        return said
+
+    def outcome(self, which: Round) -> Done | None:
+        """Return how a decision was carried out, None while it was not."""
+        said = decode_done(which, self._files.read(done_name(which)))
+        if isinstance(said, Broken):
+            if said.damage is Damage.MISSING:
+                return None
+            raise self._unusable(said)
+        return said
+
+    def last(self, names: Names, batch_id: int) -> Decision | None:
+        """Return the last decision about a batch: a prepared one, or the newest of those that aborted it."""
+        rounds = names.rounds(batch_id)
+        return self.decision(rounds[-1]) if rounds else None
+
+    def last_prepared(self, names: Names) -> Decision | None:
+        """Return the newest batch that was prepared."""
+        newest = {each.batch_id: each for each in names.decisions}
+        for which in reversed(newest.values()):
+            decision = self.decision(which)
+            if decision.decided is Decided.PREPARED:
+                return decision
+        return None
+
+    def decide(self, decision: Decision) -> Decision:
+        """Decide about a batch; return what holds: this, or what somebody decided about this round before."""
+        which = Round(decision.batch_id, decision.round)
+        if self._files.create(decision_name(which), encode_decision(decision)):
+            return decision
+        return self.decision(which)
+
+    def finish(self, done: Done) -> None:
+        """Note that a decision was carried out; whoever comes second changes nothing."""
+        self._files.create(done_name(Round(done.batch_id, done.round)), encode_done(done))
+
+    def purge(self, keep: int = KEPT_BATCHES) -> None:
+        """Remove the files of all but the newest batches, and of decisions that are open none."""
+        names = self.names()
+        batches = sorted({each.batch_id for each in (*names.decisions, *names.done)})
+        still_open = {each.batch_id for each in names.open()}
+        for batch_id in batches[:-keep]:
+            if batch_id not in still_open:
+                self._remove(names, batch_id)
+        for number in names.generations[:-keep]:
+            self._files.remove(generation_name(number))
+
+    def _remove(self, names: Names, batch_id: int) -> None:
+        # The decision goes before its done file: a decision without one would be carried out again.
+        for which in names.rounds(batch_id):
+            self._files.remove(decision_name(which))
+        for which in names.done:
+            if which.batch_id == batch_id:
+                self._files.remove(done_name(which))
+
+    def _unusable(self, broken: Broken) -> SinkError:
+        folder = self.path.removesuffix(f"/{FOLDER}")
+        return SinkError(
+            f"{folder}/{broken.path} cannot be used: {broken.detail}. Restore this file; without it nobody "
+            "knows whether its transactions are to be committed"
+        )
+
+
+def open_ledger(checkpoint: str) -> LedgerFolder:
+    """Return the ledger of a checkpoint by its path or URL (fsspec's)."""
+    return LedgerFolder(open_storage(checkpoint))

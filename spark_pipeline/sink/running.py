@@ -1,0 +1,74 @@
+"""Which query calls a foreachBatch function, as its driver's JVM tells."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from spark_pipeline.sink.errors import Refused
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger(__name__)
+
+#: Local properties of the thread that runs the query (Spark's StreamExecution and MicroBatchExecution).
+QUERY_ID, RUN_ID, BATCH_ID = "sql.streaming.queryId", "spark.jobGroup.id", "streaming.sql.batchId"
+
+
+class RunningQuery(NamedTuple):
+    """One run of a query."""
+
+    query_id: str
+    run_id: str
+    #: "" where it has none.
+    name: str
+    #: Spark's class that executes it.
+    kind: str
+
+    def refuse_async(self) -> None:
+        """Raise `Refused` when the query tracks its progress asynchronously."""
+        if "Async" in self.kind:
+            raise Refused(
+                "the query runs with asyncProgressTrackingEnabled: a batch may then read another range when it "
+                "is run again. Exactly-once needs it off"
+            )
+
+
+def query_of(rows: DataFrame) -> RunningQuery:
+    """Return the query whose batch this is; raises `Refused` outside of a query and under Spark Connect."""
+    session = rows.sparkSession
+    context = _context(session)
+    query_id, run_id = context.getLocalProperty(QUERY_ID), context.getLocalProperty(RUN_ID)
+    if not query_id or not run_id:
+        raise Refused("the sink was called outside of a streaming query: give it to foreachBatch")
+    execution = _execution(session, query_id)
+    name = execution.name() if execution is not None else None
+    kind = execution.getClass().getSimpleName() if execution is not None else ""
+    return RunningQuery(query_id, run_id, name or "", kind)
+
+
+def speculates(session: SparkSession) -> bool:
+    """Whether Spark may run several attempts of a task at once."""
+    return str(_context(session).getConf().get("spark.speculation", "false")).lower() == "true"
+
+
+def _context(session: SparkSession) -> Any:
+    if not hasattr(session, "_jsparkSession"):
+        raise Refused(
+            "Spark Connect runs foreachBatch functions where the query cannot be seen: use "
+            '.format("kafka_exactly_once") there'
+        )
+    return session.sparkContext
+
+
+def _execution(session: SparkSession, query_id: str) -> Any:
+    """Return Spark's own object that executes a query, None where this Spark does not show it."""
+    try:
+        gateway: Any = session.sparkContext._gateway
+        queries = session._jsparkSession.sharedState().activeStreamingQueries()
+        return queries.get(gateway.jvm.java.util.UUID.fromString(query_id))
+    except Exception as error:
+        # Another Spark's inner parts may look otherwise: the checks of files do without it.
+        log.info("cannot look at the running query: %s", error)
+        return None

@@ -1,0 +1,29 @@
+"""The steps of a batch, in their order, as an observer is told them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+
+
+class Step(StrEnum):
+    """How far a batch is. What happens to it after a crash depends on one of them alone: PREPARED."""
+
+    #: Its decisions are read; no task has run.
+    BEFORE_WRITE = "before_write"
+    #: Every task has flushed its records, and the driver knows the transactions.
+    WRITTEN = "written"
+    #: Their coordinators say that they are open, as their tasks left them.
+    VERIFIED = "verified"
+    #: The decision to commit is durable: whatever happens, the batch will be committed.
+    PREPARED = "prepared"
+    #: The first of several transactions is committed.
+    ENDING = "ending"
+    #: All of them are.
+    ENDED = "ended"
+    #: The ledger says so: the batch is skipped if Spark runs it again.
+    DONE = "done"
+
+
+#: Is called with a step and the batch's id.
+Observer = Callable[[Step, int], None]

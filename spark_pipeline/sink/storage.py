@@ -1,0 +1,204 @@
+"""Where a checkpoint's files are: a Protocol, local files, and any store that fsspec knows.
+
+All that the ledger asks of a store is that of two who create the same name one is told that it lost, and that
+a name is never seen with half of its content. A store that cannot do that is refused when it is opened.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import unquote, urlsplit
+
+from spark_pipeline.sink.errors import Refused
+
+#: Temporary files and probes begin with it; `names` leaves them out.
+HIDDEN = "."
+#: Spark's names of stores that fsspec has under another one.
+_FSSPEC_SCHEME = {"s3a": "s3", "s3n": "s3"}
+
+
+class Storage(Protocol):
+    """One folder. Every method raises OSError, or what the store's client raises, when it cannot be reached."""
+
+    @property
+    def path(self) -> str:
+        """The folder, as people write it."""
+
+    def read(self, name: str) -> bytes | None:
+        """Return a file's content, None when there is no such file."""
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Write a new file, whole and durable, or return False because it is there already."""
+
+    def names(self) -> list[str]:
+        """Return the names of the files in it; none when there is no such folder."""
+
+    def remove(self, name: str) -> None:
+        """Remove a file; nothing happens when there is none."""
+
+    def inside(self, folder: str) -> Storage:
+        """Return a folder of it, which is made when the first file is created in it."""
+
+
+class LocalStorage:
+    """A folder of this machine, or one that is mounted."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self._folder = Path(folder)
+
+    @property
+    def path(self) -> str:
+        """The folder, as people write it."""
+        return str(self._folder)
+
+    def read(self, name: str) -> bytes | None:
+        """Return a file's content, None when there is no such file."""
+        try:
+            return (self._folder / name).read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Write a new file, whole and durable, or return False because it is there already."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        temporary = self._folder / f"{HIDDEN}{name}.{uuid.uuid4().hex}.tmp"
+        try:
+            _write_durably(temporary, data)
+            # A link is never overwritten, and what it names is complete.
+            os.link(temporary, self._folder / name)
+        except FileExistsError:
+            return False
+        finally:
+            temporary.unlink(missing_ok=True)
+        _sync_folder(self._folder)
+        return True
+
+    def names(self) -> list[str]:
+        """Return the names of the files in it; none when there is no such folder."""
+        try:
+            return [name for name in os.listdir(self._folder) if not name.startswith(HIDDEN)]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def remove(self, name: str) -> None:
+        """Remove a file; nothing happens when there is none."""
+        (self._folder / name).unlink(missing_ok=True)
+
+    def inside(self, folder: str) -> LocalStorage:
+        """Return a folder of it, which is made when the first file is created in it."""
+        return LocalStorage(self._folder / folder)
+
+
+class FsspecStorage:
+    """A folder of any store that fsspec knows."""
+
+    def __init__(self, filesystem: Any, folder: str, shown: str) -> None:
+        self._filesystem, self._folder, self._shown = filesystem, folder.rstrip("/"), shown.rstrip("/")
+
+    @property
+    def path(self) -> str:
+        """The folder, as people write it."""
+        return self._shown
+
+    def read(self, name: str) -> bytes | None:
+        """Return a file's content, None when there is no such file."""
+        try:
+            content: bytes = self._filesystem.cat_file(f"{self._folder}/{name}")
+        except FileNotFoundError:
+            return None
+        return content
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Write a new file, whole and durable, or return False because it is there already."""
+        try:
+            self._filesystem.pipe_file(f"{self._folder}/{name}", data, mode="create")
+        except FileExistsError:
+            return False
+        return True
+
+    def names(self) -> list[str]:
+        """Return the names of the files in it; none when there is no such folder."""
+        # Another driver writes there: what this process has seen before is no answer.
+        self._filesystem.invalidate_cache(self._folder)
+        try:
+            found = self._filesystem.ls(self._folder, detail=False)
+        except FileNotFoundError:
+            return []
+        names = (str(each).rstrip("/").rsplit("/", 1)[-1] for each in found)
+        return [name for name in names if not name.startswith(HIDDEN)]
+
+    def remove(self, name: str) -> None:
+        """Remove a file; nothing happens when there is none."""
+        with suppress(FileNotFoundError):
+            self._filesystem.rm_file(f"{self._folder}/{name}")
+
+    def inside(self, folder: str) -> FsspecStorage:
+        """Return a folder of it, which is made when the first file is created in it."""
+        return FsspecStorage(self._filesystem, f"{self._folder}/{folder}", f"{self._shown}/{folder}")
+
+
+def open_storage(url: str) -> Storage:
+    """Return the folder that a URL or path names; raises `Refused` for a store that nobody here can open."""
+    scheme, _, rest = url.partition(":")
+    if "://" not in url and scheme != "file":
+        return LocalStorage(url)
+    if scheme == "file":
+        return LocalStorage(local_path(url))
+    return FsspecStorage(*_fsspec(f"{_FSSPEC_SCHEME.get(scheme, scheme)}:{rest}", url), url)
+
+
+def local_path(url: str) -> str:
+    """Return the path of a `file:` URL, in each of the forms that Hadoop writes and takes."""
+    return unquote(urlsplit(url).path)
+
+
+def refuse_weak(folder: Storage) -> None:
+    """Raise `Refused` unless the second of two who create a file is told so, and reads the first one's."""
+    name = f"{HIDDEN}probe.{uuid.uuid4().hex}"
+    try:
+        first, second = folder.create(name, b"1"), folder.create(name, b"2")
+        content = folder.read(name)
+        folder.remove(name)
+    except (OSError, ValueError, TypeError, NotImplementedError) as error:
+        raise Refused(
+            f"cannot keep a ledger in {folder.path}: {type(error).__name__}: {error}. The sink needs a store "
+            "where it may write and that creates files exclusively"
+        ) from error
+    if not first or second or content != b"1":
+        raise Refused(
+            f"cannot keep a ledger in {folder.path}: this store lets a file be created twice, so two drivers "
+            "could each decide about a batch. Keep the checkpoint on a store with exclusive create (HDFS, a "
+            "local or POSIX file system, S3 with a recent s3fs)"
+        )
+
+
+def _fsspec(url: str, shown: str) -> tuple[Any, str]:
+    try:
+        from fsspec.core import url_to_fs
+
+        filesystem, folder = url_to_fs(url)
+    except (ImportError, ValueError) as error:
+        raise Refused(
+            f"cannot open {shown}: {error}. Install the fsspec package of this store on the driver "
+            "(s3fs for S3, gcsfs for Google's, adlfs for Azure's)"
+        ) from error
+    return filesystem, folder
+
+
+def _write_durably(path: Path, data: bytes) -> None:
+    with path.open("xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(path: Path) -> None:
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)

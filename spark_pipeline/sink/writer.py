@@ -1,0 +1,291 @@
+"""What a task of the sink does: all rows of its partition in one transaction, flushed and left open.
+
+A task without rows opens no transaction: there would be nothing to end. One that fails aborts its own. The
+producer is dropped and never closed: `close()` would abort what the driver is about to commit.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from itertools import repeat
+from typing import Any, NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from fenceline.facts import State, TopicPartition
+from fenceline.reconcile import Described, NotDescribed, Obstacle
+from fenceline.spark import SinkTransaction
+from spark_pipeline.sink import names
+from spark_pipeline.sink.errors import SinkError
+from spark_pipeline.sink.options import Properties
+from spark_pipeline.sink.transactions import describe
+from transaction_admin.api import TransactionAdmin, grant
+from transaction_admin.kafka_python import KafkaPythonAdmin
+
+log = logging.getLogger(__name__)
+
+#: How long a coordinator may take to give an id to a producer, or to end its transaction.
+_PATIENCE_S = 60.0
+#: How long until a full queue is tried again, in seconds: librdkafka has sent some of it by then.
+_POLL_S = 0.05
+#: (topic, value, key, partition, timestamp in ms, headers) as `Producer.produce` takes them.
+Record = tuple[str | None, bytes | None, bytes | None, int, int, "list[tuple[str, bytes | None]] | None"]
+#: Kafka picks the partition; the producer picks the timestamp.
+ANY_PARTITION, NOW = -1, 0
+
+
+class TaskPlan(NamedTuple):
+    """What every task of a batch is told."""
+
+    properties: Properties
+    #: How its transactional ids begin.
+    stem: str
+    generation: int
+    batch_id: int
+    timeout_ms: int
+    #: Where rows go that name no topic.
+    topic: str | None
+
+
+class Task(NamedTuple):
+    """Which task this is, in Spark's words."""
+
+    partition: int
+    #: 0 for the first attempt of its stage.
+    attempt: int
+    #: Unique in its application.
+    attempt_id: int
+
+
+def write(plan: TaskPlan, task: Task, chunks: Iterable[Iterable[Record]]) -> SinkTransaction | None:
+    """Write all records in one transaction and leave it open; None without any. Raises `SinkError`."""
+    open_transaction: _Open | None = None
+    try:
+        for chunk in chunks:
+            for first in chunk:
+                if open_transaction is None:
+                    open_transaction = _Open(plan, task)
+                open_transaction.send_all(_with(first, chunk))
+        return None if open_transaction is None else open_transaction.finish()
+    except BaseException:
+        if open_transaction is not None:
+            open_transaction.abort()
+        raise
+
+
+def _with(first: Record, rest: Iterable[Record]) -> Iterator[Record]:
+    yield first
+    yield from rest
+
+
+class _Open:
+    """A transaction that is being written."""
+
+    def __init__(self, plan: TaskPlan, task: Task) -> None:
+        self._plan, self._task = plan, task
+        self._records = 0
+        self._failed: KafkaError | None = None
+        self._failed_where = ""
+        self._admin = admin_for(plan.properties.connection)
+        self._id = _free_id(plan, task, self._admin)
+        self._producer = Producer(_settings(plan, self._id), on_delivery=self._told)
+        try:
+            self._producer.init_transactions(_PATIENCE_S)
+            self._producer.begin_transaction()
+        except KafkaException as error:
+            raise SinkError(f"{self._id}: {_explained(error, self._id)}") from error
+
+    def send_all(self, records: Iterable[Record]) -> None:
+        """Hand records to the producer, as fast as it takes them."""
+        produce, default = self._producer.produce, self._plan.topic
+        sent = self._records
+        for topic, value, key, partition, timestamp, headers in records:
+            where = topic or default
+            if where is None:
+                raise SinkError(
+                    f"partition {self._task.partition}: row {sent + 1} has a null topic, and the sink no "
+                    "default one: set the option topic, or fill the column topic"
+                )
+            try:
+                produce(where, value, key, partition, None, None, timestamp, headers)
+            except BufferError:
+                self._send_when_there_is_room(where, value, key, partition, timestamp, headers)
+            except KafkaException as error:
+                raise self._refused(where, partition, error.args[0]) from error
+            sent += 1
+        self._records = sent
+        self._check()
+
+    def _send_when_there_is_room(self, *record: Any) -> None:
+        where, value, key, partition, timestamp, headers = record
+        until = time.monotonic() + self._plan.timeout_ms / 1000
+        while True:
+            self._producer.poll(_POLL_S)
+            self._check()
+            try:
+                self._producer.produce(where, value, key, partition, None, None, timestamp, headers)
+            except BufferError:
+                if time.monotonic() > until:
+                    raise SinkError(
+                        f"partition {self._task.partition}: no record left the queue for "
+                        f"{self._plan.timeout_ms} ms, the transaction's timeout: brokers do not take them"
+                    ) from None
+            else:
+                return
+
+    def finish(self) -> SinkTransaction:
+        """Wait until every record is at its broker; return the transaction, which stays open."""
+        left = self._producer.flush(self._plan.timeout_ms / 1000)
+        self._check()
+        if left:
+            raise SinkError(
+                f"partition {self._task.partition}: {left} records were not taken by their brokers within "
+                f"{self._plan.timeout_ms} ms, the transaction's timeout"
+            )
+        said = describe(self._admin, [self._id])[self._id]
+        if not isinstance(said, Described) or said.state is not State.ONGOING or said.started_ms is None:
+            what = said.text if isinstance(said, NotDescribed) else f"it is {said.state.value}"
+            raise SinkError(f"{self._id}: its transaction is not open when its records are there: {what}")
+        return SinkTransaction(
+            self._task.partition,
+            self._task.attempt,
+            self._id,
+            said.producer_id,
+            said.producer_epoch,
+            tuple(TopicPartition(topic, number) for topic, numbers in said.partitions for number in numbers),
+            self._records,
+            said.started_ms,
+            said.timeout_ms,
+        )
+
+    def abort(self) -> None:
+        """End it: the task has failed. What cannot be ended now is swept later, or ends by its timeout."""
+        with suppress(KafkaException):
+            self._producer.abort_transaction(_PATIENCE_S / 4)
+
+    def _told(self, error: KafkaError | None, message: Any) -> None:
+        if error is not None and self._failed is None:
+            self._failed, self._failed_where = error, f"{message.topic()}-{message.partition()}"
+
+    def _check(self) -> None:
+        if self._failed is not None:
+            raise SinkError(
+                f"partition {self._task.partition}: a record for {self._failed_where} was not taken: "
+                f"{self._failed.str()}"
+            )
+
+    def _refused(self, topic: str, partition: int, error: KafkaError) -> SinkError:
+        where = topic if partition < 0 else f"{topic}-{partition}"
+        return SinkError(f"partition {self._task.partition}: a record for {where} was refused: {error.str()}")
+
+
+_admins: dict[tuple[tuple[str, str], ...], TransactionAdmin] = {}
+
+
+def admin_for(connection: Mapping[str, str]) -> TransactionAdmin:
+    """Return this process's connection to a cluster's admin side; a Python worker serves many tasks."""
+    key = tuple(sorted(connection.items()))
+    if key not in _admins:
+        _admins[key] = KafkaPythonAdmin(connection, _PATIENCE_S / 2)
+    return _admins[key]
+
+
+def _settings(plan: TaskPlan, transactional_id: str) -> dict[str, Any]:
+    return {
+        **plan.properties.producer,
+        "transactional.id": transactional_id,
+        "transaction.timeout.ms": plan.timeout_ms,
+        # librdkafka finds the coordinator by a connection that it has: without one it waits for half a second
+        # every second time (spark.md §0).
+        "enable.sparse.connections": "false",
+        "delivery.report.only.error": True,
+        "log_level": plan.properties.sending.get("log_level", "3"),
+    }
+
+
+def _free_id(plan: TaskPlan, task: Task, admin: TransactionAdmin) -> str:
+    """Return an id that no other attempt has open: initialising it would abort that one's transaction."""
+    for number in range(names.SLOTS):
+        slot = (task.attempt_id + number) % names.SLOTS
+        parts = names.Parts(plan.stem, task.partition, plan.generation, plan.batch_id % 2, slot)
+        said = describe(admin, [str(parts)])[str(parts)]
+        if isinstance(said, NotDescribed):
+            if said.obstacle is Obstacle.UNKNOWN:
+                return str(parts)
+            raise SinkError(f"{parts}: cannot be looked up: {said.text}")
+        if said.state in (State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT):
+            return str(parts)
+    raise SinkError(
+        f"partition {task.partition}: all {names.SLOTS} transactional ids of this batch are open, by attempts "
+        f"that have failed: see why they do; the last is {parts}. They are swept when the query starts again"
+    )
+
+
+def _explained(error: KafkaException, transactional_id: str) -> str:
+    said: KafkaError = error.args[0]
+    text = str(said.str())
+    if said.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+        remedy = grant("User:…", "WRITE", f"--transactional-id '{transactional_id}'")
+        return f"{text}: {remedy} (for its prefix: --resource-pattern-type prefixed)"
+    if said.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+        return f"{text}: lower transaction_timeout_ms, or raise the broker's transaction.max.timeout.ms"
+    return text
+
+
+def from_arrow(batches: Iterable[Any]) -> Iterator[Iterator[Record]]:
+    """Yield the records of Arrow batches whose columns are those of the sink."""
+    for batch in batches:
+        columns = {name: batch.column(number) for number, name in enumerate(batch.schema.names)}
+        yield zip(*(read(columns.get(name)) for name, read in _ARROW.items()), strict=False)
+
+
+def _bytes(column: Any) -> Iterable[bytes | None]:
+    import pyarrow as pa
+
+    if column is None:
+        return repeat(None)
+    # Text is UTF-8 in Arrow as in Kafka: it is not decoded on its way.
+    large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
+    values: list[bytes | None] = column.cast(pa.large_binary() if large else pa.binary()).to_pylist()
+    return values
+
+
+def _plain(default: Any) -> Callable[[Any], Iterable[Any]]:
+    def read(column: Any) -> Iterable[Any]:
+        if column is None:
+            return repeat(default)
+        return [default if each is None else each for each in column.to_pylist()]
+
+    return read
+
+
+def _milliseconds(column: Any) -> Iterable[int]:
+    import pyarrow as pa
+
+    if column is None:
+        return repeat(NOW)
+    micros = column.cast(pa.timestamp("us", tz=column.type.tz)).cast(pa.int64()).to_pylist()
+    return [NOW if each is None else each // 1000 for each in micros]
+
+
+def _headers(column: Any) -> Iterable[list[tuple[str, bytes | None]] | None]:
+    if column is None:
+        return repeat(None)
+    return [
+        None if each is None else [(pair["key"], pair["value"]) for pair in each]
+        for each in column.to_pylist()
+    ]
+
+
+#: In the order of a `Record`.
+_ARROW: Mapping[str, Callable[[Any], Iterable[Any]]] = {
+    "topic": _plain(None),
+    "value": _bytes,
+    "key": _bytes,
+    "partition": _plain(ANY_PARTITION),
+    "timestamp": _milliseconds,
+    "headers": _headers,
+}

@@ -1,0 +1,128 @@
+"""EndTxn for transactions that another process has opened: the sink's point of no return, carried out.
+
+Version 4 at most: from version 5 on a coordinator raises the epoch with each end (KIP-890), which sessions that
+librdkafka has opened know nothing of. An end that is asked for twice is answered alike (kafka.md §0), so
+whatever was not answered is asked again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import kafka.errors as errors
+from kafka.protocol.producer.transaction import EndTxnRequest
+
+from transaction_admin.api import Ended, Ending
+from transaction_admin.wire import Wire, explain, kafka_word, wire_form
+
+_NEWEST_VERSION = 4
+#: The coordinator has moved, or is loading: look it up again.
+_MOVED = (
+    errors.NotCoordinatorError,
+    errors.CoordinatorNotAvailableError,
+    errors.CoordinatorLoadInProgressError,
+)
+_AGAIN = (*_MOVED, errors.ConcurrentTransactionsError, errors.RequestTimedOutError)
+#: How long until what was refused for now is asked again, in seconds; doubled up to the second.
+_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.5
+
+#: Finds the coordinators of wire ids: by id the broker, or what it says instead.
+Find = Callable[[Collection[str]], Any]
+OnEnded = Callable[[str, Ended], None]
+
+
+class Endings:
+    """Ends transactions; remembers their coordinators."""
+
+    def __init__(self, wire: Wire, find: Find) -> None:
+        self._wire, self._find = wire, find
+        self._coordinators: dict[str, int] = {}
+
+    async def end(
+        self, endings: Collection[Ending], timeout_s: float, on_ended: OnEnded | None
+    ) -> Mapping[str, Ended]:
+        """Return how each ended, by its id; what is still refused for now after `timeout_s` as it is then."""
+        until = time.monotonic() + timeout_s
+        answers: dict[str, Ended] = {}
+        left, pause = list(endings), _PAUSE_S
+        while True:
+            left = await self._once(left, answers, on_ended)
+            if not left or time.monotonic() + pause > until:
+                return answers
+            await self._wire.pause(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    async def _once(
+        self, endings: Collection[Ending], answers: dict[str, Ended], on_ended: OnEnded | None
+    ) -> list[Ending]:
+        """Ask once for each; return those that are to be asked again."""
+        by_broker, again = await self._located(endings, answers)
+        questions = [(_request(each), broker) for each, broker in by_broker]
+        pairs = zip(by_broker, await self._wire.ask_each(questions), strict=True)
+        for (ending, _), answer in pairs:
+            ended, retried, moved = _read(answer)
+            answers[ending.transactional_id] = ended
+            if moved:
+                self._coordinators.pop(ending.transactional_id, None)
+            if retried:
+                again.append(ending)
+            elif on_ended is not None:
+                on_ended(ending.transactional_id, ended)
+        return again
+
+    async def _located(
+        self, endings: Collection[Ending], answers: dict[str, Ended]
+    ) -> tuple[list[tuple[Ending, int]], list[Ending]]:
+        """Return each with its coordinator, and those whose coordinator is to be looked up again."""
+        unknown = [
+            each.transactional_id for each in endings if each.transactional_id not in self._coordinators
+        ]
+        refused: dict[str, int] = {}
+        if unknown:
+            by_wire = {wire_form(name): name for name in unknown}
+            try:
+                found: Mapping[str, tuple[int, int]] = await self._find(list(by_wire))
+            except errors.KafkaError as error:
+                answers.update((name, Ended(None, explain(error))) for name in unknown)
+                found = {}
+            for wire, (code, broker) in found.items():
+                if code:
+                    refused[by_wire[wire]] = code
+                else:
+                    self._coordinators[by_wire[wire]] = broker
+        located, again = [], []
+        for each in endings:
+            name = each.transactional_id
+            if name in self._coordinators:
+                located.append((each, self._coordinators[name]))
+                continue
+            error = errors.for_code(refused[name]) if name in refused else None
+            if error is not None:
+                answers[name] = Ended(refused[name], kafka_word(error))
+            if error is None or issubclass(error, _AGAIN):
+                again.append(each)
+        return located, again
+
+
+def _request(ending: Ending) -> Any:
+    return EndTxnRequest(
+        transactional_id=wire_form(ending.transactional_id),
+        producer_id=ending.producer_id,
+        producer_epoch=ending.producer_epoch,
+        committed=ending.commit,
+        max_version=_NEWEST_VERSION,
+    )
+
+
+def _read(answer: Any) -> tuple[Ended, bool, bool]:
+    """Return what an answer says, whether to ask again, and whether the coordinator has moved."""
+    if isinstance(answer, errors.KafkaError):
+        return Ended(None, explain(answer)), True, True
+    error = errors.for_code(answer.error_code)
+    return (
+        Ended(answer.error_code, "" if error is errors.NoError else kafka_word(error)),
+        issubclass(error, _AGAIN),
+        issubclass(error, _MOVED),
+    )
