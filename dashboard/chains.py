@@ -15,6 +15,7 @@ from django.conf import settings
 from django.db.models import F, OuterRef, QuerySet, Subquery
 
 from dashboard.eyes import CHECKPOINTS
+from dashboard.known_queries import is_alive
 from dashboard.models import (
     IS_OPEN,
     Batch,
@@ -46,7 +47,7 @@ from fenceline.facts import NOT_FROM_LOG, Severity, State, TopicPartition
 from fenceline.safe import SafeToStop, Stopping, safe_together
 from fenceline.safe import safe_to_stop as judged
 from fenceline.sight import EVERYWHERE
-from fenceline.spark import Decided, Decision, Done, InputRange, Outcome, QueryState, SinkTransaction
+from fenceline.spark import Decided, Decision, Done, InputRange, Outcome, SinkTransaction
 
 #: Parameters of one question: SQLite takes 32,766.
 _ASK_AT_ONCE = 5_000
@@ -82,6 +83,11 @@ def safe_to_stop(query: Query, now_ms: int) -> SafeToStop:
     return _safe([query], now_ms)[query.pk]
 
 
+def safe_each(queries: Sequence[Query], now_ms: int) -> Mapping[int, SafeToStop]:
+    """Return whether each of some queries may be stopped now, by the key of its row."""
+    return _safe(queries, now_ms)
+
+
 def safe_cluster(cluster: Cluster, now_ms: int) -> SafeToStop:
     """Return whether all queries of a cluster may be stopped now; those whose folder is gone do not count."""
     rows = list(Query.objects.filter(cluster=cluster).exclude(detail__has_key="gone").order_by("pk"))
@@ -98,17 +104,7 @@ def owner_query(cluster_id: int, transactional_id: str) -> Query | None:
     if not ledger:
         return None
     rows = Query.objects.filter(cluster_id=cluster_id, ledger_id__startswith=ledger).order_by("pk")
-    return next((row for row in rows if transactional_id.startswith(row.prefix)), None)
-
-
-def is_alive(query: Query, now_ms: int) -> bool | None:
-    """Return whether a driver runs a query, as its listener tells; None where none does, or not lately."""
-    if query.state in (QueryState.STOPPED, QueryState.FAILED):
-        return False
-    silent_ms = settings.FENCELINE.limits.listener_silent_s * 1_000
-    if query.state == QueryState.UNHEARD or query.heard_ms is None or now_ms - query.heard_ms > silent_ms:
-        return None
-    return True
+    return next((row for row in rows if transactional_id.startswith(_stem(row))), None)
 
 
 def decision_of(row: SinkDecision) -> Decision:
@@ -280,7 +276,7 @@ def _stopping(query: Query, seen: _Seen, prepared: Sequence[Decision], now_ms: i
         open_ids=[
             name
             for name in seen.open_ids.get(query.ledger_id[:8], ())
-            if query.ledger_id and name.startswith(query.prefix)
+            if query.ledger_id and name.startswith(_stem(query))
         ],
         restart=query.restart_words,
         severity=Severity(severity) if severity else None,
@@ -318,6 +314,11 @@ def _open_ids(cluster_id: int) -> Mapping[str, Sequence[str]]:
         if ledger := _ledger_in(name):
             found[ledger].append(name)
     return found
+
+
+def _stem(query: Query) -> str:
+    """Return how the ids of a query's sink begin."""
+    return f"{query.prefix}-{query.ledger_id[:8]}-p"
 
 
 def _ledger_in(transactional_id: str) -> str:

@@ -11,6 +11,8 @@ import hashlib
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
+from django.conf import settings
+
 from dashboard.models import Query
 from fenceline.spark import QueryState
 
@@ -56,6 +58,16 @@ def rows_of(cluster_id: int, folders: Iterable[Folder], *, rev: int) -> Mapping[
             row = None
         found[folder.path] = row or _adopted(cluster_id, folder, rev) or _new(cluster_id, folder, rev)
     return found
+
+
+def is_alive(row: Query, now_ms: int) -> bool | None:
+    """Return whether a driver runs a query, as its listener tells; None where none does, or not lately."""
+    if row.state in (QueryState.STOPPED, QueryState.FAILED):
+        return False
+    silent_ms = settings.FENCELINE.limits.listener_silent_s * 1_000
+    if row.state == QueryState.UNHEARD or row.heard_ms is None or now_ms - row.heard_ms > silent_ms:
+        return None
+    return True
 
 
 def _preference(row: Query) -> tuple[bool, bool, bool, int]:

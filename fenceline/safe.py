@@ -49,7 +49,7 @@ class Stopping:
     prepared: Sequence[int] = ()
     expires_ms: int | None = None
     open_ids: Sequence[str] = ()
-    #: What a restart would do, and how bad that is; None where it is not known.
+    #: What a restart would do, to follow "a restart", and how bad that is; None where it is harmless.
     restart: str = ""
     severity: Severity | None = None
 
@@ -146,7 +146,7 @@ def _weigh_open(query: Stopping, case: _Case) -> None:
 
 def _weigh_restart(query: Stopping, case: _Case) -> None:
     if query.severity is Severity.CRITICAL and query.restart:
-        case.against.append(query.restart)
+        case.against.append(f"a restart {query.restart}")
 
 
 def _sentence(query: Stopping, safe: bool | None, reasons: Sequence[str]) -> str:

@@ -14,6 +14,7 @@ from fenceline.groups import Waiting
 from fenceline.habits import Habit, Usual
 from fenceline.limits import Limits
 from fenceline.partitions import Pin, Verdict
+from fenceline.queries import QueryStatus
 from fenceline.sight import EVERYWHERE, Sense, Sight
 
 
@@ -192,6 +193,7 @@ class Snapshot:
     transactions: tuple[OpenTransaction, ...] = ()
     partitions: tuple[PinnedPartition, ...] = ()
     groups: tuple[BlockedGroup, ...] = ()
+    queries: tuple[QueryStatus, ...] = ()
     #: How long commits take, by application, where it has enough of them.
     usual: Mapping[str, Usual] = field(default_factory=dict)
     applications: tuple[ApplicationFigures, ...] = ()

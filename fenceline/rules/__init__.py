@@ -7,7 +7,7 @@ from heapq import nsmallest
 
 from fenceline.facts import Finding
 from fenceline.limits import Limits
-from fenceline.rules import applications, collectors, groups, partitions, transactions
+from fenceline.rules import applications, collectors, groups, partitions, queries, sources, transactions
 from fenceline.rules.rule import Rule
 from fenceline.sight import Sense, Sight
 from fenceline.snapshot import Snapshot
@@ -18,6 +18,8 @@ MOST_FINDINGS = 500
 _TRANSACTIONS = frozenset({Sense.TRANSACTIONS})
 _HISTORY = frozenset({Sense.HISTORY})
 _PARTITIONS = frozenset({Sense.PARTITIONS})
+_QUERIES = frozenset({Sense.QUERIES})
+_SOURCES = _QUERIES | _PARTITIONS
 
 _ALL = (
     Rule("open_too_long", transactions.open_too_long, _TRANSACTIONS),
@@ -34,6 +36,19 @@ _ALL = (
     Rule("habit_changed", applications.habit_changed, _HISTORY),
     Rule("id_explosion", applications.id_explosion, _HISTORY),
     Rule("epoch_burn", applications.epoch_burn, _HISTORY),
+    Rule("batch_lost", queries.batch_lost, _QUERIES),
+    Rule("batch_prepared", queries.batch_prepared, _QUERIES),
+    Rule("restart_fails", queries.restart_fails, _QUERIES),
+    Rule("two_writers", queries.two_writers, _QUERIES),
+    Rule("data_loss_risk", sources.data_loss_risk, _SOURCES),
+    Rule("topic_recreated", sources.topic_recreated, _SOURCES),
+    Rule("query_blocked", sources.query_blocked, _SOURCES),
+    Rule("watermark_stalled", sources.watermark_stalled, _QUERIES),
+    Rule("batch_slow", queries.batch_slow, _QUERIES),
+    # What listeners tell is told, whoever looks at checkpoints; a file that cannot be read is seen as such.
+    Rule("query_failed", queries.query_failed),
+    Rule("progress_dropped", queries.progress_dropped),
+    Rule("checkpoint_unreadable", queries.checkpoint_unreadable),
     Rule("coordinator_loading", collectors.coordinator_loading, frozenset({Sense.LISTS})),
     # What a collector says of itself is seen even when its cluster is not.
     Rule("collector_behind", collectors.collector_behind),

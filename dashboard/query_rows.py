@@ -1,0 +1,233 @@
+"""What a look at a checkpoint becomes in the tables: values of columns, from facts alone.
+
+`Query.detail` is for people, and for what nothing asks the database about:
+
+    conf        what a restart takes over of the session's configuration
+    sources     [{"source", "offset": JSON text or null, "info": {…}}] of the newest planned batch
+    initial     {source: {topic: {partition: offset}}}: where each Kafka source began
+    operators   [{"operator_id", "name", "stores": [{"name", "partitions"}]}]
+    broken      [{"path", "damage", "detail"}], foreign: [names]
+    versions    {"offsets", "commits"}: formats of the newest files
+    control     what a data-less control batch does, "" in all others
+    asynchronous  whether its logs are those of asynchronous progress tracking
+    has_state   whether `state/` has files
+    kept        {"offsets": [first, last], "commits": …}: the batches that its logs hold
+    restart     {"first_batch", "severity", "remedy"} beside the columns `restart` and `restart_words`
+    ledger      {"path", "broken", "created_ms", "first_batch", "run_id", "seen"}, or null without one
+    gone        true where the folder is no more
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from dashboard.models import Batch, Query, SinkDecision
+from fenceline.decode.checkpoint import is_sparse
+from fenceline.restarts import Restart, restart
+from fenceline.safe import EXACTLY_ONCE
+from fenceline.spark import (
+    Broken,
+    Checkpoint,
+    CheckpointLook,
+    CommitsEntry,
+    Decided,
+    Decision,
+    Done,
+    Ledger,
+    LedgerState,
+    OffsetsEntry,
+    Positions,
+)
+
+
+def query_columns(look: CheckpointLook, row: Query, *, alive: bool | None) -> Mapping[str, Any]:
+    """Return what a look says of its query, by column: all but when it was."""
+    checkpoint, ledger = look.checkpoint, look.ledger
+    sparse = is_sparse(checkpoint.offsets, checkpoint.commits)
+    verdict = restart(checkpoint, alive=alive, asynchronous=sparse)
+    entry = checkpoint.last_offsets
+    known = ledger.ledger if ledger is not None and isinstance(ledger.ledger, Ledger) else None
+    prepared = _prepared(ledger)
+    expiries = [each.expires_ms for decision in prepared for each in decision.transactions]
+    return {
+        "query_id": checkpoint.query_id or row.query_id,
+        "planned": checkpoint.planned,
+        "finished": checkpoint.finished,
+        "planned_ms": (entry.planned_ms if isinstance(entry, OffsetsEntry) else None)
+        or checkpoint.offsets_ms,
+        "finished_ms": checkpoint.commits_ms,
+        "restart": str(verdict.verdict),
+        "restart_words": verdict.sentence,
+        "sink": EXACTLY_ONCE if ledger is not None else row.sink,
+        "ledger_id": known.ledger_id if known else row.ledger_id,
+        "prefix": known.prefix if known else row.prefix,
+        "generation": ledger.generation if ledger is not None else row.generation,
+        "prepared": len(prepared) if ledger is not None else row.prepared,
+        "expires_ms": min(expiries, default=None) if ledger is not None else row.expires_ms,
+        "detail": detail(look, verdict, asynchronous=sparse),
+        "error": "",
+    }
+
+
+def detail(look: CheckpointLook, verdict: Restart, *, asynchronous: bool) -> dict[str, Any]:
+    """Return what is kept for the inspector, as JSON has it."""
+    checkpoint = look.checkpoint
+    offsets, commits = checkpoint.last_offsets, checkpoint.last_commit
+    return {
+        **_of_offsets(offsets if isinstance(offsets, OffsetsEntry) else None),
+        "initial": {source: _packed_positions(at) for source, at in sorted(checkpoint.initial.items())},
+        "operators": [
+            {
+                "operator_id": each.operator_id,
+                "name": each.name,
+                "stores": [{"name": store.name, "partitions": store.partitions} for store in each.stores],
+            }
+            for each in checkpoint.operators
+        ],
+        "broken": [each._asdict() | {"damage": each.damage.value} for each in _broken(look)],
+        "foreign": list(checkpoint.foreign),
+        "versions": {
+            "offsets": offsets.version if isinstance(offsets, OffsetsEntry) else None,
+            "commits": commits.version if isinstance(commits, CommitsEntry) else None,
+        },
+        "asynchronous": asynchronous,
+        "has_state": checkpoint.has_state,
+        "kept": {"offsets": _ends(checkpoint.offsets), "commits": _ends(checkpoint.commits)},
+        "restart": {
+            "first_batch": verdict.first_batch,
+            "severity": verdict.severity and verdict.severity.value,
+        },
+        "ledger": look.ledger and _of_ledger(look.ledger),
+    }
+
+
+def planned_rows(query: Query, entries: Iterable[OffsetsEntry], rev: int) -> Sequence[Batch]:
+    """Return what `offsets/N` says of batches."""
+    return [
+        Batch(
+            query=query,
+            batch_id=each.batch_id,
+            planned_ms=each.planned_ms,
+            watermark_ms=each.watermark_ms,
+            offsets=[[source.source, source.raw] for source in each.sources],
+            rev=rev,
+        )
+        for each in entries
+    ]
+
+
+def finished_rows(
+    query: Query, entries: Iterable[CommitsEntry], at_ms: Mapping[int, int], rev: int, now_ms: int
+) -> Sequence[Batch]:
+    """Return what `commits/N` says of batches; one whose file has no time counts from now."""
+    return [
+        Batch(
+            query=query,
+            batch_id=each.batch_id,
+            committed_ms=at_ms.get(each.batch_id, now_ms),
+            next_watermark_ms=each.next_watermark_ms,
+            rev=rev,
+        )
+        for each in entries
+    ]
+
+
+def decision_rows(query: Query, ledger: LedgerState) -> Sequence[SinkDecision]:
+    """Return every decision that a ledger holds, and how it ended."""
+    done = {(each.batch_id, each.round): each for each in ledger.done}
+    return [_decision(query, each, done.get((each.batch_id, each.round))) for each in ledger.decisions]
+
+
+def seen_mark(ledger: LedgerState) -> str:
+    """Return a short text that changes when a ledger holds another decision, or another one has ended."""
+    decided = sorted((each.batch_id, each.round, each.decided.value) for each in ledger.decisions)
+    ended = sorted((each.batch_id, each.round, each.outcome.value) for each in ledger.done)
+    return hashlib.sha256(json.dumps([decided, ended]).encode()).hexdigest()[:16]
+
+
+def _decision(query: Query, told: Decision, done: Done | None) -> SinkDecision:
+    return SinkDecision(
+        query=query,
+        batch_id=told.batch_id,
+        round=told.round,
+        decided=told.decided.value,
+        by=told.by[:16],
+        decided_ms=told.at_ms,
+        run_id=told.run_id[:36],
+        generation=told.generation,
+        reason=told.reason,
+        transactions=[_packed_transaction(each._asdict()) for each in told.transactions],
+        input=[list(each) for each in told.input],
+        outcome="" if done is None else done.outcome.value,
+        done_ms=None if done is None else done.at_ms,
+        done_by="" if done is None else done.by[:16],
+        lost=[] if done is None else list(done.lost),
+    )
+
+
+def _packed_transaction(told: dict[str, Any]) -> dict[str, Any]:
+    return {**told, "partitions": [list(each) for each in told["partitions"]]}
+
+
+def _prepared(ledger: LedgerState | None) -> Sequence[Decision]:
+    found = ledger.open_decisions() if ledger is not None else ()
+    return [each for each in found if each.decided is Decided.PREPARED]
+
+
+def _of_offsets(entry: OffsetsEntry | None) -> dict[str, Any]:
+    if entry is None:
+        return {"conf": {}, "sources": [], "control": ""}
+    return {
+        "conf": dict(sorted(entry.conf.items())),
+        "sources": [
+            {
+                "source": each.source,
+                "offset": each.raw,
+                "info": dict(entry.source_info.get(each.source, {})),
+            }
+            for each in entry.sources
+        ],
+        "control": entry.control,
+    }
+
+
+def _of_ledger(ledger: LedgerState) -> dict[str, Any]:
+    known = ledger.ledger if isinstance(ledger.ledger, Ledger) else None
+    return {
+        "path": ledger.path,
+        "broken": [each._asdict() | {"damage": each.damage.value} for each in _broken_ledger(ledger)],
+        "created_ms": known.created_ms if known else None,
+        "first_batch": known.first_batch if known else None,
+        "run_id": ledger.run_id,
+        "seen": seen_mark(ledger),
+    }
+
+
+def _broken(look: CheckpointLook) -> Iterator[Broken]:
+    checkpoint: Checkpoint = look.checkpoint
+    seen: set[Broken] = set()
+    entries = checkpoint.previous_offsets, checkpoint.last_offsets, checkpoint.last_commit
+    for each in (checkpoint.identity, *entries, *checkpoint.broken):
+        if isinstance(each, Broken) and each not in seen:
+            seen.add(each)
+            yield each
+
+
+def _broken_ledger(ledger: LedgerState) -> Iterator[Broken]:
+    if isinstance(ledger.ledger, Broken):
+        yield ledger.ledger
+    yield from ledger.broken
+
+
+def _packed_positions(positions: Positions) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for (topic, number), offset in sorted(positions.items()):
+        found.setdefault(topic, {})[str(number)] = offset
+    return found
+
+
+def _ends(ids: Sequence[int]) -> list[int]:
+    return [ids[0], ids[-1]] if ids else []

@@ -1,0 +1,201 @@
+"""Saves what `collectors.checkpoints` saw: queries, their batches, and what their sinks decided.
+
+As `dashboard.store` does: the lease by its token, the revision, then what has changed, in database
+transactions of a few checkpoints each. What a listener tells of the same rows stays
+(`dashboard.save_progress`). Nothing is deleted because a folder is gone: these rows are the history that
+Spark does not keep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from django.db import transaction
+
+from dashboard import live, store
+from dashboard.eyes import CHECKPOINTS as NAME
+from dashboard.known_queries import Folder, is_alive, rows_of
+from dashboard.leases import Lease, renew
+from dashboard.models import Batch, Query, SinkDecision
+from dashboard.query_rows import decision_rows, finished_rows, planned_rows, query_columns
+from fenceline.families import fitting
+from fenceline.spark import CheckpointLook, Decided, Ledger, LedgerState, Outcome
+
+__all__ = ["NAME", "save"]
+
+#: Rows in one save, so that no other writer waits for long: about 50 ms.
+_SAVE_AT_ONCE = 400
+_ASK_AT_ONCE = 5_000
+_LONGEST_SCOPE = 300
+#: Scopes of gaps that name a checkpoint's folder.
+_FOLDER = "checkpoint:"
+_PLANNED = ["planned_ms", "watermark_ms", "offsets", "rev"]
+_FINISHED = ["committed_ms", "next_watermark_ms", "rev"]
+_DECISION = [
+    "decided", "by", "decided_ms", "run_id", "generation", "reason", "transactions", "input", "outcome",
+    "done_ms", "done_by", "lost",
+]  # fmt: skip
+#: What a batch is without when its id is planned anew: what was told of the one before is not its own.
+_ANEW: Mapping[str, Any] = {
+    "committed_ms": None, "next_watermark_ms": None, "run_id": "", "started_ms": None, "duration_ms": None,
+    "input_rows": None, "output_rows": None, "input_rate": None, "processed_rate": None, "durations": {},
+    "sources": [], "operators": [],
+}  # fmt: skip
+
+
+def save(
+    lease: Lease,
+    looks: Sequence[CheckpointLook],
+    gone: Collection[str],
+    *,
+    gaps: Mapping[str, tuple[int, str]],
+    now_ms: int,
+) -> int:
+    """Save looks at checkpoints; return how many queries they changed. Raises `LeaseLost`.
+
+    `gone` are the folders that are there no more. `gaps` is everything that cannot be seen now: since when
+    and why, by scope; `checkpoint:PATH` becomes that query's own.
+    """
+    changed = sum(_save_some(lease, part, now_ms) for part in _parts(looks))
+    with transaction.atomic():
+        renew(lease, seen_through_ms=now_ms)
+        reasons = {scope.removeprefix(_FOLDER): why for scope, (_, why) in gaps.items()}
+        wrong = {path: f"the folder {path} is gone" for path in gone} | reasons
+        rows = _at(lease.cluster_id, wrong)
+        names = [row.ident for row in _blame(rows, wrong, set(gone))]
+        told = {row.checkpoint: row.ident for row in rows}
+        store.tell_gaps(lease, {_scope(scope, told): why for scope, why in gaps.items()}, now_ms)
+        store.clear_error(lease, now_ms)
+        rev = store.next_rev(lease.cluster_id)
+        if names:
+            Query.objects.filter(cluster_id=lease.cluster_id, ident__in=names).update(rev=rev)
+            transaction.on_commit(partial(live.ring, lease.cluster, "queries", rev, names))
+        transaction.on_commit(partial(live.ring, lease.cluster, "collectors", rev))
+    return changed + len(names)
+
+
+def _parts(looks: Sequence[CheckpointLook]) -> Iterator[Sequence[CheckpointLook]]:
+    part: list[CheckpointLook] = []
+    size = 0
+    for each in looks:
+        rows = 1 + len(each.planned) + len(each.finished) + len(each.ledger.decisions if each.ledger else ())
+        if part and size + rows > _SAVE_AT_ONCE:
+            yield part
+            part, size = [], 0
+        part.append(each)
+        size += rows
+    if part:
+        yield part
+
+
+def _save_some(lease: Lease, looks: Sequence[CheckpointLook], now_ms: int) -> int:
+    folders = [
+        Folder(each.checkpoint.path, each.checkpoint.query_id, each.checkpoint.finished) for each in looks
+    ]
+    with transaction.atomic():
+        renew(lease)
+        rev = store.next_rev(lease.cluster_id)
+        rows = rows_of(lease.cluster_id, folders, rev=rev)
+        news = [
+            row.ident
+            for look in looks
+            if _save_one(row := rows[look.checkpoint.path], look, rev=rev, now_ms=now_ms)
+        ]
+        Query.objects.filter(pk__in=[row.pk for row in rows.values()]).update(seen_ms=now_ms)
+        if news:
+            transaction.on_commit(partial(live.ring, lease.cluster, "queries", rev, news))
+    return len(news)
+
+
+def _save_one(row: Query, look: CheckpointLook, *, rev: int, now_ms: int) -> bool:
+    """Save one look; return whether anything is new."""
+    before = row.detail.get("ledger")
+    columns = query_columns(look, row, alive=is_alive(row, now_ms))
+    changed = [name for name, value in columns.items() if getattr(row, name) != value]
+    batches = _save_batches(row, look, rev, now_ms)
+    if look.ledger is not None and before != columns["detail"]["ledger"]:
+        _save_decisions(row, look.ledger, look.checkpoint.finished)
+    if not changed and not batches:
+        return False
+    for name in changed:
+        setattr(row, name, columns[name])
+    row.rev = rev
+    row.save(update_fields=[*changed, "rev"])
+    return True
+
+
+def _save_batches(row: Query, look: CheckpointLook, rev: int, now_ms: int) -> int:
+    """Save what is new in the two logs; each of them writes its own columns."""
+    planned = planned_rows(row, look.planned, rev)
+    finished = finished_rows(row, look.finished, look.committed_ms, rev, now_ms)
+    _begin_anew(row, planned)
+    for rows, fields in ((planned, _PLANNED), (finished, _FINISHED)):
+        Batch.objects.bulk_create(
+            rows, update_conflicts=True, unique_fields=["query", "batch_id"], update_fields=fields
+        )
+    return len(planned) + len(finished)
+
+
+def _begin_anew(row: Query, planned: Sequence[Batch]) -> None:
+    """Clear batches that were planned before at another time: the checkpoint was put back since."""
+    times = {each.batch_id: each.planned_ms for each in planned}
+    known = Batch.objects.filter(query=row, batch_id__in=list(times)).exclude(planned_ms=None)
+    anew = [batch for batch, at_ms in known.values_list("batch_id", "planned_ms") if at_ms != times[batch]]
+    if anew:
+        Batch.objects.filter(query=row, batch_id__in=anew).update(**_ANEW)
+
+
+def _save_decisions(row: Query, ledger: LedgerState, finished: int | None) -> None:
+    told = decision_rows(row, ledger)
+    SinkDecision.objects.bulk_create(
+        told, update_conflicts=True, unique_fields=["query", "batch_id", "round"], update_fields=_DECISION
+    )
+    if isinstance(ledger.ledger, Ledger) and not ledger.broken:
+        _let_go(row, {(each.batch_id, each.round) for each in told}, finished)
+
+
+def _let_go(row: Query, told: Collection[tuple[int, int]], finished: int | None) -> None:
+    """Close open decisions that the ledger does not hold any more.
+
+    The sink sweeps what is over; Spark goes on only behind a batch that is. One that is not over can only be
+    missing because the folder was put back to an older state, in which it never was.
+    """
+    for each in SinkDecision.objects.filter(query=row, outcome=""):
+        if (each.batch_id, each.round) in told:
+            continue
+        if finished is None or finished < each.batch_id:
+            each.delete()
+            continue
+        prepared = each.decided == Decided.PREPARED
+        each.outcome = Outcome.COMMITTED.value if prepared else Outcome.ABORTED.value
+        each.save(update_fields=["outcome"])
+
+
+def _at(cluster_id: int, paths: Collection[str]) -> Sequence[Query]:
+    some = sorted(paths)
+    return [
+        row
+        for start in range(0, len(some), _ASK_AT_ONCE)
+        for row in Query.objects.filter(
+            cluster_id=cluster_id, checkpoint__in=some[start : start + _ASK_AT_ONCE]
+        )
+    ]
+
+
+def _blame(rows: Sequence[Query], wrong: Mapping[str, str], gone: Collection[str]) -> list[Query]:
+    """Say of queries why their checkpoints cannot be read; return those of which that is news."""
+    news = [row for row in rows if row.error != wrong[row.checkpoint]]
+    for row in news:
+        row.error = wrong[row.checkpoint]
+        if row.checkpoint in gone:
+            row.detail = {**row.detail, "gone": True}
+        row.save(update_fields=["error", "detail"])
+    return news
+
+
+def _scope(scope: str, idents: Mapping[str, str]) -> str:
+    ident = idents.get(scope.removeprefix(_FOLDER))
+    named = scope if ident is None else f"query:{ident}"
+    return named if len(named) <= _LONGEST_SCOPE else fitting(named)

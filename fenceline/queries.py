@@ -1,0 +1,205 @@
+"""Streaming queries as the rules see them: plain values of one moment, by our own clock where it is known."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from math import ceil
+from typing import NamedTuple
+
+from fenceline.facts import Severity
+from fenceline.spark import Damage, QueryState
+
+#: A query that nothing has moved for so long is abandoned: what it has not read is no loss any more.
+ABANDONED_MS = 7 * 86_400_000
+#: Fewer batches than these do not say how long one takes as a rule.
+LEAST_BATCHES = 20
+
+
+class SourcePosition(NamedTuple):
+    """Where a query stands in one partition, and what there is of that partition."""
+
+    topic: str
+    partition: int
+    #: The next offset to read: what the last finished batch has read up to.
+    position: int
+    #: Since when it stands there: when that batch was finished.
+    stands_ms: int | None
+    #: None where the partition was not seen.
+    log_start: int | None = None
+    high_watermark: int | None = None
+    #: How many records a second the log start takes away; None where that is not known yet.
+    pace: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class SinkBatch(NamedTuple):
+    """A batch that its exactly-once sink has decided to commit, and that is not committed to the end."""
+
+    batch_id: int
+    decided_ms: int
+    #: When the first of its transactions times out, by its coordinator's clock; None without any.
+    expires_ms: int | None
+    records: int
+    #: Its transactional ids, by what became of them at their coordinators.
+    open: tuple[str, ...] = ()
+    committed: tuple[str, ...] = ()
+    aborted: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+    #: What it has read: `source: from … to …`.
+    input: str = ""
+    #: Whether the ledger itself says that it is lost: somebody took note.
+    recorded: bool = False
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Return every id that is not known to be committed."""
+        return (*self.aborted, *self.open, *self.unknown)
+
+
+class Unusable(NamedTuple):
+    """A file of a checkpoint that cannot be used."""
+
+    path: str
+    damage: Damage
+    detail: str
+
+
+class Stall(NamedTuple):
+    """A watermark that has not moved."""
+
+    watermark_ms: int
+    #: Over so many finished batches that had input, and since the first of them.
+    batches: int
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPast:
+    """One batch of a query's past, as far as it is known."""
+
+    batch_id: int
+    run_id: str
+    finished_ms: int | None
+    #: From its trigger to its end.
+    took_ms: int | None
+    had_input: bool
+    #: The watermark after it; None where there is none.
+    watermark_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueryStatus:
+    """One streaming query at one moment."""
+
+    ident: str
+    name: str
+    query_id: str = ""
+    checkpoint: str = ""
+    state: QueryState = QueryState.UNHEARD
+    #: Whether a driver runs it; None where nothing tells.
+    alive: bool | None = None
+    #: When its listener was heard, or one of its files written, last; None where neither ever was.
+    moved_ms: int | None = None
+    ended_ms: int | None = None
+    exception: str = ""
+    planned: int | None = None
+    finished: int | None = None
+    #: When `offsets/planned` was written.
+    planned_ms: int | None = None
+    #: What a restart would do, to follow "A restart"; how bad that is, None where it is harmless or not
+    #: known; and what to do before it.
+    restart: str = ""
+    restart_severity: Severity | None = None
+    remedy: str = ""
+    #: Batches of its sink that are prepared or lost, oldest first.
+    sink_batches: tuple[SinkBatch, ...] = ()
+    #: Why its checkpoint cannot be read; "" where it can.
+    error: str = ""
+    unusable: tuple[Unusable, ...] = ()
+    positions: tuple[SourcePosition, ...] = ()
+    #: How long 99 of 100 of its batches take; None where too few are known.
+    usual_ms: int | None = None
+    stall: Stall | None = None
+    #: What speaks for two writers, in words; "" where nothing does.
+    writers: str = ""
+    writers_ms: int | None = None
+    #: Progress events that its listener has dropped in its newest run, and when it was heard.
+    dropped: int = 0
+    dropped_ms: int | None = None
+
+    @property
+    def subject(self) -> str:
+        """Return what findings call it."""
+        return f"query:{self.ident}"
+
+    def is_abandoned(self, now_ms: int) -> bool:
+        """Whether nothing has moved it for a week, and no driver runs it."""
+        moved = self.moved_ms is not None and now_ms - self.moved_ms <= ABANDONED_MS
+        return self.alive is not True and not moved
+
+    @property
+    def under_way(self) -> int | None:
+        """Return the batch that is planned and not finished, None between batches."""
+        if self.planned is None or (self.finished is not None and self.finished >= self.planned):
+            return None
+        return self.planned
+
+
+def usual_ms(past: Iterable[BatchPast]) -> int | None:
+    """Return how long 99 of 100 batches take, None of fewer than 20."""
+    took = sorted(each.took_ms for each in past if each.took_ms is not None)
+    if len(took) < LEAST_BATCHES:
+        return None
+    return took[ceil(0.99 * len(took)) - 1]
+
+
+def stall(past: Sequence[BatchPast]) -> Stall | None:
+    """Return over how many of the last finished batches with input the watermark has stood, oldest first.
+
+    None where there is no watermark, or where the last of them has moved it.
+    """
+    fed = [
+        each
+        for each in past
+        if each.had_input and each.finished_ms is not None and each.watermark_ms is not None
+    ]
+    if not fed or not fed[-1].watermark_ms:
+        return None
+    standing = [
+        each for _, group in groupby(fed, key=lambda each: each.watermark_ms) for each in [list(group)]
+    ]
+    last = standing[-1]
+    # The first of them has moved it there, unless nothing before it is known.
+    stood = last[1:] if len(standing) > 1 else last
+    if not stood or stood[0].finished_ms is None or stood[0].watermark_ms is None:
+        return None
+    return Stall(stood[0].watermark_ms, len(stood), stood[0].finished_ms)
+
+
+def interleaved(past: Iterable[BatchPast]) -> tuple[str, str] | None:
+    """Return two runs of which one goes on after the other has begun to tell of batches; None without any."""
+    runs = [run for run, _ in groupby(each.run_id for each in past if each.run_id)]
+    for run, times in Counter(runs).items():
+        if times > 1:
+            between = runs[runs.index(run) + 1]
+            return run, between
+    return None
+
+
+def late_generation(decisions: Iterable[tuple[int, int]]) -> tuple[int, int, int] | None:
+    """Return an older generation of a sink that has decided after a newer one had, and when.
+
+    Takes generations and instants of decisions; answers (older, newer, instant), None without any.
+    """
+    newest: tuple[int, int] | None = None
+    for at_ms, generation in sorted((at_ms, generation) for generation, at_ms in decisions):
+        if newest is not None and generation < newest[0]:
+            return generation, newest[0], at_ms
+        if newest is None or generation > newest[0]:
+            newest = generation, at_ms
+    return None

@@ -1,0 +1,268 @@
+"""Rules about streaming queries: their restarts, their sinks' batches, their drivers and their listeners."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from fenceline.facts import Finding, Severity
+from fenceline.limits import Limits
+from fenceline.queries import QueryStatus, SinkBatch
+from fenceline.snapshot import Snapshot
+from fenceline.spark import Damage, QueryState
+from fenceline.words import clock, count, duration, rough, some
+
+#: A loss that somebody took note of, and events that were dropped, are told for so long.
+_TOLD_MS = 86_400_000
+_LONGEST_EXCEPTION = 300
+_BAD = (Severity.CRITICAL, Severity.WARNING)
+#: More ids than these of one batch are not named one by one.
+_MOST_AFFECTED = 100
+
+
+def restart_fails(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
+    """Yield queries whose restart would fail, leave out batches, or begin under another identity.
+
+    Silent where that cannot be told: the unreadable file has a finding of its own.
+    """
+    for query in snapshot.queries:
+        if query.restart_severity not in _BAD or query.is_abandoned(now_ms) or _is_hidden(query):
+            continue
+        yield _about(
+            "restart_fails",
+            snapshot,
+            query,
+            query.restart_severity,
+            None,
+            summary=f"{query.name} must not simply be restarted",
+            evidence=f"A restart {query.restart}",
+            next_step=f"Before any restart: {query.remedy or 'see its checkpoint'}.",
+        )
+
+
+def batch_prepared(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
+    """Yield queries with a batch that is decided and not committed for `limits.batch_prepared_s`.
+
+    A warning where the coordinators have committed and only the ledger does not say so.
+    """
+    for query in snapshot.queries:
+        waiting = [
+            each
+            for each in query.sink_batches
+            if not each.recorded
+            and not each.aborted
+            and now_ms - each.decided_ms > limits.batch_prepared_s * 1_000
+        ]
+        if waiting:
+            yield _prepared(snapshot, query, waiting)
+
+
+def batch_lost(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
+    """Yield queries with a decided batch of which transactions were aborted before they were committed."""
+    for query in snapshot.queries:
+        lost = [
+            each
+            for each in query.sink_batches
+            if each.aborted and (not each.recorded or now_ms - each.decided_ms <= _TOLD_MS)
+        ]
+        if lost:
+            yield _lost(snapshot, query, lost)
+
+
+def two_writers(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
+    """Yield queries that two drivers run at once."""
+    for query in snapshot.queries:
+        if query.writers:
+            yield _about(
+                "two_writers",
+                snapshot,
+                query,
+                Severity.CRITICAL,
+                query.writers_ms,
+                summary=f"Two drivers write to {query.name}",
+                evidence=query.writers,
+                next_step=(
+                    "Stop one of them: whoever writes a batch's file second fails, and has written to the "
+                    "sink before."
+                ),
+            )
+
+
+def query_failed(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
+    """Yield queries that ended with an exception and were not started again."""
+    for query in snapshot.queries:
+        if query.state is QueryState.FAILED and not query.is_abandoned(now_ms):
+            said = next((line for line in query.exception.splitlines() if line.strip()), "it gave no reason")
+            yield _about(
+                "query_failed",
+                snapshot,
+                query,
+                Severity.CRITICAL,
+                query.ended_ms,
+                summary=f"{query.name} has failed",
+                evidence=said.strip()[:_LONGEST_EXCEPTION],
+                next_step=(
+                    "Mend the cause, then start it again"
+                    + (f": a restart {query.restart}." if query.restart else ".")
+                ),
+            )
+
+
+def batch_slow(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
+    """Yield queries whose batch takes `limits.batch_slow_factor` times as long as 99 of 100 do.
+
+    Never before `limits.batch_slow_s`. Where no listener tells, its driver may be gone instead.
+    """
+    for query in snapshot.queries:
+        batch, since_ms = query.under_way, query.planned_ms
+        if batch is None or since_ms is None or query.usual_ms is None or query.alive is False:
+            continue
+        limit_ms = max(limits.batch_slow_s * 1_000, limits.batch_slow_factor * query.usual_ms)
+        if now_ms - since_ms <= limit_ms or query.is_abandoned(now_ms):
+            continue
+        yield _about(
+            "batch_slow",
+            snapshot,
+            query,
+            Severity.WARNING,
+            since_ms,
+            summary=f"Batch {batch} of {query.name} is under way since {clock(since_ms)}",
+            evidence=(
+                f"99 of 100 of its batches take no longer than {duration(query.usual_ms)}"
+                + ("" if query.alive else "; no listener tells whether its driver still runs")
+            ),
+            next_step="Look at the stages of its job in Spark's own pages, and at the sink it writes to.",
+        )
+
+
+def checkpoint_unreadable(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
+    """Yield queries whose checkpoint, or files of it, cannot be read by us."""
+    for query in snapshot.queries:
+        files = [each for each in query.unusable if each.damage in (Damage.DENIED, Damage.NEWER)]
+        if not (query.error or files) or query.is_abandoned(now_ms):
+            continue
+        names = [each.path for each in files]
+        yield _about(
+            "checkpoint_unreadable",
+            snapshot,
+            query,
+            Severity.WARNING,
+            None,
+            summary=f"The checkpoint of {query.name} cannot be read" + (f": {some(names)}" if names else ""),
+            evidence="; ".join([*filter(None, [query.error]), *(each.detail for each in files[:3])]),
+            next_step=(
+                "Update Fenceline: that file is of a newer format."
+                if any(each.damage is Damage.NEWER for each in files)
+                else f"Make {query.checkpoint or 'its folder'} readable; or, if it is to be gone, forget it."
+            ),
+        )
+
+
+def progress_dropped(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
+    """Yield queries of whose progress events the listener has dropped some in its newest run, for a day."""
+    for query in snapshot.queries:
+        if query.dropped and query.dropped_ms is not None and now_ms - query.dropped_ms <= _TOLD_MS:
+            yield _about(
+                "progress_dropped",
+                snapshot,
+                query,
+                Severity.INFO,
+                None,
+                summary=f"The listener of {query.name} has dropped {rough(query.dropped)} events",
+                evidence=(
+                    "its spool was full; the batches are known from the checkpoint, their rows and durations "
+                    "are not"
+                ),
+                next_step="Let the driver reach Fenceline, or give the listener a larger spool.",
+            )
+
+
+def _prepared(snapshot: Snapshot, query: QueryStatus, waiting: Sequence[SinkBatch]) -> Finding:
+    first = waiting[0]
+    ids = [name for each in waiting for name in each.ids]
+    expiries = [each.expires_ms for each in waiting if each.expires_ms is not None and each.ids]
+    names = some([f"batch {each.batch_id}" for each in waiting])
+    lost = (
+        f"lost at {clock(min(expiries))} unless that is done before" if expiries else "nothing of it is open"
+    )
+    return _about(
+        "batch_prepared",
+        snapshot,
+        query,
+        Severity.CRITICAL if ids else Severity.WARNING,
+        first.decided_ms,
+        summary=(
+            f"{names} of {query.name} {_is(waiting)} decided and not committed: {lost}"
+            if ids
+            else f"{names} of {query.name} {_is(waiting)} committed, and its ledger does not say so"
+        ),
+        evidence=(
+            f"decided at {clock(first.decided_ms)}: {_records(waiting)}, "
+            f"{count(len(ids), 'transaction')} not committed yet; {_driver(query)}"
+        ),
+        next_step=f"Start {query.name} again (recoverAndCommit), or finish the batch from its page.",
+        affected=_transactions(ids),
+    )
+
+
+def _lost(snapshot: Snapshot, query: QueryStatus, lost: Sequence[SinkBatch]) -> Finding:
+    first = lost[0]
+    ids = [name for each in lost for name in each.aborted]
+    recorded = all(each.recorded for each in lost)
+    names = some([f"batch {each.batch_id}" for each in lost])
+    return _about(
+        "batch_lost",
+        snapshot,
+        query,
+        Severity.WARNING if recorded else Severity.CRITICAL,
+        first.decided_ms,
+        summary=f"{names} of {query.name} {_is(lost)} lost in part: decided, then aborted",
+        evidence=(
+            f"{some(ids)} {'was' if len(ids) == 1 else 'were'} aborted before {names} "
+            f"{_is(lost)} committed; up to {_records(lost)}" + (f"; {first.input}" if first.input else "")
+        ),
+        next_step=(
+            "The loss is recorded: read that input again if it must not be missing."
+            if recorded
+            else "Read that input again, and let the sink record the loss: it refuses to go on before."
+        ),
+        affected=_transactions(ids),
+    )
+
+
+def _about(
+    rule: str,
+    snapshot: Snapshot,
+    query: QueryStatus,
+    severity: Severity,
+    since_ms: int | None,
+    *,
+    summary: str,
+    evidence: str,
+    next_step: str,
+    affected: tuple[str, ...] = (),
+) -> Finding:
+    return Finding(
+        rule, snapshot.cluster, query.subject, severity, since_ms, summary, evidence, next_step, affected
+    )
+
+
+def _transactions(ids: Sequence[str]) -> tuple[str, ...]:
+    return tuple(f"transaction:{name}" for name in ids[:_MOST_AFFECTED])
+
+
+def _is(batches: Sequence[SinkBatch]) -> str:
+    return "is" if len(batches) == 1 else "are"
+
+
+def _records(batches: Sequence[SinkBatch]) -> str:
+    return count(sum(each.records for each in batches), "record")
+
+
+def _is_hidden(query: QueryStatus) -> bool:
+    return any(each.damage is Damage.DENIED for each in query.unusable)
+
+
+def _driver(query: QueryStatus) -> str:
+    if query.alive is None:
+        return "whether its driver lives is not known"
+    return "its driver is heard" if query.alive else "its driver is gone"
