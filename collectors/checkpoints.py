@@ -1,0 +1,267 @@
+"""Checkpoints under the configured roots: found, and looked at again and again, on any store of fsspec.
+
+It knows neither the database nor Celery. Whoever drives it asks `wait_s`, lets it `look`, saves what it found
+and says so (`saved`). Roots are searched for new checkpoints, and for such as are gone, now and then; known
+ones are listed at every look. What cannot be read is a gap with its path and a remedy, and harms nothing else.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from collectors.checkpoint_folder import CheckpointFolder, looks_like_one
+from collectors.pace import Lately
+from collectors.stores import CannotRead, Entry, Missing, Store
+from fenceline.decode.checkpoint import batch_of
+from fenceline.paths import join
+from fenceline.spark import CheckpointLook
+
+#: A store may be busy with us for so small a share of its time: one part in twenty.
+_PACE = 20
+#: Seconds between two searches of the roots, at most so often; and how far they go.
+SEARCH_EVERY_S = 5.0
+DEEPEST = 6
+MOST_FOLDERS = 2_000
+#: How scopes of gaps begin that name a checkpoint, or a root among several.
+QUERY, ROOT = "checkpoint:", "root:"
+
+
+class Root(Protocol):
+    """Where to look: a `[[checkpoints]]` of the configuration."""
+
+    @property
+    def root(self) -> str:
+        """The folder, as it is spelled there."""
+
+    @property
+    def map(self) -> Mapping[str, str]:
+        """Spark's spelling of a prefix -> ours."""
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """fsspec's own."""
+
+
+class Looked(NamedTuple):
+    """What a look at all roots has found."""
+
+    looks: Sequence[CheckpointLook]
+    #: Checkpoints that were there before and are no more.
+    gone: Collection[str]
+    #: Scope -> since when, and why something cannot be seen.
+    gaps: Mapping[str, tuple[int, str]]
+    #: Why nothing at all can be seen; "" where something can.
+    blind: str
+
+
+class _Searched:
+    """One root: its store, and the checkpoints that were found in it."""
+
+    def __init__(self, root: Root) -> None:
+        self._config = root
+        self._store: Store | None = None
+        self.folders: dict[str, CheckpointFolder] = {}
+        #: Why the root, or a part of it, could not be searched; by scope.
+        self.trouble: dict[str, str] = {}
+        #: Why it cannot be read at all.
+        self.blind = ""
+        self._due = time.monotonic()
+        self._lately = Lately()
+
+    @property
+    def path(self) -> str:
+        return self._config.root.rstrip("/") or self._config.root
+
+    @property
+    def spent_s(self) -> float:
+        return self._store.spent_s if self._store is not None else 0.0
+
+    def due(self) -> bool:
+        """Whether it is time to search."""
+        return time.monotonic() >= self._due
+
+    def hurry(self) -> None:
+        """Search at the next look: something that was there is not."""
+        self._due = time.monotonic()
+
+    def search(self) -> set[str]:
+        """Find checkpoints; return those that are gone. What cannot be listed is neither found nor gone."""
+        began, before = time.monotonic(), self.spent_s
+        try:
+            return self._search()
+        finally:
+            self._due = began + max(SEARCH_EVERY_S, _PACE * self._lately.of(self.spent_s - before))
+
+    def _search(self) -> set[str]:
+        self.trouble = {}
+        try:
+            self._store = self._store or Store(self._config.root, self._config.options, self._config.map)
+            top = self._store.entries(self.path)
+        except CannotRead as error:
+            self.blind = str(error)
+            return set()
+        self.blind = ""
+        there, unseen = self._walk(self._store, top)
+        for path, listed in there.items():
+            folder = self.folders.setdefault(path, CheckpointFolder(self._store, path))
+            self._survey(folder, listed)
+        gone = {path for path in self.folders if path not in there and not _is_below(path, unseen)}
+        for path in gone:
+            del self.folders[path]
+        return gone
+
+    def _survey(self, folder: CheckpointFolder, listed: Mapping[str, Entry]) -> None:
+        try:
+            folder.survey(listed)
+        except CannotRead as error:
+            self.trouble[QUERY + folder.path] = str(error)
+
+    def _walk(
+        self, store: Store, top: Mapping[str, Entry]
+    ) -> tuple[dict[str, Mapping[str, Entry]], set[str]]:
+        """Return the checkpoints by path, each with its listing, and the folders that could not be listed."""
+        there: dict[str, Mapping[str, Entry]] = {}
+        unseen: set[str] = set()
+        left, listed_folders = [(self.path, 0, top)], 1
+        while left:
+            path, depth, listed = left.pop(0)
+            if self._is_one(store, path, listed, unseen):
+                there[path] = listed
+                continue
+            below = [join(path, name) for name in sorted(listed) if _may_hold_some(listed[name])]
+            if below and (depth == DEEPEST or listed_folders + len(below) > MOST_FOLDERS):
+                self.trouble[ROOT + self.path] = _too_much(store.told(self.path), store.told(path))
+                unseen.update(below)
+                continue
+            listed_folders += len(below)
+            left.extend((each, depth + 1, found) for each, found in self._listed(store, below, unseen))
+        if not there and any(batch_of(name) is not None for name in top):
+            reason = (
+                f"{store.told(self.path)} is a part of a checkpoint: name the folder that holds checkpoints"
+            )
+            self.trouble[ROOT + self.path] = reason
+        return there, unseen
+
+    def _is_one(self, store: Store, path: str, listed: Mapping[str, Entry], unseen: set[str]) -> bool:
+        if path in self.folders and listed:
+            return True
+        try:
+            return looks_like_one(store, path, listed)
+        except CannotRead as error:
+            self.trouble[QUERY + path] = str(error)
+            unseen.add(path)
+            return False
+
+    def _listed(
+        self, store: Store, folders: Iterable[str], unseen: set[str]
+    ) -> Iterator[tuple[str, Mapping[str, Entry]]]:
+        for path in folders:
+            try:
+                yield path, store.entries(path)
+            except Missing:
+                continue
+            except CannotRead as error:
+                self.trouble[QUERY + path] = str(error)
+                unseen.add(path)
+
+
+class CheckpointsCollector:
+    """Looks at all checkpoints of one cluster. `known`: those that were there when a look was saved last."""
+
+    def __init__(self, roots: Sequence[Root], known: Iterable[str] = ()) -> None:
+        self._roots = [_Searched(root) for root in roots]
+        self._due = time.monotonic()
+        self._lately = Lately()
+        #: Checkpoints that were saved once, and which nobody has found gone.
+        self._known = set(known)
+        self._gone: set[str] = set()
+        self._looks: Sequence[CheckpointLook] = ()
+        self._since: dict[str, int] = {}
+
+    def wait_s(self) -> float:
+        """Return how long to wait before the next look, 0 when one is due."""
+        return max(0.0, self._due - time.monotonic())
+
+    def look(self, now_ms: int, *, every_s: float) -> Looked:
+        """Return what there is to see; the next look is due after `every_s`, later where stores are slow.
+
+        What it tells newly it tells again until `saved` is called.
+        """
+        began, before = time.monotonic(), self._spent_s()
+        gaps: dict[str, str] = {}
+        looks = [each for root in self._roots for each in self._look_at(root, gaps)]
+        self._looks = looks
+        self._due = began + max(every_s, _PACE * self._lately.of(self._spent_s() - before))
+        reasons = [root.blind for root in self._roots]
+        blind = "; ".join(reasons) if reasons and all(reasons) else ""
+        return Looked(looks, sorted(self._gone), self._dated(gaps, now_ms), blind)
+
+    def saved(self) -> None:
+        """Forget what the last look has told newly: it is saved."""
+        folders = {path: each for root in self._roots for path, each in root.folders.items()}
+        for look in self._looks:
+            if look.checkpoint.path in folders:
+                folders[look.checkpoint.path].settle(look)
+            self._known.add(look.checkpoint.path)
+        self._known -= self._gone
+        self._gone, self._looks = set(), ()
+
+    def _look_at(self, root: _Searched, gaps: dict[str, str]) -> Iterator[CheckpointLook]:
+        if root.due():
+            self._gone |= root.search()
+            self._gone |= self._missed(root)
+            self._gone -= root.folders.keys()
+        if root.blind:
+            gaps[ROOT + root.path] = root.blind
+            gaps.update((QUERY + path, root.blind) for path in self._of(root))
+            return
+        gaps.update(root.trouble)
+        for path, folder in root.folders.items():
+            try:
+                look = folder.look()
+            except Missing:
+                root.hurry()
+                continue
+            except CannotRead as error:
+                gaps[QUERY + path] = str(error)
+                continue
+            if unread := folder.unread():
+                gaps[QUERY + path] = unread
+            yield look
+
+    def _missed(self, root: _Searched) -> set[str]:
+        """Return checkpoints that were saved once and were not found in a root that was searched whole."""
+        if root.blind or root.trouble:
+            return set()
+        return {path for path in self._of(root) if path not in root.folders}
+
+    def _of(self, root: _Searched) -> set[str]:
+        """Return the known checkpoints under a root that no narrower one holds."""
+        mine = {path for path in self._known if _is_below(path, {root.path})}
+        others = {each.path for each in self._roots if len(each.path) > len(root.path)}
+        return {path for path in mine if not _is_below(path, others)}
+
+    def _dated(self, gaps: Mapping[str, str], now_ms: int) -> Mapping[str, tuple[int, str]]:
+        self._since = {scope: self._since.get(scope, now_ms) for scope in gaps}
+        return {scope: (self._since[scope], why) for scope, why in gaps.items()}
+
+    def _spent_s(self) -> float:
+        return sum(root.spent_s for root in self._roots)
+
+
+def _may_hold_some(entry: Entry) -> bool:
+    """Whether to look for checkpoints below: not in hidden folders, nor in a table's partitions."""
+    return entry.is_folder and not entry.name.startswith((".", "_")) and "=" not in entry.name
+
+
+def _is_below(path: str, folders: Iterable[str]) -> bool:
+    return any(path == each or path.startswith(join(each, "")) for each in folders)
+
+
+def _too_much(root: str, where: str) -> str:
+    return (
+        f"{root} was not searched whole: at {where} there are more than {DEEPEST} levels or {MOST_FOLDERS:,} "
+        "folders; name narrower roots"
+    )

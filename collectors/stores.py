@@ -1,0 +1,175 @@
+"""Folders of any store that fsspec opens: listed, and their files read, with errors in words for an operator.
+
+Listings are never cached: what counts is what is new. The time that answers take is measured, so that a slow
+store is asked less often.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, TypeVar
+
+import fsspec
+
+from fenceline.paths import both, join, to_url
+from fenceline.spark import Broken, Damage, FileSeen
+
+T = TypeVar("T")
+
+#: No file of a checkpoint that anybody reads here is larger: 100,000 partitions of Kafka take 3 MB.
+LARGEST = 16_000_000
+#: Where stores tell when a file was written, each by a name and in a type of its own.
+_TIMES = ("mtime", "LastModified", "last_modified", "updated", "created")
+
+
+class CannotRead(Exception):
+    """A folder cannot be listed, or its store not be opened; the text says which one, why, and what to do."""
+
+
+class Missing(CannotRead):
+    """There is no such folder."""
+
+
+class Entry(NamedTuple):
+    """A file or a folder in a folder."""
+
+    name: str
+    is_folder: bool
+    seen: FileSeen
+
+
+class Store:
+    """One root's store. Paths go in and come out in the spelling of the configuration."""
+
+    def __init__(
+        self, root: str, options: Mapping[str, str] | None = None, mapped: Mapping[str, str] | None = None
+    ) -> None:
+        """Open the store of `root`. Raises `CannotRead` for one that nobody here can open."""
+        self.root = root.rstrip("/") or root
+        self._mapped = mapped or {}
+        #: Seconds that answers have taken so far.
+        self.spent_s = 0.0
+        self._files = self._attempt(self.root, lambda: self._open(dict(options or {})))
+
+    def told(self, path: str) -> str:
+        """Return a path for people, in both spellings where they differ."""
+        return both(path, self._url(path))
+
+    def entries(self, folder: str) -> Mapping[str, Entry]:
+        """Return what is in a folder, by name. Raises `CannotRead`; `Missing` where there is no folder."""
+        with self._timed():
+            rows = self._attempt(folder, lambda: self._list(folder))
+        found = (_entry(row) for row in rows)
+        return {each.name: each for each in found}
+
+    def read(self, folder: str, files: Mapping[str, FileSeen]) -> Mapping[str, bytes | Broken]:
+        """Return the files of a folder by name; those that are gone by now are left out.
+
+        What may not be read, or fails otherwise, is Broken by its path below `folder`.
+        """
+        ready: dict[str, bytes | Broken] = {}
+        wanted: list[str] = []
+        for name, seen in files.items():
+            if seen.size == 0:
+                ready[name] = b""
+            elif seen.size > LARGEST:
+                detail = f"it has {seen.size:,} bytes: no file of a checkpoint has so many"
+                ready[name] = Broken(name, Damage.TORN, detail)
+            else:
+                wanted.append(name)
+        with self._timed():
+            found = self._read([join(folder, name) for name in wanted])
+        for name, raw in zip(wanted, found, strict=True):
+            if isinstance(raw, bytes):
+                ready[name] = raw
+            elif not isinstance(raw, FileNotFoundError):
+                ready[name] = Broken(name, Damage.DENIED, _why(raw))
+        return ready
+
+    def _open(self, options: dict[str, str]) -> Any:
+        files, _ = fsspec.core.url_to_fs(self._url(self.root), **options, use_listings_cache=False)
+        return files
+
+    def _list(self, folder: str) -> list[Mapping[str, Any]]:
+        path = self._inside(folder)
+        rows: list[Mapping[str, Any]] = self._files.ls(path, detail=True)
+        # Stores of objects may list the folder itself, and a file lists itself.
+        names = {path.rstrip("/"), "/" + path.strip("/")}
+        inside = [row for row in rows if row["name"].rstrip("/") not in names]
+        if not inside and any(row["type"] == "file" for row in rows):
+            raise NotADirectoryError(folder)
+        return inside
+
+    def _read(self, paths: Sequence[str]) -> Sequence[bytes | Exception]:
+        inside = [self._inside(path) for path in paths]
+        if not inside:
+            return []
+        whole: Sequence[Any] = self._files.cat_ranges(
+            inside, [0] * len(inside), [LARGEST] * len(inside), on_error="return"
+        )
+        return [each if isinstance(each, (bytes, Exception)) else bytes(each) for each in whole]
+
+    def _url(self, path: str) -> str:
+        return to_url(path, mapped=self._mapped)
+
+    def _inside(self, path: str) -> str:
+        """Return a path as the store itself takes it."""
+        inside: str = self._files._strip_protocol(self._url(path))
+        return inside
+
+    def _attempt(self, path: str, ask: Callable[[], T]) -> T:
+        try:
+            return ask()
+        except FileNotFoundError:
+            raise Missing(f"{self.told(path)} does not exist: check the path") from None
+        except NotADirectoryError:
+            raise CannotRead(f"{self.told(path)} is a file: name the folder that holds checkpoints") from None
+        except Exception as error:
+            # Every store has errors of its own; each ends here, and no checkpoint harms another one.
+            raise CannotRead(f"{self.told(path)} cannot be read: {_why(error)}") from None
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.spent_s += time.monotonic() - began
+
+
+def _entry(row: Mapping[str, Any]) -> Entry:
+    name = str(row["name"]).rstrip("/").rpartition("/")[2]
+    return Entry(name, row.get("type") == "directory", FileSeen(int(row.get("size") or 0), _modified_ms(row)))
+
+
+def _modified_ms(row: Mapping[str, Any]) -> int | None:
+    """Return when a file was written, by its store's clock; None where it does not tell."""
+    for key in _TIMES:
+        value = row.get(key)
+        if isinstance(value, str):
+            try:
+                value = datetime.fromisoformat(value)
+            except ValueError:
+                continue
+        if isinstance(value, datetime):
+            return round((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp() * 1_000)
+        if isinstance(value, (int, float)):
+            return int(value * 1_000)
+    return None
+
+
+def _why(error: Exception) -> str:
+    """Return an error's cause and remedy, in one line."""
+    if isinstance(error, PermissionError):
+        return "permission denied: let the user that runs the dashboard list and read it"
+    if isinstance(error, ImportError):
+        return f"its store needs a package that is not installed ({error}): install it beside the dashboard"
+    said = " ".join(str(error).split())[:300] or "no reason given"
+    if isinstance(error, ValueError) and "rotocol" in said:
+        return f"no store is known by that scheme ({said}): correct the URL, or map its prefix"
+    if isinstance(error, OSError) and error.strerror:
+        said = error.strerror
+    return f"{said} ({type(error).__name__}): check the store and the options of its [[checkpoints]]"

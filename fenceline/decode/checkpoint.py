@@ -1,0 +1,292 @@
+"""Files of a Spark checkpoint -> facts of `fenceline.spark`, or Broken with the damage and its particulars.
+
+`metadata` is one line of JSON with the query's id. `offsets/N` and `commits/N` begin with a line `vN`; then
+come a line of JSON and, in offsets, a line per source (Spark's OffsetSeqLog and CommitLog). What is not known
+there is passed over: Spark adds keys with every version. A version that nobody here knows is NEWER; what ends
+too early, or is no text of its format, is TORN. Nothing here raises, whatever the bytes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from fenceline.decode.ledger import FOLDER as LEDGER
+from fenceline.facts import TopicPartition
+from fenceline.spark import (
+    Broken,
+    CommitsEntry,
+    Damage,
+    OffsetsEntry,
+    Positions,
+    SourceOffset,
+    StateOperator,
+    StateStore,
+)
+
+METADATA = "metadata"
+OFFSETS, COMMITS, SOURCES, STATE = "offsets", "commits", "sources", "state"
+#: What Spark writes into a checkpoint, and our sink.
+OURS = frozenset({METADATA, OFFSETS, COMMITS, SOURCES, STATE, LEDGER})
+#: The newest versions of each log: Spark 4.2's (its commit log has three, for sinks by name).
+NEWEST_OFFSETS, NEWEST_COMMITS, NEWEST_OPERATOR = 2, 3, 2
+
+_VERSION = re.compile(r"v([1-9][0-9]{0,8})")
+_BATCH = re.compile(r"0|[1-9][0-9]{0,18}")
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+#: Topic names as Kafka takes them.
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_LONGEST, _MOST_PARTITIONS = 2**63 - 1, 2**31 - 1
+
+
+class _Bad(Exception):
+    """Ends the reading of one file; never leaves this module."""
+
+    def __init__(self, damage: Damage, detail: str) -> None:
+        super().__init__(detail)
+        self.damage, self.detail = damage, detail
+
+
+def batch_of(name: str) -> int | None:
+    """Return the batch that a file of either log is of; None for all other names, as Spark does."""
+    return int(name) if _BATCH.fullmatch(name) and int(name) <= _LONGEST else None
+
+
+def is_passing(name: str) -> bool:
+    """Whether a name is of what Spark and Hadoop leave lying about: temporary files and checksums."""
+    return name.startswith(".") or name.endswith((".crc", ".tmp"))
+
+
+def foreign(names: Iterable[str]) -> tuple[str, ...]:
+    """Return those names of a checkpoint's own folder that neither Spark nor our sink writes, sorted."""
+    return tuple(sorted(name for name in names if name not in OURS and not is_passing(name)))
+
+
+def metadata(raw: bytes) -> str | Broken:
+    """Return the query's id, a UUID, as `metadata` says it."""
+    try:
+        found = _json(_text(raw).strip(), "it")
+        query_id = found.get("id") if isinstance(found, dict) else None
+        if not isinstance(query_id, str) or not _UUID.fullmatch(query_id):
+            raise _Bad(Damage.TORN, "it names no query id")
+        return query_id
+    except _Bad as bad:
+        return Broken(METADATA, bad.damage, bad.detail)
+
+
+def offsets(batch_id: int, raw: bytes) -> OffsetsEntry | Broken:
+    """Return what `offsets/N` plans. Continuous processing leaves its second line empty."""
+    try:
+        version, lines = _lines(raw, NEWEST_OFFSETS)
+        if not lines:
+            raise _Bad(Damage.TORN, "it ends after its first line")
+        planned = _mapping(lines[0], "its second line") if lines[0].strip() else {}
+        control = planned.get("controlBatchInfo")
+        return OffsetsEntry(
+            batch_id=batch_id,
+            version=version,
+            sources=_sources(version, lines[1:]),
+            watermark_ms=_number(planned.get("batchWatermarkMs")),
+            planned_ms=_number(planned.get("batchTimestampMs")),
+            conf=_conf(planned.get("conf")),
+            control=_control(control) if control else "",
+            source_info=_mappings(planned.get("sourceMetadataInfo")),
+        )
+    except _Bad as bad:
+        return Broken(f"{OFFSETS}/{batch_id}", bad.damage, bad.detail)
+
+
+def commits(batch_id: int, raw: bytes) -> CommitsEntry | Broken:
+    """Return what `commits/N` says of a batch that is done. Spark takes one without a second line."""
+    try:
+        version, lines = _lines(raw, NEWEST_COMMITS)
+        done = _mapping(lines[0], "its second line") if lines and lines[0].strip() else {}
+        ids = done.get("stateUniqueIds")
+        return CommitsEntry(
+            batch_id=batch_id,
+            version=version,
+            next_watermark_ms=_number(done.get("nextBatchWatermarkMs")),
+            state_ids=_clean(ids) if isinstance(ids, dict) else {},
+            sinks=_mappings(done.get("sinkMetadataMap")),
+        )
+    except _Bad as bad:
+        return Broken(f"{COMMITS}/{batch_id}", bad.damage, bad.detail)
+
+
+def initial(path: str, raw: bytes) -> Positions | Broken | None:
+    """Return where a Kafka source began, from `sources/<i>/0`; None where it is no Kafka source's file.
+
+    Kafka's begins with a zero byte, for the sake of Spark 2.1 (SPARK-19517); then `v1` and the offsets.
+    """
+    if not raw.startswith(b"\0"):
+        return None if raw else Broken(path, Damage.EMPTY, "it is empty")
+    try:
+        _, lines = _lines(raw[1:], 1)
+        found = positions(lines[0]) if lines else None
+        if found is None:
+            raise _Bad(Damage.TORN, "it holds no offsets of Kafka")
+        return found
+    except _Bad as bad:
+        return Broken(path, bad.damage, bad.detail)
+
+
+def operator(path: str, raw: bytes) -> StateOperator | Broken:
+    """Return a stateful operator from `state/<op>/_metadata/metadata`, or `…/_metadata/v2/<batch>`."""
+    try:
+        _, lines = _lines(raw, NEWEST_OPERATOR)
+        found = _mapping("\n".join(lines), "what follows its first line")
+        info, stores = found.get("operatorInfo"), found.get("stateStoreInfo")
+        number = _number(info.get("operatorId")) if isinstance(info, dict) else None
+        if not isinstance(info, dict) or number is None or not isinstance(stores, list):
+            raise _Bad(Damage.TORN, "it names no operator")
+        return StateOperator(number, _clean(str(info.get("operatorName", ""))), _stores(stores))
+    except _Bad as bad:
+        return Broken(path, bad.damage, bad.detail)
+
+
+def positions(raw: str | None) -> Positions | None:
+    """Return Kafka's offsets from a source's JSON: topic -> partition -> the next offset to read.
+
+    None for sources of other kinds. An offset below zero stands for the earliest (-2) or the latest (-1).
+    """
+    try:
+        found = _json(raw, "it") if raw and raw.startswith("{") else None
+    except _Bad:
+        return None
+    if not isinstance(found, dict) or not all(isinstance(each, dict) and each for each in found.values()):
+        return None
+    rows = [(topic, name, offset) for topic, each in found.items() for name, offset in each.items()]
+    if not rows or not all(_is_kafkas(*row) for row in rows):
+        return None
+    return {TopicPartition(topic, int(name)): offset for topic, name, offset in rows}
+
+
+def is_sparse(planned: Sequence[int], finished: Sequence[int]) -> bool:
+    """Whether two logs have the same holes, as asynchronous progress tracking leaves them.
+
+    It writes both files of a batch or neither. The same ids deleted from both logs look no different.
+    """
+    holes = _holes(planned)
+    return bool(holes) and not holes & set(finished)
+
+
+def _holes(ids: Sequence[int]) -> set[int]:
+    """Return which ids between the first and the last are not there, of the last two hundred or so."""
+    some = list(ids[-200:])
+    there = set(some)
+    steps = itertools.pairwise(some)
+    return {each for low, high in steps for each in range(low + 1, min(high, low + 1_000))} - there
+
+
+def _lines(raw: bytes, newest: int) -> tuple[int, list[str]]:
+    """Return a log file's version and the lines that follow it."""
+    first, *rest = _text(raw).split("\n")
+    if rest and not rest[-1]:
+        del rest[-1]
+    version = _VERSION.fullmatch(first.strip())
+    if version is None:
+        raise _Bad(Damage.TORN, f"it begins with {first[:20]!r} and not with a version such as v1")
+    if int(version[1]) > newest:
+        raise _Bad(Damage.NEWER, f"it is of version v{version[1]}: known are v1 to v{newest}")
+    return int(version[1]), [line.removesuffix("\r") for line in rest]
+
+
+def _text(raw: bytes) -> str:
+    if not raw:
+        raise _Bad(Damage.EMPTY, "it is empty")
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError as error:
+        raise _Bad(Damage.TORN, f"it is no UTF-8 text at byte {error.start}") from None
+    if "\0" in text:
+        raise _Bad(Damage.TORN, f"it has a zero byte at character {text.index(chr(0))}")
+    return text
+
+
+def _json(text: str, what: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise _Bad(Damage.TORN, f"{what} is no whole JSON: it ends with {text[-20:]!r}") from None
+
+
+def _mapping(text: str, what: str) -> dict[str, Any]:
+    found = _json(text, what)
+    if not isinstance(found, dict):
+        raise _Bad(Damage.TORN, f"{what} is no JSON object")
+    return found
+
+
+def _sources(version: int, lines: Sequence[str]) -> tuple[SourceOffset, ...]:
+    if version == 1:
+        return tuple(_source(str(number), line) for number, line in enumerate(lines))
+    named = [line.partition(":") for line in lines]
+    for name, colon, _ in named:
+        if not colon:
+            raise _Bad(Damage.TORN, f"a source's line has no name before a colon: {name[:20]!r}")
+    return tuple(_source(name, line) for name, _, line in named)
+
+
+def _source(name: str, line: str) -> SourceOffset:
+    if line == "-":
+        return SourceOffset(name, None)
+    if not line:
+        raise _Bad(Damage.TORN, f"the line of source {name} is empty")
+    if line[0] in "{[":
+        _json(line, f"the line of source {name}")
+    return SourceOffset(name, line, positions(line))
+
+
+def _is_kafkas(topic: str, name: str, offset: object) -> bool:
+    partition = batch_of(name)
+    return (
+        _TOPIC.fullmatch(topic) is not None
+        and partition is not None
+        and partition <= _MOST_PARTITIONS
+        and _number(offset) is not None
+    )
+
+
+def _number(value: object) -> int | None:
+    """Return an integer of eight bytes as it is; None for all else."""
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return value if whole and -_LONGEST <= value <= _LONGEST else None  # type: ignore[operator, return-value]
+
+
+def _conf(found: object) -> Mapping[str, str]:
+    if not isinstance(found, dict):
+        return {}
+    return {_clean(key): _clean(value) for key, value in found.items() if isinstance(value, str)}
+
+
+def _control(found: object) -> str:
+    kind = found.get("operationType") if isinstance(found, dict) else None
+    return _clean(kind) if isinstance(kind, str) else "unknown"
+
+
+def _mappings(found: object) -> Mapping[str, Mapping[str, Any]]:
+    if not isinstance(found, dict):
+        return {}
+    return {_clean(key): _clean(value) for key, value in found.items() if isinstance(value, dict)}
+
+
+def _stores(found: Sequence[Any]) -> tuple[StateStore, ...]:
+    rows = [each for each in found if isinstance(each, dict)]
+    return tuple(
+        StateStore(_clean(str(each.get("storeName", ""))), _number(each.get("numPartitions")) or 0)
+        for each in rows
+    )
+
+
+def _clean(value: Any) -> Any:
+    """Return decoded JSON with text that every database stores: no NUL, no half of a surrogate pair."""
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode().replace("\0", r"\x00")
+    if isinstance(value, dict):
+        return {_clean(key): _clean(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_clean(each) for each in value]
+    return value

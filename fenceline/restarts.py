@@ -1,0 +1,359 @@
+"""What a restart on a checkpoint would do: the decision table of spark.md §1.6, each row proved on Spark 4.2.
+
+O is the newest batch in the offset log, C the newest in the commit log. Spark plans O from `offsets/O` and
+`offsets/(O-1)` alone, runs it again unless C says that it is done, and believes every batch before it done.
+Rows are tried in the order in which Spark meets them: whatever stops it first is what an operator sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from fenceline.decode.checkpoint import COMMITS, OFFSETS, is_sparse
+from fenceline.facts import Severity
+from fenceline.spark import Broken, Checkpoint, CommitsEntry, Damage, OffsetsEntry
+
+#: Since when Spark reads which version of a log: (log, version) -> (major, minor).
+_SINCE = {(OFFSETS, 2): (4, 2), (COMMITS, 2): (4, 0), (COMMITS, 3): (4, 2)}
+#: What holes in both logs may be as well.
+_DELETED = " (files of the same batches that were deleted from both logs would look no different)"
+#: Since when it refuses a checkpoint without `metadata` (SPARK-55058).
+_REFUSES_LOST_IDENTITY = (4, 2)
+
+
+class Verdict(StrEnum):
+    """What a restart meets; stored by these words."""
+
+    #: Nothing is planned: it would begin at batch 0.
+    NOT_STARTED = "not_started"
+    CLEAN = "clean"
+    #: The newest batch is planned and not done, and its driver lives.
+    IN_FLIGHT = "in_flight"
+    #: The same without a driver, or without knowing of one: it runs again.
+    REPLAY = "replay"
+    #: Asynchronous progress tracking: logs have holes, ranges may change.
+    ASYNC = "async"
+    #: Continuous processing: epochs are numbered on, ranges are new.
+    CONTINUOUS = "continuous"
+    #: Batches between the logs are taken for done and never run again.
+    SILENT_GAP = "silent_gap"
+    #: Files before the last two are missing: only history is.
+    HISTORY_GAP = "history_gap"
+    PREVIOUS_MISSING = "previous_missing"
+    #: Commits are ahead of offsets.
+    ROLLED_BACK = "rolled_back"
+    OFFSETS_GONE = "offsets_gone"
+    STATE_LEFT = "state_left"
+    STATE_GONE = "state_gone"
+    IDENTITY_LOST = "identity_lost"
+    IDENTITY_BROKEN = "identity_broken"
+    TORN_OFFSETS = "torn_offsets"
+    TORN_COMMITS = "torn_commits"
+    FEWER_SOURCES = "fewer_sources"
+    NEWER_FORMAT = "newer_format"
+    #: We may not read what decides.
+    UNREADABLE = "unreadable"
+
+
+class Restart(NamedTuple):
+    """What a restart would do."""
+
+    verdict: Verdict
+    #: The first batch that it runs; None where it fails before any.
+    first_batch: int | None
+    #: What it does, to follow "A restart".
+    sentence: str
+    #: None where all is well.
+    severity: Severity | None
+    #: What to do before it; "" where nothing is to be done.
+    remedy: str = ""
+
+
+class _Case(NamedTuple):
+    """A checkpoint and what is known around it."""
+
+    of: Checkpoint
+    #: O and C, -1 where there is none.
+    planned: int
+    finished: int
+    alive: bool | None
+    sparse: bool
+    spark: tuple[int, int]
+
+    @property
+    def before(self) -> int | None:
+        """The newest planned batch but one, as the folder lists it."""
+        return self.of.offsets[-2] if len(self.of.offsets) > 1 else None
+
+
+_Row = Callable[[_Case], Restart | None]
+
+
+def restart(
+    checkpoint: Checkpoint,
+    *,
+    alive: bool | None,
+    asynchronous: bool = False,
+    spark: tuple[int, int] = (4, 2),
+) -> Restart:
+    """Return what a restart on this checkpoint would do.
+
+    `alive`: whether a driver runs the query, None where nothing tells. `asynchronous`: whether it is known to
+    track its progress asynchronously; logs with the same holes are taken so anyway. `spark`: the version that
+    would restart it, major and minor, from 3.5 on.
+    """
+    planned, finished = (-1 if each is None else each for each in (checkpoint.planned, checkpoint.finished))
+    sparse = asynchronous or is_sparse(checkpoint.offsets, checkpoint.commits)
+    case = _Case(checkpoint, planned, finished, alive, sparse, spark)
+    return _first(case, _ROWS)
+
+
+def _first(case: _Case, rows: Sequence[_Row]) -> Restart:
+    return next(found for row in rows if (found := row(case)) is not None)
+
+
+def _identity(case: _Case) -> Restart | None:
+    broken = case.of.identity
+    if broken is None or (broken.damage is Damage.MISSING and case.planned == case.finished == -1):
+        return None
+    if broken.damage is Damage.DENIED:
+        return _unreadable(broken)
+    if broken.damage is not Damage.MISSING:
+        words = f"fails in start(): metadata cannot be read ({broken.detail})"
+        remedy = 'write metadata again as {"id":"…"} with the query\'s id, or restore the file'
+        return Restart(Verdict.IDENTITY_BROKEN, None, words, Severity.CRITICAL, remedy)
+    remedy = "restore metadata with the query's id before anything starts here"
+    if case.spark >= _REFUSES_LOST_IDENTITY:
+        words = "fails: STREAMING_CHECKPOINT_MISSING_METADATA_FILE, metadata is missing and the logs are not"
+        return Restart(Verdict.IDENTITY_LOST, None, words, Severity.CRITICAL, remedy)
+    then = _first(case, _ROWS[1:])
+    words = (
+        f"{then.sentence}, under a new query id (before Spark 4.2, which refuses): a sink that knows batches "
+        "by the query's id takes what comes for new"
+    )
+    return Restart(Verdict.IDENTITY_LOST, then.first_batch, words, Severity.CRITICAL, remedy)
+
+
+def _nothing_planned(case: _Case) -> Restart | None:
+    if case.planned >= 0:
+        return None
+    if case.finished >= 0:
+        words = (
+            "fails: offsets/ is empty and commits/ is not (assertion failed, or "
+            "STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY)"
+        )
+        remedy = "restore offsets/ from a copy, at least its last two files, or start with a new checkpoint"
+        return Restart(Verdict.OFFSETS_GONE, None, words, Severity.CRITICAL, remedy)
+    if case.of.has_state:
+        words = "fails: STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY, state/ has files and the logs have none"
+        remedy = "restore offsets/ and commits/ from a copy, or start with a new checkpoint"
+        return Restart(Verdict.STATE_LEFT, None, words, Severity.CRITICAL, remedy)
+    start = "from sources/0/0" if case.of.initial else "from where its options say"
+    return Restart(Verdict.NOT_STARTED, 0, f"runs batch 0, {start}", None)
+
+
+def _last_offsets(case: _Case) -> Restart | None:
+    name = f"{OFFSETS}/{case.planned}"
+    remedy = f"restore {name} from a copy: its batch may be done, and nothing else says how far it went"
+    if case.finished < case.planned and not case.sparse:
+        remedy = f"remove {name}: nothing of its batch has run, it is planned anew"
+    return _log_file(case, OFFSETS, case.of.last_offsets, Verdict.TORN_OFFSETS, remedy)
+
+
+def _previous_offsets(case: _Case) -> Restart | None:
+    if case.planned == 0 or _is_continuous(case):
+        return None
+    if case.before == case.planned - 1 or (case.sparse and case.before is not None):
+        remedy = f"restore {OFFSETS}/{case.before} from a copy"
+        return _log_file(case, OFFSETS, case.of.previous_offsets, Verdict.TORN_OFFSETS, remedy)
+    missing = case.planned - 1
+    words = f"fails: batch {missing} doesn't exist ({OFFSETS}/{missing} is missing)"
+    remedy = f"restore {OFFSETS}/{missing} from a copy"
+    if case.before is not None:
+        remedy += (
+            f"; without one, remove {OFFSETS}/{case.planned} and {COMMITS} from {case.before + 1} on: "
+            f"what {_span(case.before + 1, case.planned)} wrote comes twice"
+        )
+    return Restart(Verdict.PREVIOUS_MISSING, None, words, Severity.CRITICAL, remedy)
+
+
+def _sources(case: _Case) -> Restart | None:
+    last, before = case.of.last_offsets, case.of.previous_offsets
+    if not isinstance(last, OffsetsEntry) or not isinstance(before, OffsetsEntry) or last.version > 1:
+        return None
+    now, were = len(last.sources), len(before.sources)
+    if now >= were:
+        return None
+    words = (
+        f"fails: There are [{now}] sources in the checkpoint offsets and now there are [{were}] sources "
+        f"requested by the query ({OFFSETS}/{last.batch_id} has fewer lines than {OFFSETS}/{before.batch_id})"
+    )
+    remedy = f"restore {OFFSETS}/{last.batch_id} from a copy; where the query has lost a source, give it back"
+    return Restart(Verdict.FEWER_SOURCES, None, words, Severity.CRITICAL, remedy)
+
+
+def _last_commit(case: _Case) -> Restart | None:
+    remedy = (
+        f"restore {COMMITS}/{case.finished} from a copy; without one, remove it: batch {case.planned} runs "
+        "again with the same range"
+    )
+    return _log_file(case, COMMITS, case.of.last_commit, Verdict.TORN_COMMITS, remedy)
+
+
+def _continuous(case: _Case) -> Restart | None:
+    if not _is_continuous(case):
+        return None
+    start = f"{OFFSETS}/{case.finished}" if case.finished >= 0 else "the beginning"
+    words = f"goes on as epoch {case.planned + 1} from {start}: what ran after that is read again"
+    return Restart(Verdict.CONTINUOUS, case.planned + 1, words, None)
+
+
+def _state_gone(case: _Case) -> Restart | None:
+    commit = case.of.last_commit
+    if case.of.has_state or not isinstance(commit, CommitsEntry) or not commit.state_ids:
+        return None
+    words = "fails: STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY, state/ is empty or missing"
+    remedy = "restore state/ from a copy, or start with a new checkpoint: the state cannot be rebuilt"
+    return Restart(Verdict.STATE_GONE, None, words, Severity.CRITICAL, remedy)
+
+
+def _rolled_back(case: _Case) -> Restart | None:
+    if case.finished <= case.planned:
+        return None
+    meets = min(each for each in case.of.commits if each >= case.planned)
+    ran = f"batch {case.planned}" if meets == case.planned else f"batches {case.planned} to {meets}"
+    words = (
+        f"runs {ran} again, writes to the sink, then fails: CONCURRENT_STREAM_LOG_UPDATE, {COMMITS}/{meets} "
+        f"is there already; {OFFSETS} end at {case.planned} and {COMMITS} at {case.finished}"
+    )
+    remedy = (
+        f"restore {OFFSETS} up to {case.finished} from a copy; or remove {COMMITS} from {meets} on: those "
+        "batches run again, and what they wrote comes twice"
+    )
+    return Restart(Verdict.ROLLED_BACK, case.planned, words, Severity.CRITICAL, remedy)
+
+
+def _behind(case: _Case) -> Restart | None:
+    """Answer for an offset log that is more than one batch ahead."""
+    if case.planned <= case.finished + 1:
+        return None
+    after = [each for each in case.of.offsets if each > case.finished]
+    if case.sparse and len(after) == 1:
+        words = (
+            f"runs batch {case.planned} from {OFFSETS}/{case.before} on: all that ran after batch "
+            f"{case.finished} comes again, in one range; without asynchronous progress tracking it fails: "
+            f"batch {case.planned - 1} doesn't exist{_DELETED}"
+        )
+        return Restart(Verdict.ASYNC, case.planned, words, Severity.INFO)
+    missed = _span(case.finished + 1, case.planned - 1)
+    words = (
+        f"runs batch {case.planned} again from {OFFSETS}/{case.before}; {missed} never again, and only a "
+        "warning in the log says so: what the sink has not finished of that is lost"
+    )
+    remedy = (
+        f"look in the sink for {missed} before anything starts here; where something is missing, remove "
+        f"{OFFSETS} after {case.finished + 1}: Spark goes on from there, and writes again what is there"
+    )
+    if _has_state_ids(case):
+        words = (
+            f"fails: the state of batch {case.planned - 1} is known from {COMMITS}/{case.planned - 1} alone"
+        )
+        return Restart(Verdict.SILENT_GAP, None, words, Severity.CRITICAL, remedy)
+    return Restart(Verdict.SILENT_GAP, case.planned, words, Severity.CRITICAL, remedy)
+
+
+def _again(case: _Case) -> Restart | None:
+    """Answer for a newest batch that is planned and not done."""
+    if case.planned == case.finished:
+        return None
+    words = f"runs batch {case.planned} again with the same range"
+    if case.alive:
+        return Restart(Verdict.IN_FLIGHT, case.planned, words, None)
+    if case.sparse and case.before != case.planned - 1:
+        return _sparse(case, case.planned)
+    last = case.of.last_offsets
+    if isinstance(last, OffsetsEntry) and last.control:
+        words = f"{words}; it is a control batch ({last.control}) that has to be finished as it was begun"
+    return Restart(Verdict.REPLAY, case.planned, words, Severity.INFO)
+
+
+def _done(case: _Case) -> Restart:
+    first = case.planned + 1
+    if case.sparse and case.planned and case.before != case.planned - 1:
+        return _sparse(case, first)
+    holes = case.of.offsets[-1] - case.of.offsets[0] + 1 - len(case.of.offsets)
+    if holes and not case.sparse:
+        words = f"runs batch {first}; {holes} older files of {OFFSETS} are missing, which history alone needs"
+        return Restart(Verdict.HISTORY_GAP, first, words, Severity.INFO)
+    return Restart(Verdict.CLEAN, first, f"runs batch {first}", None)
+
+
+def _sparse(case: _Case, first: int) -> Restart:
+    words = (
+        f"runs batch {first} with asynchronous progress tracking; without it, it fails: batch "
+        f"{case.planned - 1} doesn't exist{_DELETED}"
+    )
+    return Restart(Verdict.ASYNC, first, words, Severity.INFO)
+
+
+def _log_file(
+    case: _Case, log: str, found: OffsetsEntry | CommitsEntry | Broken | None, torn: Verdict, remedy: str
+) -> Restart | None:
+    """Answer for a file of a log that Spark cannot read; None where it can."""
+    if isinstance(found, (OffsetsEntry, CommitsEntry)):
+        since = _SINCE.get((log, found.version), (0, 0))
+        path, detail = f"{log}/{found.batch_id}", f"it is of version v{found.version}"
+        return _newer(path, detail, f"Spark {'.'.join(map(str, since))}") if since > case.spark else None
+    if found is None:
+        return None
+    if found.damage is Damage.DENIED:
+        return _unreadable(found)
+    if found.damage is Damage.NEWER:
+        return _newer(found.path, found.detail, "the Spark that wrote it")
+    said = "Incomplete log file" if found.damage is Damage.EMPTY else "it cannot be parsed"
+    words = f"fails: {said}, {found.path} ({found.detail})"
+    return Restart(torn, None, words, Severity.CRITICAL, remedy)
+
+
+def _newer(path: str, detail: str, needed: str) -> Restart:
+    words = f"fails in every older Spark: INVALID_LOG_VERSION, {path} ({detail})"
+    remedy = f"restart it with {needed} or later"
+    return Restart(Verdict.NEWER_FORMAT, None, words, Severity.WARNING, remedy)
+
+
+def _unreadable(broken: Broken) -> Restart:
+    words = f"cannot be foretold: {broken.path} may not be read ({broken.detail})"
+    remedy = f"let the dashboard read {broken.path}"
+    return Restart(Verdict.UNREADABLE, None, words, Severity.WARNING, remedy)
+
+
+def _is_continuous(case: _Case) -> bool:
+    """Whether epochs of continuous processing are logged: it alone writes no metadata line."""
+    last = case.of.last_offsets
+    return isinstance(last, OffsetsEntry) and last.planned_ms is None and not last.conf
+
+
+def _has_state_ids(case: _Case) -> bool:
+    return isinstance(case.of.last_commit, CommitsEntry) and bool(case.of.last_commit.state_ids)
+
+
+def _span(low: int, high: int) -> str:
+    return f"batch {low}" if low == high else f"batches {low} to {high}"
+
+
+_ROWS: Sequence[_Row] = (
+    _identity,
+    _nothing_planned,
+    _last_offsets,
+    _previous_offsets,
+    _sources,
+    _last_commit,
+    _continuous,
+    _state_gone,
+    _rolled_back,
+    _behind,
+    _again,
+    _done,
+)

@@ -1,0 +1,96 @@
+"""Proves that a path as Spark spells it becomes the URL that fsspec opens, mapped prefixes included."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fenceline.paths import both, join, name_of, same, to_url
+
+HDFS = {"hdfs://nameservice1/": "/mnt/hdfs/"}
+
+
+@pytest.mark.parametrize(
+    ("path", "url"),
+    [
+        ("s3a://bucket/checkpoints/orders", "s3://bucket/checkpoints/orders"),
+        ("s3n://bucket/x", "s3://bucket/x"),
+        ("s3://bucket/x", "s3://bucket/x"),
+        ("S3A://bucket/x", "s3://bucket/x"),
+        ("s3a://bucket", "s3://bucket"),
+        ("s3a://bucket/", "s3://bucket"),
+        ("file:/x", "file:///x"),
+        ("file:///x", "file:///x"),
+        ("file:///x/", "file:///x"),
+        ("file:/x//y/./z/../w", "file:///x/y/w"),
+        ("/x", "file:///x"),
+        ("/", "file:///"),
+        ("x/y", "file:///x/y"),
+        ("/a folder/100%25", "file:///a folder/100%25"),
+        ("/x/a:b", "file:///x/a:b"),
+        ("x/a:b", "file:///x/a:b"),
+        ("hdfs://nn:8020/x", "hdfs://nn:8020/x"),
+        ("hdfs:/x", "hdfs:///x"),
+        ("abfss://box@account.example/x", "abfss://box@account.example/x"),
+        ("gs://bucket/x", "gs://bucket/x"),
+        ("memory://x/y", "memory://x/y"),
+    ],
+)
+def test_spellings(path: str, url: str) -> None:
+    assert to_url(path) == url
+
+
+@pytest.mark.parametrize(
+    ("path", "default", "url"),
+    [
+        ("x", "hdfs://nn:8020/user/spark", "hdfs://nn:8020/user/spark/x"),
+        ("x", "hdfs://nn:8020", "hdfs://nn:8020/x"),
+        ("/x", "hdfs://nn:8020/user/spark", "hdfs://nn:8020/x"),
+        ("x", "s3a://bucket", "s3://bucket/x"),
+        ("x", "file:/home/spark", "file:///home/spark/x"),
+        ("x", "/home/spark", "file:///home/spark/x"),
+        ("s3a://other/x", "s3a://bucket", "s3://other/x"),
+        ("../x", "/home/spark", "file:///home/x"),
+    ],
+)
+def test_paths_without_a_scheme_take_the_default(path: str, default: str, url: str) -> None:
+    assert to_url(path, default=default) == url
+
+
+@pytest.mark.parametrize(
+    ("path", "mapped", "url"),
+    [
+        ("hdfs://nameservice1/chk/orders", HDFS, "file:///mnt/hdfs/chk/orders"),
+        ("hdfs://nameservice1/", HDFS, "file:///mnt/hdfs"),
+        ("hdfs://nameservice2/x", HDFS, "hdfs://nameservice2/x"),
+        ("dbfs:/mnt/x/y", {"dbfs:/mnt/x": "s3a://bucket"}, "s3://bucket/y"),
+        ("dbfs:/mnt/xy", {"dbfs:/mnt/x": "s3a://bucket"}, "dbfs:///mnt/xy"),
+        ("/data/deep/x", {"/data": "/a", "/data/deep": "/b"}, "file:///b/x"),
+        ("/data/x", {"": "/a"}, "file:///data/x"),
+    ],
+)
+def test_the_longest_mapped_prefix_is_replaced(path: str, mapped: dict[str, str], url: str) -> None:
+    assert to_url(path, mapped=mapped) == url
+
+
+def test_below_a_folder_its_own_spelling_stays() -> None:
+    assert join("s3a://bucket/chk", "orders", "offsets") == "s3a://bucket/chk/orders/offsets"
+    assert join("s3a://bucket/chk/", "orders") == "s3a://bucket/chk/orders"
+    assert join("s3a://bucket") == "s3a://bucket"
+    assert name_of("s3a://bucket/chk/orders/") == "orders"
+
+
+def test_one_path_in_two_spellings_is_told_as_one() -> None:
+    assert same("s3a://bucket/x/", "s3://bucket//x")
+    assert same("hdfs://nameservice1/x", "file:/mnt/hdfs/x", mapped=HDFS)
+    assert not same("s3a://bucket/x", "s3a://bucket/y")
+    assert both("s3a://bucket/x", "s3://bucket/x") == "s3a://bucket/x (opened as s3://bucket/x)"
+    assert both("file:///x/", "file:///x") == "file:///x/"
+
+
+@given(st.text(max_size=60), st.text(max_size=20))
+def test_any_text_becomes_a_url_that_stays_what_it_is(path: str, default: str) -> None:
+    url = to_url(path, default=default)
+    assert "://" in url
+    assert to_url(url) == url
