@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from dashboard.eyes import TAIL
-from dashboard.models import Collector, Group, PartitionRecord, Position
+from dashboard.models import Collector, Group, PartitionRecord, Position, Query
 from dashboard.store import TRANSACTION_STATE
 from fenceline.coordinator import partition_for
 from fenceline.decode import text
@@ -31,6 +31,7 @@ class Places:
             **self._of_transactions(kinds["transaction"]),
             **self._of_partitions(set(kinds["partition"])),
             **self._of_groups(kinds["group"]),
+            **self._of_queries(kinds["query"]),
         }
 
     def _of_transactions(self, names: Iterable[str]) -> Mapping[str, frozenset[str]]:
@@ -64,4 +65,12 @@ class Places:
             f"group:{name}": frozenset({f"broker:{coordinator}", f"{OFFSETS_TOPIC}-{log}"})
             for name, coordinator, log in rows.values_list("group_id", "coordinator", "log_partition")
             if coordinator is not None and log is not None
+        }
+
+    def _of_queries(self, names: Sequence[str]) -> Mapping[str, frozenset[str]]:
+        """Return the folder of each: a root that could not be searched whole hides none that is known."""
+        rows = Query.objects.filter(cluster=self._cluster_id, ident__in=names).exclude(checkpoint="")
+        return {
+            f"query:{name}": frozenset({f"checkpoint:{path}"})
+            for name, path in rows.values_list("ident", "checkpoint")
         }

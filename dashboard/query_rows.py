@@ -44,7 +44,7 @@ from fenceline.spark import (
 
 
 def query_columns(look: CheckpointLook, row: Query, *, alive: bool | None) -> Mapping[str, Any]:
-    """Return what a look says of its query, by column: all but when it was."""
+    """Return what a look says of its query, by column: all but when it was, and what it could not read."""
     checkpoint, ledger = look.checkpoint, look.ledger
     sparse = is_sparse(checkpoint.offsets, checkpoint.commits)
     verdict = restart(checkpoint, alive=alive, asynchronous=sparse)
@@ -68,7 +68,6 @@ def query_columns(look: CheckpointLook, row: Query, *, alive: bool | None) -> Ma
         "prepared": len(prepared) if ledger is not None else row.prepared,
         "expires_ms": min(expiries, default=None) if ledger is not None else row.expires_ms,
         "detail": detail(look, verdict, asynchronous=sparse),
-        "error": "",
     }
 
 

@@ -23,7 +23,7 @@ from dashboard.query_rows import decision_rows, finished_rows, planned_rows, que
 from fenceline.families import fitting
 from fenceline.spark import CheckpointLook, Decided, Ledger, LedgerState, Outcome
 
-__all__ = ["NAME", "save"]
+__all__ = ["NAME", "known", "save"]
 
 #: Rows in one save, so that no other writer waits for long: about 50 ms.
 _SAVE_AT_ONCE = 400
@@ -45,6 +45,12 @@ _ANEW: Mapping[str, Any] = {
 }  # fmt: skip
 
 
+def known(lease: Lease) -> Sequence[str]:
+    """Return the folders of checkpoints that were there when a look was saved last."""
+    rows = Query.objects.filter(cluster_id=lease.cluster_id).exclude(checkpoint="")
+    return list(rows.exclude(detail__has_key="gone").values_list("checkpoint", flat=True))
+
+
 def save(
     lease: Lease,
     looks: Sequence[CheckpointLook],
@@ -58,11 +64,11 @@ def save(
     `gone` are the folders that are there no more. `gaps` is everything that cannot be seen now: since when
     and why, by scope; `checkpoint:PATH` becomes that query's own.
     """
-    changed = sum(_save_some(lease, part, now_ms) for part in _parts(looks))
+    reasons = {scope.removeprefix(_FOLDER): why for scope, (_, why) in gaps.items()}
+    wrong = {path: f"the folder {path} is gone" for path in gone} | reasons
+    changed = sum(_save_some(lease, part, wrong, now_ms) for part in _parts(looks))
     with transaction.atomic():
         renew(lease, seen_through_ms=now_ms)
-        reasons = {scope.removeprefix(_FOLDER): why for scope, (_, why) in gaps.items()}
-        wrong = {path: f"the folder {path} is gone" for path in gone} | reasons
         rows = _at(lease.cluster_id, wrong)
         names = [row.ident for row in _blame(rows, wrong, set(gone))]
         told = {row.checkpoint: row.ident for row in rows}
@@ -90,7 +96,7 @@ def _parts(looks: Sequence[CheckpointLook]) -> Iterator[Sequence[CheckpointLook]
         yield part
 
 
-def _save_some(lease: Lease, looks: Sequence[CheckpointLook], now_ms: int) -> int:
+def _save_some(lease: Lease, looks: Sequence[CheckpointLook], wrong: Mapping[str, str], now_ms: int) -> int:
     folders = [
         Folder(each.checkpoint.path, each.checkpoint.query_id, each.checkpoint.finished) for each in looks
     ]
@@ -101,7 +107,7 @@ def _save_some(lease: Lease, looks: Sequence[CheckpointLook], now_ms: int) -> in
         news = [
             row.ident
             for look in looks
-            if _save_one(row := rows[look.checkpoint.path], look, rev=rev, now_ms=now_ms)
+            if _save_one(row := rows[look.checkpoint.path], look, wrong, rev=rev, now_ms=now_ms)
         ]
         Query.objects.filter(pk__in=[row.pk for row in rows.values()]).update(seen_ms=now_ms)
         if news:
@@ -109,10 +115,13 @@ def _save_some(lease: Lease, looks: Sequence[CheckpointLook], now_ms: int) -> in
     return len(news)
 
 
-def _save_one(row: Query, look: CheckpointLook, *, rev: int, now_ms: int) -> bool:
+def _save_one(row: Query, look: CheckpointLook, wrong: Mapping[str, str], *, rev: int, now_ms: int) -> bool:
     """Save one look; return whether anything is new."""
     before = row.detail.get("ledger")
-    columns = query_columns(look, row, alive=is_alive(row, now_ms))
+    columns = {
+        **query_columns(look, row, alive=is_alive(row, now_ms)),
+        "error": wrong.get(look.checkpoint.path, ""),
+    }
     changed = [name for name, value in columns.items() if getattr(row, name) != value]
     batches = _save_batches(row, look, rev, now_ms)
     if look.ledger is not None and before != columns["detail"]["ledger"]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from django.db.models import BooleanField, F, Func, Q
 
-from dashboard.eyes import GROUPS, JUDGE, PARTITIONS, RECONCILE, TAIL, eyes
+from dashboard.eyes import CHECKPOINTS, GROUPS, JUDGE, PARTITIONS, RECONCILE, TAIL, eyes
 from dashboard.figures import Clocks, Figures
 from dashboard.models import (
     IS_OPEN,
@@ -31,6 +31,7 @@ from dashboard.models import (
     Transaction,
 )
 from dashboard.places import OFFSETS_TOPIC, Places
+from dashboard.query_snapshots import Queries
 from dashboard.store import TRANSACTION_STATE
 from fenceline.clocks import start_ms
 from fenceline.facts import Gap, State, TopicPartitions
@@ -50,7 +51,12 @@ from fenceline.snapshot import (
 
 #: Collectors that look at nothing outside.
 _NO_LOOKERS = (JUDGE, "retention")
-_SENSES = {PARTITIONS: Sense.PARTITIONS, GROUPS: Sense.GROUPS, RECONCILE: Sense.LISTS}
+_SENSES = {
+    PARTITIONS: Sense.PARTITIONS,
+    GROUPS: Sense.GROUPS,
+    RECONCILE: Sense.LISTS,
+    CHECKPOINTS: Sense.QUERIES,
+}
 #: Written out and not as a parameter: SQLite takes an index of a part of a table only for the same text.
 _IS_PINNED = Func(F("verdict"), template="NOT (%(expressions)s = 'clear')", output_field=BooleanField())
 _TRANSACTION = (
@@ -80,6 +86,7 @@ class Reader:
     def __init__(self, cluster: str) -> None:
         self._cluster = Cluster.objects.get(name=cluster)
         self._figures = Figures(self._cluster.pk)
+        self._queries = Queries(self._cluster.pk)
 
     def read(self, *, now_ms: int, limits: Limits) -> Snapshot:
         """Return everything the rules may look at now."""
@@ -98,6 +105,7 @@ class Reader:
             transactions=transactions,
             partitions=partitions,
             groups=groups,
+            queries=self._queries.read(now_ms=now_ms),
             usual=self._figures.usual(_past_usual(transactions, now_ms, limits), now_ms),
             applications=lately.applications,
             takeovers=lately.takeovers,

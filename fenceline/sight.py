@@ -2,8 +2,8 @@
 
 A `Sense` is a way of seeing, through one collector or a few. A gap of a collector hides scopes from its
 sense: everything ("cluster"), a thing by its name (`partition:orders-3`, `group:billing`), or whatever lies
-in a place (`broker:2`, `topic:orders`, `__consumer_offsets-7`, `shard:1`: a tail among several). A scope of
-no such kind hides everything.
+in a place (`broker:2`, `topic:orders`, `__consumer_offsets-7`, `shard:1`: a tail among several, `root:URL`: a
+folder of checkpoints). A scope of no such kind hides everything.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _THINGS: Mapping[Sense, Collection[str]] = {
 }
 #: Scopes that are a thing's own name, and those that are places; Kafka's own topics begin with "__".
 _NAMED = ("partition", "group", "transaction", "query")
-_PLACES = ("broker", "topic", "shard")
+_PLACES = ("broker", "topic", "shard", "root", "checkpoint")
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,8 @@ class Query(models.Model):
         ]
 
     def __str__(self) -> str:
-        return self.name or self.ident
+        # A query that was given no name is known by its folder's.
+        return self.name or self.checkpoint.rstrip("/").rpartition("/")[2] or self.ident
 
 
 class Run(models.Model):
@@ -164,7 +165,10 @@ class SinkDecision(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["query", "batch_id", "round"], name="decision_of_batch")
         ]
-        indexes = [models.Index(fields=["query"], condition=Q(outcome=""), name="decision_open")]
+        indexes = [
+            models.Index(fields=["query"], condition=Q(outcome=""), name="decision_open"),
+            models.Index(fields=["query"], condition=Q(outcome="lost"), name="decision_lost"),
+        ]
 
     def __str__(self) -> str:
         return f"batch {self.batch_id}: {self.decided}"
