@@ -1,4 +1,4 @@
-"""Where things are: the addresses of transactions, partitions, groups, episodes, rules, and of findings."""
+"""Where things are: the addresses of transactions, partitions, groups, queries, episodes, rules, findings."""
 
 from __future__ import annotations
 
@@ -30,6 +30,16 @@ def group(cluster: str, group_id: str) -> str:
     return f"{reverse('groups')}/{_part(cluster)}/{_segment(group_id)}"
 
 
+def query(cluster: str, ident: str) -> str:
+    """Return the address of a streaming query's page."""
+    return f"{reverse('queries')}/{_part(cluster)}/{_part(ident)}"
+
+
+def batch(cluster: str, ident: str, batch_id: int) -> str:
+    """Return the address of one micro-batch: its query's page with the chain of that batch."""
+    return f"{query(cluster, ident)}?batch={batch_id}#chain"
+
+
 def recovery(row: Recovery) -> str:
     """Return the address of an episode's page."""
     return f"{reverse('recoveries')}/{_part(row.cluster.name)}/{row.pk}"
@@ -48,6 +58,8 @@ def finding(row: FindingRecord) -> str:
         return transaction(cluster, name)
     if kind == "group":
         return group(cluster, name)
+    if kind == "query":
+        return query(cluster, name)
     if kind == "partition" and (at := split(name)):
         return partition(cluster, *at)
     if kind == "application":
@@ -66,6 +78,7 @@ _LABELS = {
     "transaction": "Open transaction",
     "group": "Open group",
     "partition": "Open partition",
+    "query": "Open query",
     "application": "See its history",
     "collector": "See collectors",
 }

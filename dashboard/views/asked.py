@@ -1,4 +1,4 @@
-"""What lists of partitions, groups and episodes are asked for: query strings, parsed without failing.
+"""What lists of partitions, groups, queries and episodes are asked for, parsed without failing.
 
 Pure.
 """
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from dashboard import groups, partitions, recoveries
+from dashboard import groups, partitions, recoveries, streaming
 from dashboard.looks import NOTABLE
 from dashboard.standings import OUTCOME_LOOKS, WORST_STATUSES, WORST_VERDICTS
 from dashboard.views.listing import (
@@ -26,13 +26,14 @@ from fenceline.facts import ABORTS
 VERDICTS = (partitions.PINNED, *(verdict.value for verdict in WORST_VERDICTS))
 STATUSES = (groups.BLOCKED, *(status.value for status in WORST_STATUSES))
 OUTCOMES = tuple(OUTCOME_LOOKS)
+QUERY_STATES = (streaming.PREPARED, *(state.value for state in streaming.WORST_STATES))
 #: What can open an episode, worst first.
 CAUSES = tuple(kind.value for kind in NOTABLE if kind in ABORTS)
 #: Columns of figures, whose large ones are asked for.
-_LARGE_FIRST = ("held", "lag", "unread", "behind")
+_LARGE_FIRST = ("held", "lag", "unread", "behind", "batch")
 _LONGEST_FAMILY = 200
 
-Filter = TypeVar("Filter", partitions.Filter, groups.Filter, recoveries.Filter)
+Filter = TypeVar("Filter", partitions.Filter, groups.Filter, recoveries.Filter, streaming.Filter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,23 @@ def parse_groups(query: Mapping[str, str], cluster: str, clusters: Sequence[str]
         status=one_of("status", query, STATUSES, "", ignored),
         q=searched(query),
         family=_text(query, "family", _LONGEST_FAMILY),
+        sort=sort,
+        descending=_descending(query, sort, ignored),
+    )
+    return Wanted(wanted, page_number(query, ignored), size_of(query, ignored), None, ignored)
+
+
+def parse_queries(
+    query: Mapping[str, str], cluster: str, clusters: Sequence[str]
+) -> Wanted[streaming.Filter]:
+    """Return which streaming queries a query string asks for."""
+    ignored = _checked(query, clusters)
+    sort = one_of("sort", query, streaming.SORTS, "worst", ignored)
+    wanted = streaming.Filter(
+        cluster=cluster,
+        state=one_of("state", query, QUERY_STATES, "", ignored),
+        sink=one_of("sink", query, streaming.SINKS, "", ignored),
+        q=searched(query),
         sort=sort,
         descending=_descending(query, sort, ignored),
     )

@@ -12,7 +12,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from dashboard import queries
-from dashboard.eyes import EVERYTHING, GROUPS, PARTITIONS, RECOVERIES, TRANSACTIONS
+from dashboard.eyes import EVERYTHING, GROUPS, PARTITIONS, QUERIES, RECOVERIES, TRANSACTIONS
 from dashboard.models import Cluster, FindingRecord
 from dashboard.views.clock import now_ms
 from dashboard.views.sight import Freshness, freshness, stale_after_ms
@@ -25,6 +25,7 @@ PAGES = (
     ("fencing", "Fencing", "f", "See"),
     ("partitions", "Partitions", "p", "See"),
     ("groups", "Groups", "g", "See"),
+    ("queries", "Queries", "q", "See"),
     ("recoveries", "Recoveries", "r", "Act"),
     ("system", "System", "s", "Run"),
 )
@@ -33,6 +34,7 @@ _LIST_OF = {
     "transaction": "transactions",
     "partition": "partitions",
     "group": "groups",
+    "query": "queries",
     "recovery": "recoveries",
 }
 #: What a page stands on, by the list it is or belongs to; transactions where nothing is said.
@@ -40,6 +42,7 @@ _NOUNS = {
     "overview": EVERYTHING,
     "partitions": PARTITIONS,
     "groups": GROUPS,
+    "queries": QUERIES,
     "recoveries": RECOVERIES,
 }
 #: What of a list's address a new search keeps, by the list's route; elsewhere a search leads to the first.
@@ -48,10 +51,11 @@ _SEARCH_KEEPS = {
     "fencing": ("since", "kind", "confidence", "application"),
     "partitions": ("verdict", "internal", "sort", "dir", "size"),
     "groups": ("status", "family", "sort", "dir", "size"),
+    "queries": ("state", "sink", "sort", "dir", "size"),
     "recoveries": ("outcome", "cause", "application"),
 }
 #: What a search on a page looks for, by its list; transactional ids where nothing is said.
-_SEARCHED = {"partitions": "topics", "groups": "groups"}
+_SEARCHED = {"partitions": "topics", "groups": "groups", "queries": "queries"}
 _NEEDS_SOMEBODY = (Severity.CRITICAL, Severity.WARNING)
 
 

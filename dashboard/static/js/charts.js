@@ -52,6 +52,7 @@ window.fenceline = window.fenceline || {};
   const dressed = (trace) => {
     const { tone, times } = trace.meta;
     const shown = { ...trace, marker: { ...trace.marker, color: colour(tone), line: { ...trace.marker.line, color: colour(tone) } } };
+    if (trace.line) shown.line = { ...trace.line, color: colour(tone) };
     for (const name of times) shown[name] = trace[name].map(told);
     return shown;
   };
@@ -59,7 +60,7 @@ window.fenceline = window.fenceline || {};
   const laidOut = (layout) => {
     const shown = { ...layout, template: template(), autosize: true };
     if (coarse) shown.dragmode = false; // A finger on a chart scrolls the page.
-    shown.xaxis = { ...layout.xaxis, range: layout.xaxis.range.map(told) };
+    if (layout.xaxis.type === "date") shown.xaxis = { ...layout.xaxis, range: layout.xaxis.range.map(told) };
     return shown;
   };
 

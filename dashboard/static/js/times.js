@@ -61,6 +61,10 @@ window.fenceline = window.fenceline || {};
     for (const element of document.querySelectorAll("time[data-age]")) {
       say(element, fenceline.age(now - Date.parse(element.dateTime)));
     }
+    for (const element of document.querySelectorAll("time[data-until]")) {
+      const left = Date.parse(element.dateTime) - now;
+      say(element, left > 0 ? fenceline.age(left) : element.dataset.until);
+    }
   };
 
   fenceline.showTimes();

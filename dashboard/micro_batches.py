@@ -1,0 +1,147 @@
+"""The micro-batches of streaming queries and the transactions in which they were written: a reader."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import Count
+
+from dashboard import paging
+from dashboard.models import Batch, Query, SinkDecision, Transaction
+from dashboard.paging import Page
+from dashboard.rows import key_of
+from fenceline.decode import text
+from fenceline.spark import Decided
+
+#: Of a batch so many transactions are told at once.
+MOST_TRANSACTIONS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One batch, and what its sink decided about it, the last round last."""
+
+    batch: Batch
+    decisions: Sequence[SinkDecision] = ()
+
+    @property
+    def decision(self) -> SinkDecision | None:
+        """Return the decision that holds: the last round's."""
+        return self.decisions[-1] if self.decisions else None
+
+    @property
+    def standing(self) -> str:
+        """Return how its decision stands: an `Outcome`, "prepared", "aborted", or "" without one."""
+        decision = self.decision
+        return "" if decision is None else decision.outcome or decision.decided
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A transaction of a batch: as its ledger names it, and as its coordinator has it now."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    partition: int
+    partitions: Sequence[tuple[str, int]]
+    records: int
+    started_ms: int
+    timeout_ms: int
+    #: The id's row where it still holds this transaction; None where it went on, or is not known.
+    now: Transaction | None
+    #: Whether its id is known and holds another transaction by now.
+    reused: bool
+
+    @property
+    def expires_ms(self) -> int:
+        """Return when its coordinator may abort it."""
+        return self.started_ms + self.timeout_ms
+
+
+def page(of: Query, *, page: int, size: int) -> Page[Entry]:
+    """Return one page of a query's batches, the newest first."""
+    rows = Batch.objects.filter(query=of)
+    total = rows.count()
+    number, part = paging.part(page, total, size)
+    return Page(_entries(of, rows.order_by("-batch_id")[part]), total, number, size)
+
+
+def before(of: Query, place: int | None, *, limit: int) -> Sequence[Entry]:
+    """Return the batches before one, the newest first; without one from the newest on."""
+    rows = Batch.objects.filter(query=of)
+    rows = rows if place is None else rows.filter(batch_id__lt=place)
+    return _entries(of, rows.order_by("-batch_id")[:limit])
+
+
+def entry(of: Query, batch_id: int) -> Entry | None:
+    """Return one batch of a query, None where nothing is kept of it."""
+    return next(iter(_entries(of, Batch.objects.filter(query=of, batch_id=batch_id))), None)
+
+
+def lately(of: Query, most: int) -> Sequence[Batch]:
+    """Return the last batches of which a listener told, oldest first."""
+    rows = Batch.objects.filter(query=of, duration_ms__isnull=False).order_by("-batch_id")[:most]
+    return list(reversed(rows))
+
+
+def told_last(of: Query) -> Batch | None:
+    """Return the newest batch of which a listener told, None without any."""
+    return next(iter(lately(of, 1)), None)
+
+
+def sent(of: Query, decision: SinkDecision | None) -> Sequence[Sent]:
+    """Return the transactions of a decision, in one query."""
+    told = decision.transactions[:MOST_TRANSACTIONS] if decision else []
+    keys = {key_of(text.unescape(each["transactional_id"])): each["transactional_id"] for each in told}
+    rows = Transaction.objects.select_related("cluster").filter(cluster=of.cluster_id, key__in=list(keys))
+    known = {row.transactional_id: row for row in rows} if told else {}
+    return [_sent(each, known.get(each["transactional_id"])) for each in told]
+
+
+def decided(of: Query) -> Mapping[str, int]:
+    """Return how many decisions of a query stand how: by outcome, else "prepared" or "aborted"."""
+    rows = SinkDecision.objects.filter(query=of).values_list("outcome", "decided").annotate(n=Count("id"))
+    found: dict[str, int] = defaultdict(int)
+    for outcome, how, number in rows:
+        found[outcome or how] += number
+    return dict(found)
+
+
+def newest_decision(of: Query) -> SinkDecision | None:
+    """Return what a query's sink decided last, None where it has decided nothing."""
+    return SinkDecision.objects.filter(query=of).order_by("-batch_id", "-round").first()
+
+
+def open_decisions(of: Query) -> Sequence[SinkDecision]:
+    """Return the prepared decisions that nobody has carried out to the end, oldest first."""
+    rows = SinkDecision.objects.filter(query=of, outcome="", decided=Decided.PREPARED.value)
+    return list(rows.order_by("batch_id", "round"))
+
+
+def _entries(of: Query, batches: Iterable[Batch]) -> Sequence[Entry]:
+    found = list(batches)
+    by_batch: dict[int, list[SinkDecision]] = defaultdict(list)
+    numbers = [batch.batch_id for batch in found]
+    for each in SinkDecision.objects.filter(query=of, batch_id__in=numbers).order_by("round"):
+        by_batch[each.batch_id].append(each)
+    return [Entry(batch, by_batch.get(batch.batch_id, ())) for batch in found]
+
+
+def _sent(told: Mapping[str, Any], row: Transaction | None) -> Sent:
+    same = row is not None and row.producer_id == told["producer_id"] and row.started_ms == told["started_ms"]
+    return Sent(
+        transactional_id=told["transactional_id"],
+        producer_id=told["producer_id"],
+        producer_epoch=told["producer_epoch"],
+        partition=told["partition"],
+        partitions=[(topic, number) for topic, number in told["partitions"]],
+        records=told["records"],
+        started_ms=told["started_ms"],
+        timeout_ms=told["timeout_ms"],
+        now=row if same else None,
+        reused=row is not None and not same,
+    )

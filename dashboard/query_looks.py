@@ -1,0 +1,55 @@
+"""How queries, their chains and their sinks' decisions look and read: word, tone, what it means. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from dashboard.standings import Standing
+from fenceline.spark import QueryState
+
+STATE_LOOKS: Mapping[str, Standing] = MappingProxyType(
+    {
+        QueryState.FAILED: Standing("failed", "critical", "it ended with an exception"),
+        QueryState.UNHEARD: Standing(
+            "unheard", "unknown", "no listener tells of it: files alone do not say whether a driver lives"
+        ),
+        QueryState.STOPPED: Standing("stopped", "unknown", "its driver ended it"),
+        QueryState.RUNNING: Standing("running", "ok", "its listener tells of batches"),
+        QueryState.IDLE: Standing("idle", "ok", "it runs, and there is nothing to read"),
+    }
+)
+#: Where a listener told of it once and does not any more.
+SILENT = Standing("unheard", "warning", "its listener has fallen silent: its driver may be gone")
+#: How a batch's decision stands.
+DECISION_LOOKS: Mapping[str, Standing] = MappingProxyType(
+    {
+        "lost": Standing("lost", "critical", "some of its transactions were gone before they were committed"),
+        "prepared": Standing("prepared", "warning", "decided to commit; not yet carried out to the end"),
+        "committed": Standing("committed", "ok", "every transaction of it is committed"),
+        "aborted": Standing("aborted", "unknown", "its transactions are aborted; the batch was run again"),
+    }
+)
+SINK_WORDS: Mapping[str, str] = MappingProxyType(
+    {
+        "exactly_once": "exactly once",
+        "kafka": "Kafka, at least once",
+        "other": "other sink",
+        "": "sink not known",
+    }
+)
+#: What each kind of sink promises, for a query's own page.
+SINK_MEANS: Mapping[str, str] = MappingProxyType(
+    {
+        "exactly_once": "Its sink writes each batch in transactions and keeps a ledger: exactly once.",
+        "kafka": "Spark's own Kafka sink uses no transactions: after a failure a batch is written again, so "
+        "its output is at-least-once.",
+        "other": "Fenceline does not know its sink: whether a batch written twice counts twice is up to it.",
+        "": "Nothing tells what its sink is; attach a listener to see it.",
+    }
+)
+#: Marks of the links of a chain; what they mean stands beside them in words.
+LINK_TONES: Mapping[str, str] = MappingProxyType(
+    {"done": "ok", "waiting": "info", "broken": "critical", "unknown": "unknown", "absent": "unknown"}
+)
+SINK_ORDER: Sequence[str] = ("exactly_once", "kafka", "other", "unknown")

@@ -1,0 +1,254 @@
+"""How far streaming queries have read: their positions against where the logs begin, are readable to and end.
+
+Spark commits nothing to its consumer groups: positions come from the offset log of the newest finished batch,
+or from what a listener told of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
+from typing import Any
+
+from django.db.models import Q
+
+from dashboard import partitions, streaming
+from dashboard.models import Batch, PartitionRecord, PinRecord, Query
+from fenceline.decode import checkpoint
+from fenceline.ends import passed_ms, unpack
+from fenceline.facts import TopicPartition
+from fenceline.groups import Waiting, waiting
+from fenceline.partitions import Offsets
+
+#: The queries of a cluster that a partition's page looks through for its readers.
+_MOST_QUERIES = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """How far a query has read one partition; figures are None where they are not known."""
+
+    source: str
+    topic: str
+    partition: int
+    #: The next offset that it reads, once its newest finished batch is done.
+    position: int
+    #: Where the batch that is planned and not finished ends.
+    planned: int | None = None
+    seen: PartitionRecord | None = None
+    #: The open transactions that hold it back, the one at the LSO first.
+    pins: Sequence[PinRecord] = ()
+    #: Since when there has been something to read.
+    behind_ms: int | None = None
+
+    @property
+    def lag_lso(self) -> int | None:
+        """Return the offsets that it could read if it reads committed."""
+        return self._before(self.seen.lso if self.seen else None)
+
+    @property
+    def lag_hw(self) -> int | None:
+        """Return the offsets up to the end of the log."""
+        return self._before(self.seen.high_watermark if self.seen else None)
+
+    @property
+    def lost(self) -> int | None:
+        """Return how many offsets that it has not read are deleted."""
+        start = self.seen.log_start if self.seen else None
+        return None if start is None else max(0, start - self.position)
+
+    @property
+    def beyond(self) -> bool:
+        """Return whether its position lies past the end: the topic was made anew, or cut."""
+        end = self.seen.high_watermark if self.seen else None
+        return end is not None and self.position > end
+
+    @property
+    def waits(self) -> str:
+        """Return how it stands to a pinned LSO (`Waiting`), "" where none is pinned."""
+        row = self.seen
+        if row is None or row.pinned_ms is None or row.lso is None or row.high_watermark is None:
+            return ""
+        offsets = Offsets(row.log_start or 0, row.lso, row.high_watermark, row.leader or 0)
+        found = waiting(self.position, offsets, only_markers=False)
+        return found.value if found else ""
+
+    def _before(self, end: int | None) -> int | None:
+        return None if end is None else max(0, end - self.position)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One source of a query: what it is called, and how far it is read."""
+
+    source: str
+    #: As Spark describes it (`KafkaV2[Subscribe[orders]]`), "" where no listener told.
+    description: str
+    #: Its offset as Spark writes it, None where nothing was read yet; for sources other than Kafka's.
+    raw: str | None
+    parts: Sequence[Part]
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How far behind a query is over all of its partitions; `partial` where some could not be told."""
+
+    lag_lso: int | None = None
+    lag_hw: int | None = None
+    partial: bool = False
+    partitions: int = 0
+    #: What holds back partitions at whose LSO it stands, and how many those are.
+    blockers: Sequence[PinRecord] = ()
+    blocked: int = 0
+
+
+def positions(raw: str | None) -> Mapping[TopicPartition, int]:
+    """Return a Kafka source's offsets, none of other kinds; -1 and -2, which stand for ends, are left out."""
+    return {at: offset for at, offset in (checkpoint.positions(raw) or {}).items() if offset >= 0}
+
+
+def sources(rows: Sequence[Query]) -> Mapping[int, Sequence[Source]]:
+    """Return the sources of queries by the query's key: in four queries for all of them."""
+    done = _batches(rows, _finished(rows))
+    planned = _batches(rows, {row.pk: row.planned for row in rows if row.planned is not None})
+    found = {row.pk: _sources(done.get(row.pk), planned.get(row.pk)) for row in rows}
+    clusters = {row.pk: row.cluster_id for row in rows}
+    seen, pins = _looked_up(clusters, found)
+    return {
+        pk: [
+            replace(each, parts=[_seen(clusters[pk], part, seen, pins) for part in each.parts]) for each in of
+        ]
+        for pk, of in found.items()
+    }
+
+
+def lag(of: Sequence[Source]) -> Lag:
+    """Return how far behind the whole of a query is."""
+    parts = [part for source in of for part in source.parts]
+    lso = [part.lag_lso for part in parts if part.lag_lso is not None]
+    high = [part.lag_hw for part in parts if part.lag_hw is not None]
+    stuck = [part for part in parts if part.waits == Waiting.PROBABLY]
+    held = {pin.pk: pin for part in stuck for pin in part.pins[:1]}
+    return Lag(
+        sum(lso) if lso else None,
+        sum(high) if high else None,
+        len(high) < len(parts),
+        len(parts),
+        list(held.values()),
+        len(stuck),
+    )
+
+
+def worst_first(parts: Iterable[Part]) -> Sequence[Part]:
+    """Return partitions in the order in which they need somebody: lost records, held ones, then by lag."""
+    return sorted(
+        parts,
+        key=lambda part: (
+            not part.beyond,
+            -(part.lost or 0),
+            part.waits != Waiting.PROBABLY,
+            -(part.lag_hw or 0),
+            part.topic,
+            part.partition,
+        ),
+    )
+
+
+def timed(parts: Sequence[Part], cluster_id: int, now_ms: int) -> Sequence[Part]:
+    """Return partitions with since when there has been something to read, where their ends tell."""
+    topics, numbers = {part.topic for part in parts}, {part.partition for part in parts}
+    rows = PartitionRecord.objects.filter(cluster=cluster_id, topic__in=topics, partition__in=numbers)
+    ends = {(topic, number): told for topic, number, told in rows.values_list("topic", "partition", "ends")}
+    return [
+        replace(part, behind_ms=_behind_ms(part, ends.get((part.topic, part.partition), ""), now_ms))
+        for part in parts
+    ]
+
+
+def readers(cluster_id: int, topic: str, partition: int) -> Sequence[tuple[Query, Part]]:
+    """Return the queries that read a partition, and how far."""
+    rows = list(
+        Query.objects.filter(cluster=cluster_id).select_related("cluster").defer("detail")[:_MOST_QUERIES]
+    )
+    done = _batches(rows, _finished(rows))
+    by_key = {row.pk: row for row in rows}
+    found = [
+        (by_key[pk], part)
+        for pk, batch in done.items()
+        for source in _sources(batch, None)
+        for part in source.parts
+        if (part.topic, part.partition) == (topic, partition)
+    ]
+    return sorted(found, key=lambda each: each[0].name)
+
+
+def _finished(rows: Sequence[Query]) -> Mapping[int, int]:
+    """Return each query's newest finished batch: what its checkpoint says, else what was heard last."""
+    heard = streaming.newest([row for row in rows if row.finished is None and row.planned is None])
+    return {row.pk: row.finished for row in rows if row.finished is not None} | heard
+
+
+def _batches(rows: Sequence[Query], numbers: Mapping[int, int]) -> Mapping[int, Batch]:
+    if not numbers:
+        return {}
+    wanted = reduce(or_, (Q(query=pk, batch_id=number) for pk, number in numbers.items()))
+    found = Batch.objects.filter(wanted).only("query_id", "batch_id", "offsets", "sources")
+    return {batch.query_id: batch for batch in found}
+
+
+def _sources(done: Batch | None, planned: Batch | None) -> Sequence[Source]:
+    ahead = {name: positions(raw) for name, raw in _offsets(planned)} if planned else {}
+    told = (done.sources if done else None) or (planned.sources if planned else [])
+    found = []
+    for number, (name, raw) in enumerate(_offsets(done)):
+        described = told[number].get("description", "") if number < len(told) else ""
+        parts = [
+            Part(name, where.topic, where.partition, at, _if_past(ahead.get(name, {}).get(where), at))
+            for where, at in positions(raw).items()
+        ]
+        found.append(Source(name, described, raw, parts))
+    return found
+
+
+def _offsets(batch: Batch | None) -> Sequence[tuple[str, str | None]]:
+    """Return how far each source of a batch goes, by its checkpoint, else by its progress."""
+    if batch is None:
+        return []
+    told = [(str(number), each.get("end")) for number, each in enumerate(batch.sources)]
+    return [(str(name), raw) for name, raw in batch.offsets] or told
+
+
+def _if_past(planned: int | None, position: int) -> int | None:
+    return planned if planned is not None and planned > position else None
+
+
+_Seen = Mapping[partitions.Name, PartitionRecord]
+_Pins = Mapping[partitions.Name, Sequence[PinRecord]]
+
+
+def _looked_up(clusters: Mapping[int, int], found: Mapping[int, Sequence[Source]]) -> tuple[_Seen, _Pins]:
+    names = {
+        (clusters[pk], part.topic, part.partition)
+        for pk, of in found.items()
+        for source in of
+        for part in source.parts
+    }
+    seen = partitions.named(names)
+    return seen, partitions.pins(name for name, row in seen.items() if row.pinned_ms is not None)
+
+
+def _seen(cluster_id: int, part: Part, seen: _Seen, pins: _Pins) -> Part:
+    name = (cluster_id, part.topic, part.partition)
+    return replace(part, seen=seen.get(name), pins=pins.get(name, ()))
+
+
+def _behind_ms(part: Part, ends: Any, now_ms: int) -> int | None:
+    """Return since how long the end has been past a position, 0 where it is not, None where none tells."""
+    if part.lag_hw is None or not part.lag_hw:
+        return part.lag_hw
+    passed = passed_ms(unpack(ends), part.position, committed=False)
+    if passed is None or passed.earliest_ms is None:
+        return None
+    return max(0, now_ms - passed.at_ms)

@@ -1,0 +1,190 @@
+"""Streaming queries and how they do, for pages and API: a reader beside `queries`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+
+from django.db.models import Case, Count, F, IntegerField, OuterRef, Q, QuerySet, Subquery, Value, When
+from django.db.models.expressions import Expression, OrderBy
+
+from dashboard import paging
+from dashboard.models import Batch, Query, Run, SinkDecision
+from dashboard.paging import Page
+from fenceline.spark import Decided, QueryState
+
+#: What stands for every query with a prepared batch that is not committed to the end.
+PREPARED = "prepared"
+SORTS = ("worst", "name", "batch", "age")
+#: States from worst to harmless: what nobody hears of may be gone.
+WORST_STATES = (
+    QueryState.FAILED,
+    QueryState.UNHEARD,
+    QueryState.STOPPED,
+    QueryState.RUNNING,
+    QueryState.IDLE,
+)
+#: Kinds of sinks, as the address names them; a sink of which nothing is told is "unknown" there.
+SINKS = ("exactly_once", "kafka", "other", "unknown")
+#: How many batches a small line in a list shows.
+LATELY = 40
+#: How many runs of a query are told, the newest first.
+MOST_RUNS = 20
+_RANK = Case(
+    When(prepared__gt=0, then=Value(0)),
+    When(state=QueryState.FAILED.value, then=Value(1)),
+    When(~Q(error=""), then=Value(2)),
+    *(When(state=state.value, then=Value(3 + n)) for n, state in enumerate(WORST_STATES)),
+    default=Value(9),
+    output_field=IntegerField(),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which queries a list is asked for."""
+
+    cluster: str = ""
+    #: A `QueryState`, "prepared", "" for any.
+    state: str = ""
+    #: One of `SINKS`, "" for any.
+    sink: str = ""
+    #: A part of a query's name, id, checkpoint or prefix.
+    q: str = ""
+    sort: str = "worst"
+    descending: bool = False
+
+
+def states(cluster: str = "") -> Mapping[str, int]:
+    """Return how many queries have something prepared, and how many are in each state."""
+    is_prepared = Count("id", filter=Q(prepared__gt=0))
+    rows = _all(cluster).order_by().values_list("state").annotate(n=Count("id"), prepared_too=is_prepared)
+    found = {state: (n, prepared) for state, n, prepared in rows}
+    each = {state.value: found.get(state.value, (0, 0))[0] for state in WORST_STATES}
+    return {PREPARED: sum(prepared for _, prepared in found.values()), **each}
+
+
+def sinks(cluster: str = "") -> Mapping[str, int]:
+    """Return how many queries have each kind of sink."""
+    found = dict(_all(cluster).order_by().values_list("sink").annotate(n=Count("id")))
+    return {sink: found.get("" if sink == "unknown" else sink, 0) for sink in SINKS}
+
+
+def page(wanted: Filter, *, page: int, size: int) -> Page[Query]:
+    """Return one page of the queries that `wanted` describes."""
+    rows = _filtered(wanted)
+    total = rows.count()
+    number, part = paging.part(page, total, size)
+    found = rows.select_related("cluster").order_by(*_order(wanted))[part]
+    return Page(list(found), total, number, size)
+
+
+def after(wanted: Filter, *, place: int, limit: int) -> Sequence[Query]:
+    """Return the next queries behind a row's key, in the order in which they were first seen."""
+    return list(_filtered(wanted).filter(pk__gt=place).select_related("cluster").order_by("pk")[:limit])
+
+
+def worst(cluster: str, limit: int) -> Sequence[Query]:
+    """Return the queries that need somebody most."""
+    return page(Filter(cluster=cluster), page=1, size=limit).items
+
+
+def query(cluster: str, ident: str) -> Query | None:
+    """Return one query by its identity, None where it is not known."""
+    return Query.objects.select_related("cluster").filter(cluster__name=cluster, ident=ident).first()
+
+
+def named(asked: str, cluster: str = "") -> Sequence[Query]:
+    """Return the queries that a text may mean: those of this identity, else of this id, else of this name."""
+    rows = _all(cluster).select_related("cluster").order_by("cluster__name", "ident")
+    for by in ("ident", "query_id", "name"):
+        found = list(rows.filter(**{by: asked})) if asked else []
+        if found:
+            return found
+    return []
+
+
+def newest(rows: Sequence[Query]) -> Mapping[int, int]:
+    """Return the newest batch that anything has told of, by the query's key."""
+    if not rows:
+        return {}
+    first = Batch.objects.filter(query=OuterRef("pk")).order_by("-batch_id").values("batch_id")[:1]
+    keys = [row.pk for row in rows]
+    told = Query.objects.filter(pk__in=keys).annotate(newest=Subquery(first)).values_list("pk", "newest")
+    return {pk: number for pk, number in told if number is not None}
+
+
+def lately(rows: Sequence[Query], most: int = LATELY) -> Mapping[int, Sequence[Batch]]:
+    """Return the last batches of queries, oldest first, by the query's key: figures, without sources."""
+    upto = newest(rows)
+    found: dict[int, list[Batch]] = defaultdict(list)
+    if upto:
+        last = _any(Q(query=pk, batch_id__gt=number - most) for pk, number in upto.items())
+        figures = Batch.objects.filter(last).only(
+            "query_id", "batch_id", "planned_ms", "committed_ms", "started_ms", "duration_ms", "input_rows",
+            "output_rows", "input_rate", "processed_rate",
+        )  # fmt: skip
+        for batch in figures.order_by("query_id", "batch_id"):
+            found[batch.query_id].append(batch)
+    return found
+
+
+def waiting(rows: Sequence[Query]) -> Mapping[int, Sequence[SinkDecision]]:
+    """Return the prepared decisions that nobody has carried out to the end, oldest first, by query."""
+    found: dict[int, list[SinkDecision]] = defaultdict(list)
+    stuck = [row.pk for row in rows if row.prepared]
+    decisions = SinkDecision.objects.filter(
+        query__in=stuck, outcome="", decided=Decided.PREPARED.value
+    ).order_by("batch_id", "round")
+    for each in decisions if stuck else ():
+        found[each.query_id].append(each)
+    return found
+
+
+def runs(of: Query) -> Sequence[Run]:
+    """Return the last runs of a query, the newest first."""
+    return list(Run.objects.filter(query=of).order_by("-heard_ms", "-pk")[:MOST_RUNS])
+
+
+def exists(cluster: str = "") -> bool:
+    """Return whether any query is known."""
+    return _all(cluster).exists()
+
+
+def _all(cluster: str) -> QuerySet[Query]:
+    rows = Query.objects.filter(cluster__configured=True)
+    return rows.filter(cluster__name=cluster) if cluster else rows
+
+
+def _filtered(wanted: Filter) -> QuerySet[Query]:
+    rows = _all(wanted.cluster)
+    if wanted.state == PREPARED:
+        rows = rows.filter(prepared__gt=0)
+    elif wanted.state:
+        rows = rows.filter(state=wanted.state)
+    if wanted.sink:
+        rows = rows.filter(sink="" if wanted.sink == "unknown" else wanted.sink)
+    if not wanted.q:
+        return rows
+    return rows.filter(
+        _any(Q(**{f"{field}__icontains": wanted.q}) for field in ("name", "ident", "checkpoint", "prefix"))
+    )
+
+
+def _any(conditions: Iterable[Q]) -> Q:
+    return reduce(or_, conditions)
+
+
+def _order(wanted: Filter) -> Sequence[OrderBy]:
+    by: dict[str, Sequence[Expression | F]] = {
+        "worst": [_RANK, F("expires_ms")],
+        "batch": [F("planned")],
+        "age": [F("finished_ms")],
+    }
+    chosen: list[Expression | F] = [*by.get(wanted.sort, ()), F("name"), F("cluster_id"), F("ident")]
+    first, *rest = chosen
+    turned = OrderBy(first, descending=wanted.descending, nulls_last=True)
+    return [turned, *(OrderBy(each, nulls_last=True) for each in rest)]

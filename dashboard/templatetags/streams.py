@@ -1,0 +1,113 @@
+"""How streaming queries look on a page: badges, addresses, countdowns, the links of a chain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from django import template
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from dashboard import query_looks
+from dashboard.known_queries import is_alive
+from dashboard.models import Query, SinkDecision
+from dashboard.standings import Standing
+from dashboard.views import addresses
+from fenceline.chain import ChainLink, LinkState
+from fenceline.safe import SafeToStop
+from fenceline.spark import QueryState
+from fenceline.words import duration
+
+register = template.Library()
+
+
+@register.filter
+def query_look(row: Query, now_ms: int) -> Standing:
+    """Return how a query's state reads and looks; one that is not heard any more is silent."""
+    runs = row.state in (QueryState.RUNNING, QueryState.IDLE)
+    if (runs and not is_alive(row, now_ms)) or (row.state == QueryState.UNHEARD and row.heard_ms is not None):
+        return query_looks.SILENT
+    return query_looks.STATE_LOOKS[row.state]
+
+
+@register.filter
+def query_state_look(state: str) -> Standing:
+    """Return how a state reads and looks, whoever's it is."""
+    return query_looks.STATE_LOOKS[state]
+
+
+@register.filter
+def decision_look(standing: str) -> Standing:
+    """Return how a batch's decision reads and looks."""
+    return query_looks.DECISION_LOOKS[standing]
+
+
+@register.filter
+def sink_words(sink: str) -> str:
+    """Return what kind of sink a query has."""
+    return query_looks.SINK_WORDS.get("" if sink == "unknown" else sink, sink)
+
+
+@register.filter
+def link_tone(link: ChainLink) -> str:
+    """Return the tone of a link of a chain."""
+    return query_looks.LINK_TONES[link.state]
+
+
+@register.filter
+def chain_look(chain: Sequence[ChainLink]) -> Standing:
+    """Return a chain in two words: its broken link, what it waits for, or that it is done."""
+    for state, words, tone in (
+        (LinkState.BROKEN, "broken", "critical"),
+        (LinkState.WAITING, "waits", "info"),
+    ):
+        found = next((link for link in chain if link.state is state), None)
+        if found is not None:
+            verb = f"not {found.link}" if state is LinkState.BROKEN else f"to be {found.link}"
+            return Standing(verb, tone, f"{words}: {found.evidence}")
+    return Standing("checkpointed", "ok", "every link that it has is done")
+
+
+@register.filter
+def safe_look(safe: SafeToStop) -> Standing:
+    """Return whether a query may be stopped now: yes, no, or that it cannot be told."""
+    words, tone = {True: ("yes", "ok"), False: ("no", "critical"), None: ("cannot tell", "unknown")}[
+        safe.safe
+    ]
+    return Standing(words, tone, safe.sentence)
+
+
+@register.filter
+def transactions_of(decision: SinkDecision) -> int:
+    """Return how many transactions a decision is about."""
+    return len(decision.transactions)
+
+
+@register.simple_tag(takes_context=True)
+def countdown(context: dict[str, Any], ms: int | None, passed: str = "passed") -> SafeString | str:
+    """Return a `<time>` of how long is left until an instant; the browser keeps it ticking."""
+    if ms is None:
+        return "—"
+    left = ms - context["now_ms"]
+    moment = datetime.fromtimestamp(ms / 1000, UTC)
+    return format_html(
+        '<time datetime="{}" data-until="{}" title="{}">{}</time>',
+        moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        passed,
+        f"{moment:%Y-%m-%d %H:%M:%S}.{ms % 1000:03d} UTC",
+        duration(left // 1000 * 1000) if left >= 1000 else passed,
+    )
+
+
+@register.simple_tag
+def query_url(row: Query) -> str:
+    """Return the address of a query's page."""
+    return addresses.query(row.cluster.name, row.ident)
+
+
+@register.simple_tag
+def batch_url(row: Query, batch_id: int) -> str:
+    """Return the address of a batch of a query."""
+    return addresses.batch(row.cluster.name, row.ident, batch_id)

@@ -1,0 +1,162 @@
+"""One streaming query: its chain, batches, sources, checkpoint, ledger and runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.http import HttpRequest
+
+from dashboard import micro_batches, owners, paging, queries, query_charts, query_looks, reading, streaming
+from dashboard.chains import chain_of, newest_batch, safe_to_stop
+from dashboard.micro_batches import Entry
+from dashboard.models import Batch, Query
+from dashboard.paging import Page
+from dashboard.views import listing
+from dashboard.views.attach import attaching
+from dashboard.views.clock import now_ms
+from dashboard.views.inspector import inspected
+from fenceline.chain import broken
+from fenceline.facts import Severity
+
+#: Batches of the charts, batches and partitions of a page.
+_CHARTED, _BATCHES, _PARTITIONS = 60, 25, 50
+_LONGEST_ASKED = 200
+
+
+def shown(request: HttpRequest, cluster: str, ident: str) -> Mapping[str, Any]:
+    """Return what the page of a query shows, or that it is not known."""
+    row = streaming.query(cluster, ident)
+    if row is None:
+        return {"row": None, "cluster": cluster, "asked": ident[:_LONGEST_ASKED], "status": 404}
+    at_ms = now_ms(request)
+    safe = safe_to_stop(row, at_ms)
+    found = queries.findings(cluster, f"query:{row.ident}")
+    return {
+        "row": row,
+        "cluster": cluster,
+        "safe": safe,
+        # The first one is in the sentence, unless that says yes.
+        "safe_reasons": safe.reasons if safe.safe else safe.reasons[1:],
+        "findings": found,
+        "tone": next((each.severity for each in found if each.severity != Severity.INFO), ""),
+        "owner": owners.whose(row.name, row.prefix, row.ident),
+        "sink_means": query_looks.SINK_MEANS.get(row.sink, ""),
+        **_chain(request, row, at_ms),
+        **_history(request, row),
+        **_reads(request, row, at_ms),
+        **inspected(row, newest_batch(row)),
+        "how": attaching(request),
+        "open_decisions": micro_batches.open_decisions(row),
+        "decided": micro_batches.decided(row),
+        "runs": streaming.runs(row),
+    }
+
+
+def _chain(request: HttpRequest, row: Query, at_ms: int) -> Mapping[str, Any]:
+    """Return the chain of the batch that the address asks for, else of the newest."""
+    newest = newest_batch(row)
+    asked = request.GET.get("batch", "")
+    number = int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 19 else None
+    entry = _entry(row, number, newest)
+    links = chain_of(row, entry.batch if entry else None, now_ms=at_ms)
+    decision = entry.decision if entry else None
+    return {
+        "asked_batch": number,
+        "newest": newest,
+        "entry": entry,
+        "links": links,
+        "broken": broken(links),
+        "sent": micro_batches.sent(row, decision),
+        "expires_ms": _expires_ms(entry),
+    }
+
+
+def _entry(row: Query, number: int | None, newest: Batch | None) -> Entry | None:
+    wanted = number if number is not None else newest.batch_id if newest else None
+    return None if wanted is None else micro_batches.entry(row, wanted)
+
+
+def _expires_ms(entry: Entry | None) -> int | None:
+    """Return when the first transaction of a batch times out, None unless it is prepared and waits."""
+    decision = entry.decision if entry else None
+    if decision is None or decision.outcome or decision.decided != "prepared":
+        return None
+    return min((each["started_ms"] + each["timeout_ms"] for each in decision.transactions), default=None)
+
+
+def _history(request: HttpRequest, row: Query) -> Mapping[str, Any]:
+    """Return the batch table, and the charts of the batches that a listener told of."""
+    page = micro_batches.page(row, page=listing.page_number(request.GET.dict(), []), size=_BATCHES)
+    lately = micro_batches.lately(row, _CHARTED)
+    phases = query_charts.phases_of(lately)
+    told = bool(lately) and any(batch.durations for batch in lately)
+    return {
+        "page": page,
+        "lately": lately,
+        "durations": query_charts.durations(lately) if told else None,
+        "durations_words": _durations_words(lately),
+        "rows_chart": query_charts.rows(lately) if lately else None,
+        "rows_words": _rows_words(lately),
+        "phases": phases,
+        "phase_rows": [
+            (batch, [query_charts.phase_ms(batch, phase) for phase in phases]) for batch in reversed(lately)
+        ],
+        "figures": _figures(lately),
+        "operators": lately[-1].operators if lately else [],
+    }
+
+
+def _figures(lately: Sequence[Batch]) -> Mapping[str, Any]:
+    """Return how long the last batches took, and how fast they went."""
+    took = sorted(batch.duration_ms for batch in lately if batch.duration_ms is not None)
+    return {
+        "number": len(took),
+        "p50": took[len(took) // 2] if took else None,
+        "p99": took[min(len(took) - 1, len(took) * 99 // 100)] if took else None,
+        "rate": lately[-1].processed_rate if lately else None,
+        "input_rate": lately[-1].input_rate if lately else None,
+        "points": [
+            (batch.started_ms or 0, round(batch.processed_rate))
+            for batch in lately
+            if batch.processed_rate is not None
+        ],
+    }
+
+
+def _durations_words(lately: Sequence[Batch]) -> str:
+    if not lately:
+        return ""
+    took = [batch.duration_ms or 0 for batch in lately]
+    return (
+        f"How long each phase of batches {lately[0].batch_id:,} to {lately[-1].batch_id:,} took: "
+        f"{min(took):,} to {max(took):,} ms in all."
+    )
+
+
+def _rows_words(lately: Sequence[Batch]) -> str:
+    if not lately:
+        return ""
+    read = [batch.input_rows or 0 for batch in lately]
+    return (
+        f"Rows of batches {lately[0].batch_id:,} to {lately[-1].batch_id:,} and rows per second: "
+        f"{min(read):,} to {max(read):,} rows a batch."
+    )
+
+
+def _reads(request: HttpRequest, row: Query, at_ms: int) -> Mapping[str, Any]:
+    """Return its sources, and a page of their partitions, those that need somebody first."""
+    sources = reading.sources([row])[row.pk]
+    parts = reading.worst_first(part for source in sources for part in source.parts)
+    number, part = paging.part(_parts_page(request), len(parts), _PARTITIONS)
+    shown = reading.timed(parts[part], row.cluster_id, at_ms)
+    return {
+        "sources": sources,
+        "lag": reading.lag(sources),
+        "parts": Page(shown, len(parts), number, _PARTITIONS),
+        "lost": sum(part.lost or 0 for part in parts),
+    }
+
+
+def _parts_page(request: HttpRequest) -> int:
+    return listing.page_number({"page": request.GET.get("parts", "")}, [])

@@ -1,0 +1,415 @@
+"""Streaming queries for pages to show: healthy, prepared and abandoned, foreign, unreadable."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from dashboard.models import Batch, Cluster, Query, Run, SinkDecision
+from fenceline.facts import State
+from tests.web import held, seed
+
+LEDGER = "3f9c11d2-7a54-4e0b-9a61-0c1d2e3f4a5b"
+QUERY_ID = "6f1d2a3b-4c5d-4e6f-8a9b-0c1d2e3f4a5b"
+RUN_ID = "0a1b2c3d-4e5f-4a6b-8c7d-8e9f0a1b2c3d"
+MINUTE_MS = 60_000
+
+
+def watched(of: Cluster) -> None:
+    """Let the collector of checkpoints be up to date."""
+    if not of.collector_set.filter(name="checkpoints").exists():
+        seed.collector(of, "checkpoints", behind=None)
+
+
+def query(of: Cluster, name: str = "orders_enrich", ident: str = QUERY_ID, **fields: object) -> Query:
+    """Return a query that runs with our sink and has just finished batch 1,203, but for `fields`."""
+    now = seed.now_ms()
+    defaults: dict[str, object] = {
+        "query_id": ident.partition("@")[0] if not ident.startswith("path-") else "",
+        "checkpoint": f"file:///checkpoints/{name}",
+        "state": "running",
+        "run_id": RUN_ID,
+        "heard_ms": now - 400,
+        "started_ms": now - 3_600_000,
+        "planned": 1_203,
+        "finished": 1_203,
+        "planned_ms": now - 1_600,
+        "finished_ms": now - 700,
+        "restart": "clean",
+        "restart_words": "runs batch 1204",
+        "sink": "exactly_once",
+        "ledger_id": LEDGER,
+        "prefix": name,
+        "generation": 7,
+        "detail": detail(),
+        "seen_ms": now - 300,
+        "rev": 1,
+    }
+    return Query.objects.create(cluster=of, ident=ident, name=name, **(defaults | fields))
+
+
+def detail(**fields: object) -> dict[str, object]:
+    """Return what an inspector knows of a sound checkpoint, but for `fields`."""
+    return {
+        "conf": {"spark.sql.shuffle.partitions": "2", "spark.sql.streaming.multipleWatermarkPolicy": "min"},
+        "sources": [{"source": "0", "offset": offsets("order_events", 4, 13_120), "info": {}}],
+        "initial": {"0": {"order_events": {str(number): 1_000 for number in range(4)}}},
+        "operators": [],
+        "broken": [],
+        "foreign": [],
+        "versions": {"offsets": 1, "commits": 1},
+        "control": "",
+        "asynchronous": False,
+        "has_state": False,
+        "kept": {"offsets": [1_103, 1_203], "commits": [1_102, 1_203]},
+        "restart": {"first_batch": 1_204, "severity": None},
+        "ledger": {"path": "file:///checkpoints/orders/ledger", "broken": [], "created_ms": 0, "seen": ""},
+        **fields,
+    }
+
+
+def offsets(topic: str, partitions: int, at: int) -> str:
+    """Return a Kafka source's offsets as Spark writes them."""
+    return json.dumps({topic: {str(number): at for number in range(partitions)}})
+
+
+def batch(of: Query, number: int, **fields: object) -> Batch:
+    """Return a batch that is planned, told of and checkpointed, but for `fields`."""
+    now = seed.now_ms()
+    begun = now - 700 - (1_203 - number) * 1_000
+    took = 700 + number * 7919 % 420
+    end = offsets("order_events", 4, 9_000 + (number - 1_100) * 40)
+    defaults: dict[str, object] = {
+        "planned_ms": begun,
+        "watermark_ms": begun - 30_000,
+        "offsets": [["0", end]],
+        "committed_ms": begun + took,
+        "next_watermark_ms": begun - 29_000,
+        "run_id": of.run_id,
+        "started_ms": begun,
+        "duration_ms": took,
+        "input_rows": 18_004 + number * 104_729 % 4_001,
+        "output_rows": None,
+        "input_rate": 17_950.0,
+        "processed_rate": (18_004 + number * 104_729 % 4_001) * 1_000 / took,
+        "durations": {
+            "triggerExecution": took,
+            "addBatch": took - 190,
+            "walCommit": 48,
+            "commitOffsets": 42,
+            "latestOffset": 31,
+            "getBatch": 4,
+            "queryPlanning": 37,
+        },
+        "sources": [
+            {
+                "description": "KafkaV2[Subscribe[order_events]]",
+                "start": end,
+                "end": end,
+                "latest": end,
+                "input_rows": 18_004,
+                "input_rate": 17_950.0,
+                "processed_rate": 21_000.0,
+                "metrics": {},
+            }
+        ],
+        "rev": 1,
+    }
+    return Batch.objects.create(query=of, batch_id=number, **(defaults | fields))
+
+
+def batches(of: Query, numbers: Sequence[int], **fields: object) -> None:
+    """Let a query have batches."""
+    for number in numbers:
+        batch(of, number, **fields)
+
+
+def planned(of: Query, number: int, **fields: object) -> Batch:
+    """Return a batch that is planned and not finished."""
+    now = seed.now_ms()
+    nothing = dict.fromkeys(
+        ("committed_ms", "next_watermark_ms", "duration_ms", "input_rows", "input_rate", "processed_rate")
+    )
+    told: dict[str, object] = {"run_id": "", "started_ms": None, "durations": {}, "sources": []}
+    end = offsets("order_events", 4, 13_200)
+    return batch(
+        of, number, **({**nothing, **told, "planned_ms": now - 52_000, "offsets": [["0", end]]} | fields)
+    )
+
+
+def transactional_id(of: Query, partition: int, number: int) -> str:
+    """Return the id under which a task of a batch writes."""
+    return f"{of.prefix}-{of.ledger_id[:8]}-p{partition}-g{of.generation}-b{number % 2}-s{partition}"
+
+
+def sent(
+    of: Query, number: int, tasks: int = 4, *, age_ms: int = 48_000, timeout_ms: int = 750_000
+) -> list[dict[str, object]]:
+    """Return the transactions of a batch as its ledger names them."""
+    begun = seed.now_ms() - age_ms
+    return [
+        {
+            "partition": task,
+            "attempt": task,
+            "transactional_id": transactional_id(of, task, number),
+            "producer_id": 3_301 + task,
+            "producer_epoch": 4,
+            "partitions": [["orders_enriched", task]],
+            "records": 4_480 + task * 13,
+            "started_ms": begun + task,
+            "timeout_ms": timeout_ms,
+        }
+        for task in range(tasks)
+    ]
+
+
+def decision(of: Query, number: int, outcome: str = "committed", **fields: object) -> SinkDecision:
+    """Return a decision to commit, carried out but for `outcome` ""."""
+    now = seed.now_ms()
+    defaults: dict[str, object] = {
+        "round": 0,
+        "decided": "prepared",
+        "by": "driver",
+        "decided_ms": now - 47_000,
+        "run_id": of.run_id,
+        "generation": of.generation or 0,
+        "transactions": sent(of, number),
+        "input": [["0", offsets("order_events", 4, 13_120), offsets("order_events", 4, 13_200)]],
+        "outcome": outcome,
+        "done_ms": now - 46_800 if outcome else None,
+        "done_by": "driver" if outcome else "",
+    }
+    return SinkDecision.objects.create(query=of, batch_id=number, **(defaults | fields))
+
+
+def coordinated(of: Query, of_decision: SinkDecision, *states: State) -> None:
+    """Let the coordinators have the transactions of a decision in some states, the rest Ongoing."""
+    for number, told in enumerate(of_decision.transactions):
+        state = states[number] if number < len(states) else State.ONGOING
+        seed.transaction(
+            of.cluster,
+            told["transactional_id"],
+            state,
+            producer_id=told["producer_id"],
+            producer_epoch=told["producer_epoch"],
+            started_ms=told["started_ms"],
+            updated_ms=told["started_ms"] + 900,
+            timeout_ms=told["timeout_ms"],
+            partitions={"orders_enriched": [number]},
+        )
+
+
+def run(of: Query, **fields: object) -> Run:
+    """Return the run of a query, its listener's spool empty, but for `fields`."""
+    now = seed.now_ms()
+    defaults: dict[str, object] = {
+        "run_id": RUN_ID,
+        "name": of.name,
+        "started_ms": now - 3_600_000,
+        "first_heard_ms": now - 3_599_000,
+        "heard_ms": now - 400,
+        "batch_id": 1_203,
+        "spark_version": "4.2.0",
+    }
+    return Run.objects.create(query=of, **(defaults | fields))
+
+
+def abandoned(of: Cluster) -> Query:
+    """Return a query whose driver died between prepared and committed: 1 of 4 transactions is committed."""
+    now = seed.now_ms()
+    row = query(
+        of,
+        state="failed",
+        ended_ms=now - 46_000,
+        heard_ms=now - 45_900,
+        exception="org.apache.spark.sql.streaming.StreamingQueryException: driver lost",
+        planned=1_204,
+        planned_ms=now - 52_000,
+        finished_ms=now - 53_000,
+        restart="replay",
+        restart_words="runs batch 1204 again with the same input",
+        prepared=1,
+        expires_ms=now - 48_000 + 750_000,
+    )
+    batches(row, range(1_140, 1_204))
+    for number in range(1_196, 1_204):
+        decision(row, number, decided_ms=now - (1_204 - number) * 1_000 - 52_000)
+    planned(row, 1_204)
+    coordinated(row, decision(row, 1_204, outcome=""), State.COMPLETE_COMMIT)
+    run(row, ended_ms=now - 46_000, heard_ms=now - 45_900, exception=row.exception, batch_id=1_203)
+    run(
+        row,
+        run_id="1b2c3d4e-5f6a-4b7c-8d9e-0f1a2b3c4d5e",
+        started_ms=now - 90_000_000,
+        ended_ms=now - 3_700_000,
+        first_heard_ms=now - 90_000_000,
+        heard_ms=now - 3_700_000,
+        batch_id=611,
+        spooled=3,
+        dropped=2,
+        spool_age_ms=61_000,
+    )
+    return row
+
+
+def busy(of: Cluster) -> None:
+    """Fill a cluster with queries of every kind; `held.busy` comes before it."""
+    watched(of)
+    now = seed.now_ms()
+    partitions(of)
+    abandoned(of)
+    blocked = query(
+        of,
+        "payments_ledger",
+        "7a2e3b4c-5d6e-4f7a-9b0c-1d2e3f4a5b6c",
+        ledger_id="5a6b7c8d-9e0f-4a1b-8c2d-3e4f5a6b7c8d",
+        planned=9_871,
+        finished=9_871,
+        restart_words="runs batch 9872",
+    )
+    for n in range(40):
+        end = json.dumps({"payments": {"0": 48_211, "1": 48_211 - (39 - n)}})
+        batch(blocked, 9_832 + n, offsets=[["0", end]], started_ms=now - (40 - n) * 1_000)
+    decision(blocked, 9_871)
+    run(blocked, batch_id=9_871)
+    sessions = query(
+        of,
+        "clicks_sessions",
+        "8b3f4c5d-6e7f-4a8b-8c1d-2e3f4a5b6c7d",
+        sink="kafka",
+        ledger_id="",
+        prefix="",
+        generation=None,
+        planned=40_112,
+        finished=40_111,
+        detail=detail(
+            operators=[
+                {
+                    "operator_id": 0,
+                    "name": "stateStoreSave",
+                    "stores": [{"name": "default", "partitions": 200}],
+                }
+            ],
+            has_state=True,
+            ledger=None,
+        ),
+    )
+    state = {
+        "name": "stateStoreSave",
+        "rows_total": 1_204_311,
+        "rows_updated": 8_012,
+        "rows_removed": 7_640,
+        "memory_bytes": 431_882_240,
+        "rows_dropped_by_watermark": 12,
+        "commit_ms": 88,
+        "custom": {"rocksdbSstFileSize": 402_653_184},
+    }
+    for n in range(40):
+        end = offsets("clicks", 12, 9_000 + n * 20)
+        batch(
+            sessions, 40_072 + n, offsets=[["0", end]], operators=[state], started_ms=now - (40 - n) * 1_000
+        )
+    planned(sessions, 40_112, planned_ms=now - 800, offsets=[["0", offsets("clicks", 12, 9_900)]])
+    run(sessions, batch_id=40_111)
+    told = query(
+        of,
+        "listened_only",
+        "9c4a5d6e-7f8a-4b9c-9d2e-3f4a5b6c7d8e",
+        checkpoint="",
+        sink="other",
+        state="idle",
+        ledger_id="",
+        prefix="",
+        generation=None,
+        planned=None,
+        finished=None,
+        planned_ms=None,
+        finished_ms=None,
+        restart="",
+        restart_words="",
+    )
+    for n in range(12):
+        batch(told, 200 + n, planned_ms=None, committed_ms=None, offsets=[], watermark_ms=None)
+    run(told, batch_id=211)
+    files = query(
+        of,
+        "",
+        "0d5b6e7f-8a9b-4c0d-8e3f-4a5b6c7d8e9f",
+        checkpoint="s3a://lake/checkpoints/stock_audit",
+        state="unheard",
+        heard_ms=None,
+        started_ms=None,
+        run_id="",
+        sink="",
+        ledger_id="",
+        prefix="",
+        generation=None,
+        planned=52,
+        finished=51,
+        restart="replay",
+        restart_words="runs batch 52 again with the same input",
+    )
+    for n in range(3):
+        planned(
+            files,
+            50 + n,
+            planned_ms=now - 900_000 + n * 1_000,
+            committed_ms=None if n == 2 else now - 899_000,
+        )
+    query(
+        of,
+        "",
+        "path-1f2e3d4c5b6a7988",
+        checkpoint="s3a://lake/checkpoints/torn",
+        state="unheard",
+        heard_ms=None,
+        sink="",
+        ledger_id="",
+        prefix="",
+        planned=None,
+        finished=None,
+        planned_ms=None,
+        finished_ms=None,
+        restart="identity_broken",
+        restart_words="fails in start(): metadata cannot be read (it is empty)",
+        detail=detail(
+            broken=[{"path": "metadata", "damage": "empty", "detail": "it holds no byte"}],
+            foreign=["_SUCCESS", "part-00000.parquet"],
+            restart={"first_batch": None, "severity": "critical"},
+        ),
+        error="s3a://lake/checkpoints/torn/metadata: Access Denied. Let Fenceline read it.",
+    )
+    lost = query(
+        of,
+        "<b>lost & found</b>",
+        "1e6c7f8a-9b0c-4d1e-9f4a-5b6c7d8e9f0a",
+        ledger_id="6b7c8d9e-0f1a-4b2c-9d3e-4f5a6b7c8d9e",
+        planned=31,
+        finished=30,
+        state="failed",
+    )
+    planned(lost, 31)
+    ids = [transactional_id(lost, 0, 31)]
+    decision(lost, 31, "lost", lost=ids, done_by="operator")
+    findings(of)
+
+
+def findings(of: Cluster) -> None:
+    """Let a rule have found the prepared batch."""
+    seed.finding(
+        of,
+        f"query:{QUERY_ID}",
+        "critical",
+        rule="batch_prepared",
+        summary="orders_enrich waits for its prepared batch 1,204: its driver is gone",
+        evidence="3 of 4 transactions are still open; the first one times out at 12:27:50 UTC",
+        next_step="Restart the query: it commits them first.",
+        since_ms=seed.now_ms() - 46_000,
+    )
+
+
+def partitions(of: Cluster) -> None:
+    """Let the partitions that `orders_enrich` reads be watched: past what was read, and one of them cut."""
+    for number in range(4):
+        start = 13_150 if number == 2 else 1_000
+        held.partition(of, "order_events", number, log_start=start, lso=13_400, high_watermark=13_412)
