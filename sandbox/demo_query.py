@@ -1,7 +1,7 @@
 """The demo's Spark query: `python -m sandbox.demo_query BOOTSTRAP FOLDER JARS`.
 
 orders_enrich reads committed orders, parses them, adds what a shop would want to know and writes
-`orders_enriched` through Spark's own Kafka sink (at least once: that sink uses no transactions).
+`orders_enriched` exactly once, through the sink of spark_pipeline. It tells Fenceline of every batch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from sandbox import topics
+from sandbox import driver_crash, topics
+from spark_listener import FencelineListener
+from spark_pipeline.sink import ExactlyOnceKafkaSink, Step
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -92,13 +94,23 @@ def enrich(rows: DataFrame) -> DataFrame:
 
 def start(rows: DataFrame, bootstrap: str, folder: Path) -> StreamingQuery:
     """Start the query; its checkpoint is in `folder/checkpoints`."""
+    checkpoint = str(folder / "checkpoints" / NAME)
+
+    def watch(step: Step, batch: int) -> None:
+        if step is Step.PREPARED:
+            driver_crash.die_if_wished(folder, batch)
+
+    sink = ExactlyOnceKafkaSink(
+        checkpoint=checkpoint,
+        options={"kafka.bootstrap.servers": bootstrap, "kafka.client.id": "demo-orders-enrich"},
+        topic="orders_enriched",
+        prefix="demo-orders-enrich",
+        on_step=watch,
+    )
     return (
         rows.writeStream.queryName(NAME)
-        .format("kafka")
-        .option("kafka.bootstrap.servers", bootstrap)
-        .option("kafka.client.id", "demo-orders-enrich")
-        .option("topic", "orders_enriched")
-        .option("checkpointLocation", str(folder / "checkpoints" / NAME))
+        .foreachBatch(sink)
+        .option("checkpointLocation", checkpoint)
         .trigger(processingTime=TRIGGER)
         .start()
     )
@@ -128,8 +140,12 @@ def main(bootstrap: str, folder: Path, jars: str) -> int:
 
     signal.signal(signal.SIGTERM, told)
     signal.signal(signal.SIGINT, told)
+    if stop.wait(driver_crash.away_s(folder)):
+        return 0
+    driver_crash.come_back(folder)
     topics.ensure(bootstrap)
     spark = session(folder, jars)
+    spark.streams.addListener(FencelineListener(spool=str(folder / "spool")))
     try:
         attend(spark, start(enrich(read(spark, bootstrap)), bootstrap, folder), stop)
     except PySparkException as error:

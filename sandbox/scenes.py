@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import NoReturn
 
-from sandbox import clients, hanging, late_marker, topics
+from sandbox import clients, driver_crash, hanging, late_marker, topics
 from sandbox.errors import SandboxError as SandboxError
 from sandbox.stage import Say, Stage, open_transaction, producer
 from sandbox.stage import of_stack as of_stack
@@ -205,6 +205,9 @@ SCENES: Mapping[str, Scene] = {
         late_marker.play,
     ),
     "fence": Scene("an administrator's tool fences a healthy producer in mid-transaction", fence),
+    "driver-crash": Scene(
+        "Spark's driver dies with a prepared batch, and commits it when it is back", driver_crash.play
+    ),
     "rotation": Scene("an id uses up its 32,767 epochs and gets a new producer id", rotation),
 }
 

@@ -22,10 +22,12 @@ _BROKER = re.compile(r"kafka(?:-(\d+))?")
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """The sandbox's Kafka: `host:port` of its brokers, and the process of each by its node id."""
+    """The sandbox's Kafka: `host:port` of its brokers, the process of each by its node id, and its folder."""
 
     bootstrap: str
     pids: Mapping[int, int]
+    #: Where the stack keeps its state.
+    data_dir: Path = Path()
 
 
 def of_stack(stack_file: Path) -> Stage:
@@ -46,7 +48,7 @@ def of_stack(stack_file: Path) -> Stage:
     pids = {int(name[1] or 1): pid for name, pid in found.items() if name}
     if not pids:
         raise SandboxError("this stack watches a Kafka that is not the sandbox's: scenes never touch those")
-    return Stage(str(stack["kafka"]), pids)
+    return Stage(str(stack["kafka"]), pids, Path(stack["data_dir"]))
 
 
 def producer(bootstrap: str, transactional_id: str, timeout_s: float = 60) -> Producer:

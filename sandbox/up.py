@@ -219,7 +219,7 @@ class Stack:
             Part(
                 "spark",
                 self._spark_command,
-                {**self.environment, "SPARK_LOCAL_IP": HOST, "PYSPARK_PYTHON": self.python},
+                self._spark_environment(),
                 ready_line="finished its first batch",
                 # A JVM that starts takes a small machine's cores: the page comes first.
                 after=(*self._nodes, "web", "worker-pollers"),
@@ -228,6 +228,15 @@ class Stack:
                 slow_after_s=120,
             ),
         ]
+
+    def _spark_environment(self) -> Mapping[str, str]:
+        return {
+            **self.environment,
+            "FENCELINE_URL": self.url,
+            "FENCELINE_TOKEN": self.environment["FENCELINE_INGEST_TOKEN"],
+            "SPARK_LOCAL_IP": HOST,
+            "PYSPARK_PYTHON": self.python,
+        }
 
     def _spark_command(self) -> Sequence[str]:
         connector = ",".join(str(path) for path in jars("spark-connector", say))

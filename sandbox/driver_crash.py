@@ -1,0 +1,83 @@
+"""The scene `driver-crash`: the demo's Spark driver dies between prepared and committed, and comes back.
+
+The scene leaves a wish in the demo's folder. The driver that finds it there when it has prepared a batch
+kills itself and all it has started, as kill -9 would; whoever starts it again stays away for a while, so that
+there is time to look at the broken link.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+from sandbox import processes
+from sandbox.errors import SandboxError
+from sandbox.folder import write_private
+from sandbox.stage import Say, Stage
+from sandbox.waiting import wait_until
+
+#: How long the driver stays away.
+AWAY_S = 20
+#: A batch comes every few seconds, once the query runs: a small machine may still be starting it.
+_CRASH_WITHIN_S = 120
+_BACK_WITHIN_S = 180
+_LEDGER = Path("checkpoints/orders_enrich/kafka_exactly_once")
+
+
+def play(stage: Stage, say: Say) -> None:
+    """Have the driver of orders_enrich die with a prepared batch; see it finish that when it is back."""
+    folder = stage.data_dir / "spark"
+    if not (folder / _LEDGER).is_dir():
+        raise SandboxError(
+            "the demo's Spark query has written nothing yet: wait for it, or start without DEMO=0"
+        )
+    if _died(folder).exists():
+        raise SandboxError("the driver is still away from the last time: wait until it is back")
+    write_private(_wish(folder), json.dumps({"away_s": AWAY_S}))
+    say("1. the driver of orders_enrich is to die as soon as it has prepared a batch …")
+    wait_until(_died(folder).exists, "the driver prepares a batch", _CRASH_WITHIN_S)
+    batch = json.loads(_died(folder).read_text())["batch"]
+    say(f"2. batch {batch} is prepared: transactions flushed, decision written; and its driver is dead")
+    say(f"   the chain of orders_enrich is broken: nobody commits that batch for the next {AWAY_S} s …")
+    ledger = folder / _LEDGER
+    wait_until(lambda: any(ledger.glob(f"{batch}.*.done")), f"batch {batch} is finished", _BACK_WITHIN_S)
+    say(f"3. the driver is back and has committed batch {batch} first of all (recoverAndCommit)")
+    say("Look for: orders_enrich on Queries; every order of that batch once in orders_enriched")
+
+
+def die_if_wished(folder: Path, batch: int) -> None:
+    """End this driver and everything it started, without a word, where the scene wished so."""
+    try:
+        wish = json.loads(_wish(folder).read_text())
+    except FileNotFoundError:
+        return
+    until = time.time() + wish["away_s"]
+    write_private(_died(folder), json.dumps({"batch": batch, "until": until}))
+    _wish(folder).unlink()
+    others = processes.family({os.getsid(0)}, os.environ[processes.MARKER])
+    processes.signal_all(others, signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def away_s(folder: Path) -> float:
+    """Return for how long a driver that died on the scene is still to stay away, in seconds."""
+    try:
+        return max(0.0, float(json.loads(_died(folder).read_text())["until"]) - time.time())
+    except FileNotFoundError:
+        return 0.0
+
+
+def come_back(folder: Path) -> None:
+    """Forget that a driver has died here."""
+    _died(folder).unlink(missing_ok=True)
+
+
+def _wish(folder: Path) -> Path:
+    return folder / "driver-crash"
+
+
+def _died(folder: Path) -> Path:
+    return folder / "driver-crashed"
