@@ -6,7 +6,7 @@ from django.contrib import admin
 from django.contrib.auth import views as auth
 from django.urls import path
 
-from dashboard.api import api, problems
+from dashboard.api import api, ingest, problems
 from dashboard.views import (
     fencing,
     groups,
@@ -50,6 +50,7 @@ urlpatterns = [
     path("logout/", auth.LogoutView.as_view(), name="logout"),
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
+    path("ingest/v1/progress", ingest.progress, name="ingest"),
     path("api/v1/", api.urls),
     path("api/<path:_>", lambda request, _: problems.nowhere(request)),
     path("admin/", admin.site.urls),

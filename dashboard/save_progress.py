@@ -1,0 +1,267 @@
+"""Saves what listeners tell of queries: their runs, how they are doing, and the batches they finished.
+
+There is no lease: posts come as web requests, any number at once, and may come again or late. So each save
+first locks its cluster's row, and what is known already changes nothing. An event is known by its run and
+batch. Of two runs of a query the one that was heard of later is the newer one, told by our clock: an event's
+time is the driver's, and the post says how far that clock is from ours.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import NamedTuple
+
+from django.db import transaction
+
+from dashboard import live, store
+from dashboard.known_queries import find
+from dashboard.models import Batch, Cluster, Query, Run
+from fenceline.decode.told import Kind, Post, Told
+from fenceline.spark import BatchProgress, QueryState
+
+_BATCH = [
+    "run_id", "started_ms", "duration_ms", "input_rows", "output_rows", "input_rate", "processed_rate",
+    "durations", "sources", "operators", "rev",
+]  # fmt: skip
+_RUN = [
+    "name", "started_ms", "ended_ms", "first_heard_ms", "heard_ms", "exception", "batch_id", "spooled",
+    "dropped", "spool_age_ms", "spark_version",
+]  # fmt: skip
+_NAMED = ("name", "state", "run_id", "started_ms", "ended_ms", "exception", "sink")
+#: That a run is still heard is noted this often: it is no news to a page.
+_HEARD_EVERY_MS = 1_000
+#: How Spark describes the sinks that it brings for Kafka.
+_KAFKA_SINK = "kafka010"
+
+
+class Saved(NamedTuple):
+    """How many events were news, and how many were known before."""
+
+    accepted: int = 0
+    duplicates: int = 0
+
+
+class UnknownCluster(Exception):
+    """A post cannot be assigned to a cluster; the message says why and names those that there are."""
+
+
+def save(post: Post, *, now_ms: int) -> Saved:
+    """Save a post, each cluster's part in one short database transaction.
+
+    Raises `UnknownCluster` when it cannot tell where something belongs; what it can tell is saved then.
+    """
+    names = dict(Cluster.objects.filter(configured=True).values_list("pk", "name"))
+    placed = _places(post, names)
+    parts = []
+    for cluster_id in sorted({at for at in placed.values() if at is not None}):
+        events = [each for each in post.events if placed[each.query_id] == cluster_id]
+        alive = {run: query for query, run in post.report.alive if placed[query] == cluster_id}
+        parts.append(_Part(cluster_id, names[cluster_id], post, now_ms).save(events, alive))
+    if None in placed.values():
+        raise UnknownCluster(f"{_why(post, names)}: there are {', '.join(sorted(names.values())) or 'none'}.")
+    return Saved(sum(each.accepted for each in parts), sum(each.duplicates for each in parts))
+
+
+def _places(post: Post, names: Mapping[int, str]) -> dict[str, int | None]:
+    """Return the cluster of each query that a post speaks of; None where that cannot be told."""
+    queries = {each.query_id for each in post.events} | {query for query, _ in post.report.alive}
+    if post.cluster or len(names) == 1:
+        at = next((pk for pk, name in names.items() if post.cluster in ("", name)), None)
+        return dict.fromkeys(queries, at)
+    known: dict[str, set[int]] = defaultdict(set)
+    rows = Query.objects.filter(query_id__in=queries, cluster_id__in=names)
+    for query_id, cluster_id in rows.values_list("query_id", "cluster_id"):
+        known[query_id].add(cluster_id)
+    return {query: known[query].pop() if len(known[query]) == 1 else None for query in queries}
+
+
+def _why(post: Post, names: Mapping[int, str]) -> str:
+    if post.cluster:
+        return (
+            f"No cluster is configured as {post.cluster!r}; give the listener cluster= with one of its names"
+        )
+    return "Several clusters are configured, so give the listener cluster= with one of their names"
+
+
+class _Part:
+    """What a post tells of one cluster's queries, and what is known of them; in one database transaction."""
+
+    def __init__(self, cluster_id: int, cluster: str, post: Post, now_ms: int) -> None:
+        self._cluster_id, self._cluster = cluster_id, cluster
+        self._report, self._now_ms = post.report, now_ms
+        # The driver's clock is so much behind ours; the time that the post took counts as clock.
+        self._behind_ms = 0 if post.sent_ms is None else now_ms - post.sent_ms
+        #: By query id; by query and run id; by query and number of the batch.
+        self._queries: dict[str, Query] = {}
+        self._runs: dict[tuple[int, str], Run] = {}
+        self._told_by: dict[tuple[int, int], str] = {}
+        self._batches: dict[tuple[int, int], Batch] = {}
+        #: Runs to be written, queries of which there is news, and what each run told last.
+        self._touched: set[tuple[int, str]] = set()
+        self._news: set[int] = set()
+        self._last: dict[tuple[int, str], Told | None] = {}
+
+    def save(self, events: Sequence[Told], alive: Mapping[str, str]) -> Saved:
+        """Save it, and ring once where there was news; what is known already changes nothing."""
+        with transaction.atomic():
+            # Who saves at the same time waits here, and then sees what we have saved.
+            rev = Cluster.objects.select_for_update().get(pk=self._cluster_id).rev + 1
+            self._look_up(events, alive, rev)
+            accepted = sum(self._take(each) for each in events)
+            for run_id, query_id in alive.items():
+                self._is_alive(self._queries[query_id], run_id)
+            rows = [row for row in self._queries.values() if self._bring_up(row)]
+            self._write(rows, rev)
+            if self._news:
+                store.next_rev(self._cluster_id)
+                names = sorted(row.ident for row in self._queries.values() if row.pk in self._news)
+                transaction.on_commit(partial(live.ring, self._cluster, "queries", rev, names))
+        return Saved(accepted, len(events) - accepted)
+
+    def _look_up(self, events: Sequence[Told], alive: Mapping[str, str], rev: int) -> None:
+        """Read, or make, the rows of everything that the post speaks of."""
+        names = dict.fromkeys(sorted(alive.values()), "")
+        names |= {each.query_id: each.name for each in events if each.name or each.query_id not in names}
+        for query_id in sorted(names):
+            self._queries[query_id] = find(self._cluster_id, query_id, names[query_id], rev=rev)
+        numbers = {each.progress.batch_id for each in events if each.progress}
+        rows = Batch.objects.filter(query__in=self._queries.values(), batch_id__in=numbers)
+        for query, number, run_id in rows.exclude(run_id="").values_list("query_id", "batch_id", "run_id"):
+            self._told_by[query, number] = run_id
+        wanted = {each.run_id for each in events} | {*alive, *self._told_by.values()}
+        wanted |= {row.run_id for row in self._queries.values()}
+        for run in Run.objects.filter(query__in=self._queries.values(), run_id__in=wanted):
+            self._runs[run.query_id, run.run_id] = run
+
+    def _take(self, event: Told) -> bool:
+        """Take an event over; return whether it was news."""
+        query = self._queries[event.query_id]
+        heard_ms = min(self._now_ms, event.at_ms + self._behind_ms)
+        run = self._run(query, event.run_id, heard_ms)
+        if news := self._is_news(query, run, event, heard_ms):
+            run.first_heard_ms = min(run.first_heard_ms, heard_ms)
+            run.heard_ms = max(run.heard_ms, heard_ms)
+        self._last[query.pk, event.run_id] = event
+        return news
+
+    def _run(self, query: Query, run_id: str, heard_ms: int) -> Run:
+        """Return a run, with what its listener says of itself now; a new one was heard of just now."""
+        key = query.pk, run_id
+        run = self._runs.get(key)
+        if run is None:
+            run = Run(
+                query=query, run_id=run_id, first_heard_ms=heard_ms, heard_ms=heard_ms - 1
+            )
+            self._runs[key] = run
+            self._news.add(query.pk)
+        if key not in self._touched:
+            self._touched.add(key)
+            if run.dropped != self._report.dropped:
+                self._news.add(query.pk)
+            run.spooled, run.dropped = self._report.spooled, self._report.dropped
+            run.spool_age_ms, run.spark_version = self._report.oldest_age_ms, self._report.spark
+        return run
+
+    def _is_news(self, query: Query, run: Run, event: Told, heard_ms: int) -> bool:
+        if event.progress is not None:
+            return self._take_batch(query, run, event.progress)
+        if event.kind is Kind.IDLE:
+            # It has nothing of its own to be known by.
+            return heard_ms > run.heard_ms
+        if event.kind is Kind.STARTED and run.started_ms is None:
+            run.started_ms = event.at_ms if event.since_ms is None else event.since_ms
+            run.name = event.name
+        elif event.kind is Kind.TERMINATED and run.ended_ms is None:
+            run.ended_ms, run.exception = event.at_ms, event.exception
+        else:
+            return False
+        self._news.add(query.pk)
+        return True
+
+    def _take_batch(self, query: Query, run: Run, progress: BatchProgress) -> bool:
+        key = query.pk, progress.batch_id
+        teller = self._runs.get((query.pk, self._told_by.get(key, "")))
+        if teller is not None and (teller is run or teller.first_heard_ms > run.first_heard_ms):
+            return False
+        self._told_by[key] = run.run_id
+        self._batches[key] = _batch(query, progress)
+        run.batch_id = max(progress.batch_id, -1 if run.batch_id is None else run.batch_id)
+        run.name = run.name or progress.name
+        self._news.add(query.pk)
+        return True
+
+    def _is_alive(self, query: Query, run_id: str) -> None:
+        """Note that a driver says of a run, now, that it goes on."""
+        run = self._run(query, run_id, self._now_ms)
+        if run.ended_ms is None:
+            self._last.setdefault((query.pk, run_id), None)
+            if self._now_ms >= run.heard_ms + _HEARD_EVERY_MS:
+                run.heard_ms = self._now_ms
+
+    def _bring_up(self, row: Query) -> bool:
+        """Let a query be as its newest run is; return whether that changes its row."""
+        told = [key for key in self._last if key[0] == row.pk]
+        current = self._runs.get((row.pk, row.run_id))
+        key = max(told, key=lambda each: self._runs[each].first_heard_ms, default=None)
+        if key is None or (
+            current is not None and self._runs[key].first_heard_ms < current.first_heard_ms
+        ):  # fmt: skip
+            return row.pk in self._news
+        run, event = self._runs[key], self._last[key]
+        before = [getattr(row, name) for name in _NAMED]
+        heard_ms, row.heard_ms = row.heard_ms, max(run.heard_ms, row.heard_ms or 0)
+        row.run_id, row.name = run.run_id, run.name or row.name
+        row.started_ms, row.ended_ms, row.exception = run.started_ms, run.ended_ms, run.exception
+        row.state = _state(run, event, row.state).value
+        if not row.sink and event is not None and event.progress is not None:
+            row.sink = "kafka" if _KAFKA_SINK in event.progress.sink else "other"
+        if before != [getattr(row, name) for name in _NAMED]:
+            self._news.add(row.pk)
+        return row.pk in self._news or row.heard_ms != heard_ms
+
+    def _write(self, rows: Iterable[Query], rev: int) -> None:
+        """Write what has changed, in the order of its keys."""
+        for row in sorted(rows, key=lambda row: row.pk):
+            row.rev = rev if row.pk in self._news else row.rev
+            row.save(update_fields=[*_NAMED, "heard_ms", "rev"])
+        runs = [self._runs[key] for key in sorted(self._touched)]
+        Run.objects.bulk_create(
+            runs, update_conflicts=True, unique_fields=["query", "run_id"], update_fields=_RUN
+        )
+        batches = [self._batches[key] for key in sorted(self._batches)]
+        for batch in batches:
+            batch.rev = rev
+        Batch.objects.bulk_create(
+            batches, update_conflicts=True, unique_fields=["query", "batch_id"], update_fields=_BATCH
+        )
+
+
+def _state(run: Run, event: Told | None, before: str) -> QueryState:
+    """Return how a run is doing, by what it told last; where that is nothing, it is as before."""
+    if run.ended_ms is not None:
+        return QueryState.FAILED if run.exception else QueryState.STOPPED
+    if event is None:
+        return QueryState.IDLE if before == QueryState.IDLE else QueryState.RUNNING
+    return QueryState.IDLE if event.kind is Kind.IDLE else QueryState.RUNNING
+
+
+def _batch(query: Query, progress: BatchProgress) -> Batch:
+    return Batch(
+        query=query,
+        batch_id=progress.batch_id,
+        # Where its checkpoint tells, that stands.
+        watermark_ms=progress.watermark_ms,
+        run_id=progress.run_id,
+        started_ms=progress.started_ms,
+        duration_ms=progress.duration_ms,
+        input_rows=progress.input_rows,
+        output_rows=progress.output_rows,
+        input_rate=progress.input_rate,
+        processed_rate=progress.processed_rate,
+        durations=dict(progress.durations),
+        sources=[asdict(each) for each in progress.sources],
+        operators=[each._asdict() for each in progress.operators],
+    )

@@ -1,0 +1,164 @@
+"""What a listener posts (`spark_listener.emit`) -> events of queries, one by one.
+
+    {"v": 1, "cluster": "prod" or null, "sent_ms": …, "report": {…}, "events": [
+        {"seq": 1, "at_ms": …, "kind": "started", "id": …, "runId": …, "name": …, "timestamp": …},
+        {"seq": 2, "at_ms": …, "kind": "progress", "progress": {Spark's own}},
+        {"seq": 3, "at_ms": …, "kind": "idle", "id": …, "runId": …, "timestamp": …},
+        {"seq": 4, "at_ms": …, "kind": "terminated", "id": …, "runId": …, "exception": …, "errorClass": …}]}
+
+An event that cannot be used is refused by its number and leaves its neighbours alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from fenceline.decode import progress
+from fenceline.decode.progress import Unusable, clean, identity, instant
+from fenceline.spark import BatchProgress
+
+VERSION = 1
+_LARGEST = 2**63 - 1
+_MOST_ALIVE = 1_000
+_LONGEST_NAME, _LONGEST_EXCEPTION = 1_000, 20_000
+
+
+class Kind(StrEnum):
+    """What Spark calls its events."""
+
+    STARTED = "started"
+    PROGRESS = "progress"
+    IDLE = "idle"
+    TERMINATED = "terminated"
+
+
+class Told(NamedTuple):
+    """One event of one run of a query. Times are the driver's clock's."""
+
+    kind: Kind
+    query_id: str
+    run_id: str
+    name: str
+    #: When the listener was told.
+    at_ms: int
+    #: When a run began or there was nothing to do, as Spark says it.
+    since_ms: int | None = None
+    #: Why it ended; "" where that was no failure.
+    exception: str = ""
+    progress: BatchProgress | None = None
+
+
+class Report(NamedTuple):
+    """What a listener says of itself."""
+
+    #: Events that wait in its spool, that it lost for ever, and how old the oldest in this post is.
+    spooled: int = 0
+    dropped: int = 0
+    oldest_age_ms: int | None = None
+    #: Spark's version, and the listener's.
+    spark: str = ""
+    listener: str = ""
+    #: Query id and run id of what runs in its driver now.
+    alive: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """A document of a listener: what can be used of it, in its order, and what not and why."""
+
+    #: The Kafka cluster's name; "" where the listener names none.
+    cluster: str
+    #: When it was sent, by the driver's clock; None where it does not say.
+    sent_ms: int | None
+    report: Report
+    events: tuple[Told, ...]
+    refused: tuple[tuple[int | None, str], ...]
+    #: What could not be read of the events that can be used, by reason.
+    strange: Mapping[str, int]
+
+
+def read(document: object) -> Post:
+    """Read a post, as `json.loads` gives it. Raises `Unusable` where it is none at all."""
+    if not isinstance(document, Mapping) or not isinstance(document.get("events"), list):
+        raise Unusable('it is no JSON object with a list "events"')
+    events: list[Told] = []
+    refused: list[tuple[int | None, str]] = []
+    strange: Counter[str] = Counter()
+    for each in document["events"]:
+        try:
+            events.append(_told(each, strange))
+        except Unusable as error:
+            refused.append((_whole(each, "seq") if isinstance(each, Mapping) else None, str(error)))
+    return Post(
+        cluster=clean(document.get("cluster")),
+        sent_ms=_whole(document, "sent_ms"),
+        report=_report(document.get("report")),
+        events=tuple(events),
+        refused=tuple(refused),
+        strange=dict(strange),
+    )
+
+
+def _told(event: object, strange: Counter[str]) -> Told:
+    if not isinstance(event, Mapping):
+        raise Unusable("the event is no JSON object")
+    at_ms = _whole(event, "at_ms")
+    if at_ms is None:
+        raise Unusable("at_ms is no time")
+    kind = event.get("kind")
+    if kind == Kind.PROGRESS.value:
+        found = progress.read(event.get("progress"), told_ms=at_ms)
+        strange.update(found.strange)
+        if found.progress is None:
+            raise Unusable(found.why)
+        done = found.progress
+        return Told(Kind.PROGRESS, done.query_id, done.run_id, done.name, at_ms, progress=done)
+    if not isinstance(kind, str) or kind not in set(Kind):
+        raise Unusable("nobody knows this kind of event")
+    query_id, run_id, name = identity(event)
+    since_ms = instant(event.get("timestamp"))
+    return Told(Kind(kind), query_id, run_id, name[:_LONGEST_NAME], at_ms, since_ms, _exception(event))
+
+
+def _exception(event: Mapping[str, Any]) -> str:
+    """Return the text of an exception, or its class where that is all; "" without one."""
+    text = clean(event.get("exception"), _LONGEST_EXCEPTION) or clean(event.get("errorClass"))
+    if text or event.get("exception") is None:
+        return text
+    return "it failed, and does not say why"
+
+
+def _report(report: object) -> Report:
+    if not isinstance(report, Mapping):
+        return Report()
+    return Report(
+        spooled=_whole(report, "spooled") or 0,
+        dropped=_whole(report, "dropped") or 0,
+        oldest_age_ms=_whole(report, "oldest_age_ms"),
+        spark=clean(report.get("spark"), 32),
+        listener=clean(report.get("listener"), 32),
+        alive=tuple(_alive(report.get("alive"))),
+    )
+
+
+def _alive(pairs: object) -> list[tuple[str, str]]:
+    found = []
+    for each in pairs[:_MOST_ALIVE] if isinstance(pairs, list) else []:
+        try:
+            query, run = each
+            found.append(identity({"id": query, "runId": run})[:2])
+        except (TypeError, ValueError):
+            continue
+    return found
+
+
+def _whole(document: Mapping[str, Any], key: str) -> int | None:
+    """Return a number from 0 on; None of anything else."""
+    value = document.get(key)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LARGEST:
+        return None
+    return value

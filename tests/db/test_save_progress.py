@@ -1,0 +1,178 @@
+"""Proves what is kept of a listener's posts: late ones, repeated ones, of two runs, of two clusters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dashboard import save_progress, store
+from dashboard.models import Batch, Cluster, Query, Run
+from dashboard.save_progress import Saved, UnknownCluster
+from fenceline.decode import told
+from tests.db.conftest import NOW_MS
+from tests.db.telling import LATER_RUN, OTHER_QUERY, QUERY, RUN, document, done, event
+
+STARTED = "2026-11-22T02:43:50.778Z"
+STARTED_MS = 1_795_315_430_778
+
+
+def save(*events: object, now_ms: int = NOW_MS, **members: Any) -> Saved:
+    post = told.read(document(*events, **{"sent_ms": now_ms, **members}))
+    assert post.refused == ()
+    return save_progress.save(post, now_ms=now_ms)
+
+
+def query(query_id: str = QUERY) -> Query:
+    return Query.objects.get(query_id=query_id)
+
+
+def rev() -> int:
+    return Cluster.objects.get(name="prod").rev
+
+
+def test_a_started_query_runs() -> None:
+    assert save(event("started", NOW_MS - 5, name="orders", timestamp=STARTED)) == Saved(1, 0)
+    row = query()
+    assert (row.ident, row.name, row.state, row.run_id) == (QUERY, "orders", "running", RUN)
+    assert (row.heard_ms, row.started_ms, row.ended_ms) == (NOW_MS - 5, STARTED_MS, None)
+    run = Run.objects.get()
+    assert (run.run_id, run.name, run.started_ms) == (RUN, "orders", STARTED_MS)
+    assert run.spark_version == "4.2.0"
+
+
+def test_a_batch_is_kept_with_all_that_was_told_of_it() -> None:
+    save(done(7, NOW_MS - 5, kind="stateful"))
+    row = Batch.objects.get()
+    assert (row.batch_id, row.run_id, row.rev) == (7, RUN, rev())
+    assert row.durations["triggerExecution"] > 0
+    assert row.duration_ms
+    assert row.input_rows == 6
+    assert row.sources[0]["description"] == "KafkaV2[Subscribe[orders]]"
+    assert row.operators[0]["name"] == "stateStoreSave"
+    assert row.watermark_ms
+    assert Run.objects.get().batch_id == 7
+
+
+def test_the_same_post_again_changes_nothing() -> None:
+    events = event("started", NOW_MS - 20, name="orders"), done(0, NOW_MS - 9), event("idle", NOW_MS - 5)
+    assert save(*events) == Saved(3, 0)
+    before = rev(), list(Query.objects.values()), list(Batch.objects.values()), list(Run.objects.values())
+    assert save(*events, now_ms=NOW_MS + 40) == Saved(0, 3)
+    assert before == (
+        rev(),
+        list(Query.objects.values()),
+        list(Batch.objects.values()),
+        list(Run.objects.values()),
+    )
+
+
+def test_what_the_checkpoint_tells_of_a_batch_stays() -> None:
+    save(done(0, NOW_MS))
+    Batch.objects.create(
+        query=query(), batch_id=1, planned_ms=5, committed_ms=9, offsets=[["0", "{}"]], watermark_ms=3, rev=1
+    )
+    assert save(done(1, NOW_MS)) == Saved(1, 0)
+    row = Batch.objects.get(batch_id=1)
+    assert (row.planned_ms, row.committed_ms, row.offsets, row.watermark_ms) == (5, 9, [["0", "{}"]], 3)
+    assert (row.run_id, row.input_rows) == (RUN, 6)
+
+
+def test_an_older_runs_events_that_come_late_leave_the_newer_one_alone() -> None:
+    save(event("started", NOW_MS, run=LATER_RUN, timestamp=STARTED), done(5, NOW_MS + 9, run=LATER_RUN))
+    late = (
+        done(5, NOW_MS - 60_000),
+        done(4, NOW_MS - 61_000),
+        event("terminated", NOW_MS - 50_000, exception="x"),
+    )
+    assert save(*late, now_ms=NOW_MS + 1_000) == Saved(2, 1)
+    row = query()
+    assert (row.run_id, row.state, row.exception) == (LATER_RUN, "running", "")
+    assert Batch.objects.get(batch_id=5).run_id == LATER_RUN
+    assert Batch.objects.get(batch_id=4).run_id == RUN
+    assert Run.objects.get(run_id=RUN).exception == "x"
+
+
+def test_a_restart_keeps_the_query_and_takes_its_batches_over() -> None:
+    save(done(4, NOW_MS), event("terminated", NOW_MS + 1, exception="it broke"))
+    assert (query().state, query().exception, query().ended_ms) == ("failed", "it broke", NOW_MS + 1)
+    again = event("started", NOW_MS + 900, run=LATER_RUN), done(4, NOW_MS + 950, run=LATER_RUN)
+    assert save(*again, now_ms=NOW_MS + 1_000) == Saved(2, 0)
+    row = query()
+    assert (row.run_id, row.state, row.exception, row.ended_ms) == (LATER_RUN, "running", "", None)
+    assert Batch.objects.get().run_id == LATER_RUN
+
+
+def test_two_drivers_with_wrong_clocks_are_told_apart_by_ours() -> None:
+    # The older run's clock is an hour ahead, the newer one's an hour behind.
+    hour = 3_600_000
+    save(done(1, NOW_MS + hour), sent_ms=NOW_MS + hour)
+    save(done(2, NOW_MS - hour + 9, run=LATER_RUN), sent_ms=NOW_MS - hour + 10, now_ms=NOW_MS + 10)
+    assert query().run_id == LATER_RUN
+    assert query().heard_ms == NOW_MS + 9
+
+
+@pytest.mark.parametrize(
+    ("events", "state"),
+    [
+        ([event("started", NOW_MS)], "running"),
+        ([event("started", NOW_MS), event("idle", NOW_MS + 1)], "idle"),
+        ([event("idle", NOW_MS), done(3, NOW_MS + 1)], "running"),
+        ([done(3, NOW_MS), event("terminated", NOW_MS + 1)], "stopped"),
+        ([done(3, NOW_MS), event("terminated", NOW_MS + 1, exception="it broke")], "failed"),
+        ([event("terminated", NOW_MS), event("idle", NOW_MS + 1)], "stopped"),
+    ],
+)
+def test_how_a_query_is_doing_is_what_its_run_told_last(events: list[Any], state: str) -> None:
+    save(*events)
+    assert query().state == state
+
+
+def test_a_driver_that_still_lives_is_heard_in_a_batch_of_an_hour_and_that_is_no_news() -> None:
+    save(event("started", NOW_MS))
+    before = rev()
+    save(now_ms=NOW_MS + 60_000, alive=[[QUERY, RUN]])
+    assert (query().heard_ms, query().state, rev()) == (NOW_MS + 60_000, "running", before)
+
+
+def test_what_a_dead_driver_left_behind_does_not_bring_it_to_life() -> None:
+    save(done(1, NOW_MS - 3_600_000), spooled=3, dropped=2)
+    assert query().heard_ms == NOW_MS - 3_600_000
+    run = Run.objects.get()
+    assert (run.spooled, run.dropped) == (3, 2)
+
+
+def test_a_query_that_its_checkpoint_has_made_known_is_the_same_row() -> None:
+    Query.objects.create(
+        cluster=Cluster.objects.get(), ident=QUERY, query_id=QUERY, checkpoint="/c", state="unheard", rev=1
+    )
+    save(done(1, NOW_MS))
+    assert (query().checkpoint, query().state, query().sink) == ("/c", "running", "kafka")
+
+
+def test_of_several_clusters_one_must_be_named_unless_the_query_is_known() -> None:
+    save(done(0, NOW_MS))
+    store.sync_clusters(["prod", "staging"])
+    assert save(done(1, NOW_MS)) == Saved(1, 0)
+    with pytest.raises(UnknownCluster, match=r"Several .* there are prod, staging"):
+        save(done(0, NOW_MS, query=OTHER_QUERY), done(2, NOW_MS))
+    assert Batch.objects.filter(batch_id=2).exists(), "what can be placed is saved"
+    assert save(done(0, NOW_MS, query=OTHER_QUERY), cluster="staging") == Saved(1, 0)
+    assert query(OTHER_QUERY).cluster.name == "staging"
+
+
+def test_a_cluster_that_nobody_knows_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(UnknownCluster, match=r"as 'nowhere'.*there are prod"):
+        save(done(0, NOW_MS), cluster="nowhere")
+
+
+def test_many_queries_in_one_post_cost_a_bounded_number_of_questions(
+    django_assert_max_num_queries: Any,
+) -> None:
+    queries = [f"{number:08}-1111-1111-1111-111111111111" for number in range(20)]
+    events = [done(number, NOW_MS, query=each) for each in queries for number in range(20)]
+    save(*events)
+    later = [done(number + 20, NOW_MS, query=each) for each in queries for number in range(20)]
+    # One look for each query and one save of it, and few for everything else.
+    with django_assert_max_num_queries(2 * len(queries) + 20):
+        assert save(*later) == Saved(400, 0)

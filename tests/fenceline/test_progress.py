@@ -1,0 +1,208 @@
+"""Proves that events are read as Spark 4.2 writes them, and that nothing in one makes reading raise."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fenceline.decode.progress import Unusable, read
+from fenceline.decode.told import Kind
+from fenceline.decode.told import read as read_post
+from fenceline.spark import BatchProgress
+
+CAPTURED = Path(__file__).parents[1] / "data" / "progress" / "spark-4.2.0.jsonl"
+EVENTS: list[tuple[str, dict[str, Any]]] = [
+    (row["query"], row["progress"]) for row in map(json.loads, CAPTURED.read_text().splitlines())
+]
+TOLD_MS = 1_795_000_000_000
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def captured(kind: str, number: int = 0) -> dict[str, Any]:
+    return copy.deepcopy([progress for name, progress in EVENTS if name == kind][number])
+
+
+def batch(document: object) -> BatchProgress:
+    found = read(document, told_ms=TOLD_MS)
+    assert found.progress is not None, found.why
+    return found.progress
+
+
+@pytest.mark.parametrize(("kind", "document"), EVENTS)
+def test_everything_that_spark_has_told_is_read(kind: str, document: dict[str, Any]) -> None:
+    found = read(document, told_ms=TOLD_MS)
+    assert found.strange == {}
+    assert found.progress is not None
+    told = found.progress
+    assert (told.query_id, told.run_id, told.name) == (document["id"], document["runId"], f"capture_{kind}")
+    assert told.batch_id == document["batchId"]
+    assert told.durations == document["durationMs"]
+    assert told.input_rows == document["numInputRows"]
+    assert [each.description for each in told.sources] == [
+        each["description"] for each in document["sources"]
+    ]
+    for each, source in zip(told.sources, document["sources"], strict=True):
+        assert json.loads(each.end or "null") == source["endOffset"]
+    for operator, its in zip(told.operators, document["stateOperators"], strict=True):
+        assert operator.name == its["operatorName"]
+        assert operator.rows_total == its["numRowsTotal"]
+        assert operator.custom == its["customMetrics"]
+
+
+def test_kafkas_offsets_are_written_as_the_offset_log_writes_them() -> None:
+    source = batch(captured("kafka", 1)).sources[0]
+    assert source.start == '{"orders":{"0":2,"1":2,"2":2}}'
+    assert batch(captured("kafka")).sources[0].start is None
+    assert set(source.metrics) >= {"minOffsetsBehindLatest", "maxOffsetsBehindLatest"}
+
+
+def test_a_watermark_is_read_and_its_absence_is_none() -> None:
+    assert batch(captured("stateful")).watermark_ms == 0
+    assert batch(captured("stateful", 1)).watermark_ms
+    assert batch(captured("kafka")).watermark_ms is None
+
+
+def test_a_sink_that_does_not_count_says_none() -> None:
+    assert batch(captured("each")).output_rows is None
+    assert batch(captured("kafka")).output_rows == 6
+
+
+@pytest.mark.parametrize("rate", [math.nan, math.inf, -math.inf, "NaN", "Infinity", None])
+def test_a_rate_without_a_figure_is_none_and_nothing_strange(rate: object) -> None:
+    found = read(captured("kafka") | {"inputRowsPerSecond": rate}, told_ms=TOLD_MS)
+    assert found.progress is not None
+    assert found.progress.input_rate is None
+    assert found.strange == {}
+
+
+def test_what_older_versions_leave_out_is_filled_in() -> None:
+    document = captured("kafka")
+    for key in ("batchDuration", "numInputRows", "timestamp", "eventTime", "sink", "name"):
+        document.pop(key, None)
+    told = batch(document)
+    assert told.duration_ms == document["durationMs"]["triggerExecution"]
+    assert told.input_rows == 6
+    assert told.started_ms == TOLD_MS - told.duration_ms
+    assert (told.sink, told.output_rows, told.name) == ("", None, "")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"numInputRows": "many"}, "numInputRows: not a whole number"),
+        ({"numInputRows": True}, "numInputRows: not a whole number"),
+        ({"numInputRows": 10**30}, "numInputRows: out of range"),
+        ({"processedRowsPerSecond": 10**400}, "processedRowsPerSecond: out of range"),
+        ({"processedRowsPerSecond": []}, "processedRowsPerSecond: not a number"),
+        ({"timestamp": "yesterday"}, "timestamp: not a time"),
+        ({"durationMs": [1]}, "durationMs: not an object"),
+        ({"durationMs": {"addBatch": None}}, "durationMs: not a whole number"),
+        ({"sources": {}}, "sources: not a list"),
+        ({"sources": [7]}, "sources: not readable"),
+        ({"sources": [{"endOffset": "x" * 3_000_000}]}, "endOffset: too large"),
+        ({"sources": [{"description": 5}]}, "text: not a string"),
+    ],
+)
+def test_what_cannot_be_read_is_counted_by_reason(change: dict[str, Any], reason: str) -> None:
+    found = read(captured("kafka") | change, told_ms=TOLD_MS)
+    assert found.progress is not None
+    assert found.strange == {reason: 1}
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"id": "7"}, "id is no UUID"),
+        ({"runId": None}, "runId is no UUID"),
+        ({"batchId": -1}, "batchId is no batch's number"),
+        ({"batchId": 10**19}, "batchId is no batch's number"),
+        ({"batchId": "7"}, "batchId is no batch's number"),
+    ],
+)
+def test_an_event_of_nothing_is_refused(change: dict[str, Any], why: str) -> None:
+    found = read(captured("kafka") | change, told_ms=TOLD_MS)
+    assert (found.progress, found.why) == (None, why)
+
+
+def test_text_is_fit_for_every_database() -> None:
+    assert batch(captured("kafka") | {"name": "a\0b\ud800c"}).name == "a\ufffdb?c"
+
+
+@given(JSON)
+def test_nothing_at_all_makes_reading_raise(document: object) -> None:
+    read(document, told_ms=TOLD_MS)
+
+
+@given(st.sampled_from(EVENTS), st.data())
+def test_no_value_in_a_real_event_makes_reading_raise(event: tuple[str, Any], data: st.DataObject) -> None:
+    document = copy.deepcopy(event[1])
+    at: Any = document
+    while isinstance(at, dict | list) and at:
+        key = data.draw(st.sampled_from(sorted(at) if isinstance(at, dict) else range(len(at))))
+        if not isinstance(at[key], dict | list) or data.draw(st.booleans()):
+            at[key] = data.draw(JSON)
+            break
+        at = at[key]
+    found = read(document, told_ms=TOLD_MS)
+    json.dumps([found.strange, found.why])
+
+
+def post(*events: object, **members: object) -> dict[str, Any]:
+    return {"v": 1, "cluster": None, "sent_ms": TOLD_MS, "report": {}, "events": list(events), **members}
+
+
+def ids(kind: str = "started", **members: object) -> dict[str, Any]:
+    document = captured("kafka")
+    head = {"seq": 1, "at_ms": TOLD_MS, "kind": kind, "id": document["id"], "runId": document["runId"]}
+    return {**head, **members}
+
+
+def test_each_kind_of_event_is_read() -> None:
+    found = read_post(
+        post(
+            ids(name="orders", timestamp="2026-11-22T02:43:50.778Z"),
+            {"seq": 2, "at_ms": TOLD_MS, "kind": "progress", "progress": captured("kafka")},
+            ids("idle", timestamp="2026-11-22T02:43:51.778Z"),
+            ids("terminated", exception="it broke", errorClass="BROKEN"),
+        )
+    )
+    assert [each.kind for each in found.events] == list(Kind)
+    started, progress, idle, ended = found.events
+    assert (started.name, started.since_ms) == ("orders", 1_795_315_430_778)
+    assert progress.progress is not None
+    assert idle.since_ms == 1_795_315_431_778
+    assert ended.exception == "it broke"
+    assert found.refused == ()
+
+
+def test_a_bad_event_leaves_its_neighbours_alone() -> None:
+    found = read_post(
+        post(ids(), 7, ids(kind="exploded", seq=3), ids(seq=4, id="x"), ids(seq=5, at_ms=-1), ids())
+    )
+    assert len(found.events) == 2
+    assert [seq for seq, _ in found.refused] == [None, 3, 4, 5]
+
+
+@pytest.mark.parametrize("document", [None, [], {}, {"events": {}}, "x", 5])
+def test_what_is_no_post_is_said_to_be_none(document: object) -> None:
+    with pytest.raises(Unusable):
+        read_post(document)
+
+
+@given(JSON, JSON, JSON)
+def test_nothing_in_a_post_makes_reading_raise(one: object, other: object, event: object) -> None:
+    read_post(
+        {"cluster": one, "sent_ms": other, "report": {"alive": one, "dropped": other}, "events": [event]}
+    )
+    read_post(post(ids(name=one, timestamp=other), ids("terminated", exception=one, errorClass=other)))

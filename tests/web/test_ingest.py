@@ -1,0 +1,137 @@
+"""Proves who may post events of queries, and that no body does harm or refuses its neighbours."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from typing import Any
+
+import pytest
+from django.db import DatabaseError
+from django.test import Client
+
+from dashboard import store
+from dashboard.api.auth import digest
+from dashboard.models import Batch, Query, Token
+from tests.db.telling import OTHER_QUERY, document, done, event
+
+SENT_MS = 1_795_000_000_000
+BOMB = gzip.compress(b"[" + b" " * (65 * 2**20))
+
+
+@pytest.fixture(autouse=True)
+def tokens(db: None) -> None:
+    store.sync_clusters(["prod"])
+    for role in Token.Role.values:
+        Token.objects.create(name=role, role=role, digest=digest(f"token of {role}"))
+
+
+def post(client: Client, body: Any, *, role: str = "ingest", **headers: str) -> Any:
+    """Post a document, or bytes as they are; return status and JSON."""
+    if not isinstance(body, bytes):
+        headers = {"Content-Encoding": "gzip"} | headers
+        body = gzip.compress(json.dumps(body).encode())
+    headers = {"Authorization": f"Bearer token of {role}"} | headers
+    answer = client.post("/ingest/v1/progress", body, content_type="application/json", headers=headers)
+    return answer.status_code, json.loads(answer.content)
+
+
+def sent(*events: object, **members: Any) -> dict[str, Any]:
+    return document(*events, sent_ms=SENT_MS, **members)
+
+
+def test_events_are_taken_and_counted(client: Client) -> None:
+    body = sent(event("started", SENT_MS), done(0, SENT_MS), done(1, SENT_MS), {"seq": 9})
+    refused = [{"seq": 9, "reason": "at_ms is no time"}]
+    answer = {"accepted": 3, "duplicates": 0, "refused": refused, "unread": {}}
+    assert post(client, body) == (200, answer)
+    assert post(client, body) == (200, answer | {"accepted": 0, "duplicates": 3})
+    assert Batch.objects.count() == 2
+
+
+def test_a_body_need_not_be_compressed(client: Client) -> None:
+    assert post(client, json.dumps(sent(done(0, SENT_MS))).encode())[0] == 200
+
+
+@pytest.mark.parametrize(
+    "header", ["", "Bearer", "Bearer nobody's", "Basic token of ingest", "Bearer \u00fc"]
+)
+def test_an_unknown_token_is_refused_with_the_remedy(client: Client, header: str) -> None:
+    status, problem = post(client, sent(), Authorization=header)
+    assert status == 401
+    assert "create_token NAME --role ingest" in problem["detail"]
+
+
+@pytest.mark.parametrize("role", ["viewer", "operator", "admin"])
+def test_a_token_of_another_role_may_not_ingest(client: Client, role: str) -> None:
+    status, problem = post(client, sent(done(0, SENT_MS)), role=role)
+    assert status == 403
+    assert f"role {role} may not ingest" in problem["detail"]
+    assert not Query.objects.exists()
+
+
+def test_an_ingest_token_reads_nothing(client: Client) -> None:
+    answer = client.get("/api/v1/clusters", headers={"Authorization": "Bearer token of ingest"})
+    assert answer.status_code == 401
+
+
+def test_a_get_is_told_to_post(client: Client) -> None:
+    answer = client.get("/ingest/v1/progress")
+    assert (answer.status_code, answer["Allow"]) == (405, "POST")
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status"),
+    [
+        (b"", {}, 400),
+        (b"{", {}, 400),
+        (b"[]", {}, 400),
+        (b"[" * 100_000, {}, 400),
+        (b'{"events": 5}', {}, 400),
+        (b"\xff\xfe", {}, 400),
+        (b"no gzip", {"Content-Encoding": "gzip"}, 400),
+        (gzip.compress(b"{}" * 9_000)[:40], {"Content-Encoding": "gzip"}, 400),
+        (BOMB, {"Content-Encoding": "gzip"}, 413),
+        (b" " * (8 * 2**20 + 1), {}, 413),
+    ],
+)
+def test_a_body_that_cannot_be_used_is_a_problem(
+    client: Client, body: bytes, headers: dict[str, str], status: int
+) -> None:
+    found, problem = post(client, body, **headers)
+    assert found == status
+    assert problem["status"] == status
+    assert problem["detail"]
+
+
+def test_too_many_events_are_too_large(client: Client) -> None:
+    assert post(client, sent(*[{}] * 5_001))[0] == 413
+
+
+def test_what_no_database_holds_spoils_nothing_beside_it(client: Client) -> None:
+    text = json.dumps(sent(done(0, SENT_MS), done(1, SENT_MS), done(2, SENT_MS)))
+    text = text.replace('"batchId": 1', f'"batchId": {"9" * 5_000}').replace('"orders"', '"a\\u0000\\ud800"')
+    text = text.replace('"inputRowsPerSecond": 0.0', '"inputRowsPerSecond": NaN')
+    status, answer = post(client, text.encode())
+    assert (status, answer["accepted"]) == (200, 2)
+    assert answer["refused"] == [{"seq": 2, "reason": "batchId is no batch's number"}]
+    assert set(Batch.objects.values_list("batch_id", flat=True)) == {0, 2}
+    assert Query.objects.get().name == "a\ufffd?"
+
+
+def test_a_query_of_no_known_cluster_is_answered_with_their_names(client: Client) -> None:
+    store.sync_clusters(["prod", "staging"])
+    status, problem = post(client, sent(done(0, SENT_MS, query=OTHER_QUERY)))
+    assert status == 422
+    assert "cluster=" in problem["detail"]
+    assert "prod, staging" in problem["detail"]
+
+
+def test_while_the_database_is_away_nothing_is_taken(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(*_: object, **__: object) -> None:
+        raise DatabaseError("locked")
+
+    monkeypatch.setattr("dashboard.save_progress.save", gone)
+    status, problem = post(client, sent(done(0, SENT_MS)))
+    assert status == 503
+    assert "try again" in problem["detail"]
