@@ -1,7 +1,7 @@
 """EndTxn for transactions that another process has opened: the sink's point of no return, carried out.
 
-Version 4 at most: from version 5 on a coordinator raises the epoch with each end (KIP-890), which sessions that
-librdkafka has opened know nothing of. An end that is asked for twice is answered alike (kafka.md §0), so
+Version 4 at most: from version 5 on a coordinator raises the epoch with each end (KIP-890), which sessions
+that librdkafka has opened know nothing of. An end that is asked for twice is answered alike (kafka.md §0), so
 whatever was not answered is asked again.
 """
 

@@ -6,7 +6,7 @@
     <N>.<R>.done      that it was carried out
 
 Every file is JSON with a version "v", written once and never changed. A reader never raises: a file that
-cannot be used is `Broken`, with its path relative to the checkpoint. Fields that it does not know are left alone.
+cannot be used is `Broken`, with its path relative to the checkpoint. Unknown fields are left alone.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def transaction_to_json(transaction: SinkTransaction) -> dict[str, Any]:
 
 
 def transaction_from_json(said: Mapping[str, Any]) -> SinkTransaction:
-    """Return a transaction from `transaction_to_json`. Raises KeyError, TypeError, ValueError on anything else."""
+    """Return a transaction from `transaction_to_json`; raises KeyError, TypeError, ValueError on others."""
     return SinkTransaction(
         _whole(said, "partition"),
         _whole(said, "attempt"),

@@ -29,7 +29,7 @@ class QueryFiles:
             return None if data is None else str(json.loads(data)["id"])
         except (ValueError, KeyError, TypeError):
             raise Refused(
-                f"{self.path}/metadata is no query's identity: restore it, Spark cannot start without it either"
+                f"{self.path}/metadata is no query's identity: restore it, Spark needs it as well"
             ) from None
 
     def finished(self) -> int | None:

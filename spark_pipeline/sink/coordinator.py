@@ -90,6 +90,17 @@ class Coordinator:
         """The generation that this run has claimed; 0 before it is opened."""
         return self._generation
 
+    def planned(self) -> tuple[str, int]:
+        """Return the query's id and its newest planned batch, as the checkpoint tells them."""
+        query_id = self._refuse_stranger("")
+        batch_id = self._query.planned()
+        if batch_id is None:
+            raise Refused(
+                f"{self._query.path}/offsets is empty while a batch is planned: exactly-once is impossible "
+                "with asyncProgressTrackingEnabled and in real-time mode"
+            )
+        return query_id, batch_id
+
     def open(self, query_id: str, run_id: str, batch_id: int) -> None:
         """Take the query over: refuse what would break it, claim a generation, end what is left open.
 
@@ -140,8 +151,8 @@ class Coordinator:
         if held.decided is Decided.ABORTED:
             transactions.abort(written)
             raise SinkError(
-                f"batch {attempt.batch_id} was rolled back by {held.by} before it was prepared: {held.reason}. "
-                "Nothing of it is visible; it runs again when the query starts"
+                f"batch {attempt.batch_id} was rolled back by {held.by} before it was prepared: "
+                f"{held.reason}. Nothing of it is visible; it runs again when the query starts"
             )
         kept = {each[2:5] for each in held.transactions}
         transactions.abort([each for each in written if each[2:5] not in kept])
@@ -185,18 +196,19 @@ class Coordinator:
 
     # Opening.
 
-    def _refuse_stranger(self, query_id: str) -> None:
+    def _refuse_stranger(self, query_id: str) -> str:
         found = self._query.query_id()
         if found is None:
             raise Refused(
-                f"{self._query.path} is no checkpoint: it has no file metadata. checkpoint must be the "
-                "query's own checkpointLocation"
+                f"{self._query.path} is no checkpoint: it has no file metadata. It must be the query's own "
+                "checkpointLocation, with its scheme (hdfs://…) where that is not the local one"
             )
         if query_id and found != query_id:
             raise Refused(
                 f"{self._query.path} is the checkpoint of query {found}, and this is query {query_id}: "
                 "checkpoint must be the query's own checkpointLocation"
             )
+        return found
 
     def _own_ledger(self, query_id: str, batch_id: int) -> Ledger:
         ledger = self._ledger.identity()
@@ -208,10 +220,10 @@ class Coordinator:
             )
         if ledger.query_id != query_id:
             raise Refused(
-                f"the ledger in {self._ledger.path} belongs to query {ledger.query_id}, and the checkpoint's "
-                f"metadata names {query_id}. If metadata was lost (Spark 4.1 then makes up another id), write "
-                f'{{"id":"{ledger.query_id}"}} to {self._query.path}/metadata. If the checkpoint was reset on '
-                f"purpose, remove {self._ledger.path} as well"
+                f"the ledger in {self._ledger.path} belongs to query {ledger.query_id}, and the "
+                f"checkpoint's metadata names {query_id}. If metadata was lost (Spark 4.1 then makes up "
+                f'another id), write {{"id":"{ledger.query_id}"}} to {self._query.path}/metadata. If the '
+                f"checkpoint was reset on purpose, remove {self._ledger.path} as well"
             )
         if self._settings.prefix_chosen and ledger.prefix != self._settings.prefix:
             raise Refused(
@@ -226,8 +238,9 @@ class Coordinator:
         if (batch_id == 0 and finished is None) or self._settings.adopt:
             return
         raise Refused(
-            f"{self._query.path} has batches (batch {batch_id} is next) and no ledger in {self._ledger.path}. "
-            "If the ledger was deleted, restore it: prepared transactions may be waiting for it. If another "
+            f"{self._query.path} has batches (batch {batch_id} is next) and no ledger in "
+            f"{self._ledger.path}. If the ledger was deleted, restore it: prepared transactions may be "
+            "waiting for it. If another "
             "sink has written until now, start once with adopt=True: the ledger begins with this batch"
         )
 
@@ -238,8 +251,8 @@ class Coordinator:
         if not self._query.is_planned(batch_id):
             raise Refused(
                 f"batch {batch_id} runs and {self._query.path}/offsets/{batch_id} is not there: with "
-                "asyncProgressTrackingEnabled, or in real-time mode, a batch may read another range when it is "
-                "run again. Exactly-once needs the default: turn it off"
+                "asyncProgressTrackingEnabled, or in real-time mode, a batch may read another range when it "
+                "is run again. Exactly-once needs the default: turn it off"
             )
         if prepared is not None and batch_id == last:
             self._refuse_other_range(prepared)
@@ -278,7 +291,7 @@ class Coordinator:
             self._finish(barrier, Outcome.ABORTED)
 
     def _bar_older_drivers(self, found: Names) -> Decision | None:
-        """Decide against the batch that an older driver may be writing still: it can never prepare it then."""
+        """Decide against the batch that an older driver may still write: it can never prepare it then."""
         ledger = self._opened()
         prepared = self._ledger.last_prepared(found)
         batch_id = prepared.batch_id + 1 if prepared is not None else ledger.first_batch

@@ -14,7 +14,7 @@ from spark_pipeline.sink import running
 from spark_pipeline.sink.columns import refuse_wrong
 from spark_pipeline.sink.coordinator import Attempt, Coordinator, observer
 from spark_pipeline.sink.hadoop import open_from_spark
-from spark_pipeline.sink.host import make_coordinator, make_options, task_plan
+from spark_pipeline.sink.host import chosen_timeout_ms, make_coordinator, make_options, task_plan
 from spark_pipeline.sink.steps import Step
 from spark_pipeline.sink.writer import Task, TaskPlan, from_arrow, write
 
@@ -36,14 +36,16 @@ class ExactlyOnceKafkaSink:
         )
         rows.writeStream.foreachBatch(sink).option("checkpointLocation", "/checkpoints/orders").start()
 
-    Columns: `value` (text or binary), and if there are any `key`, `topic`, `partition`, `headers`, `timestamp`.
+    Columns: `value` (text or binary), and if there are any `key`, `topic`, `partition`, `headers` and
+    `timestamp`.
 
-    `checkpoint` must be the query's own `checkpointLocation`; the sink's ledger is in it. `options` are Kafka's
-    producer options with the prefix `kafka.`. `topic` is where rows go that name none. `prefix` begins the
-    transactional ids (default: the query's name). `transaction_timeout_ms` defaults to the longest that the
-    brokers take; a batch that takes longer than `timeout_warning_ratio` of it is logged. `accept_loss` names
-    batches whose lost transactions (`LostTransactions`) are accepted and recorded. `adopt` begins a ledger on a
-    checkpoint that another sink has used until now. `on_step` is told of each step with the batch's id.
+    `checkpoint` must be the query's own `checkpointLocation`; the sink's ledger is in it. `options` are
+    Kafka's producer options with the prefix `kafka.`. `topic` is where rows go that name none. `prefix`
+    begins the transactional ids (default: the query's name). `transaction_timeout_ms` defaults to the
+    longest that the brokers take; a batch that takes longer than `timeout_warning_ratio` of it is logged.
+    `accept_loss` names batches whose lost transactions (`LostTransactions`) are accepted and recorded.
+    `adopt` begins a ledger on a checkpoint that another sink has used until now. `on_step` is told of each
+    step with the batch's id.
 
     Raises `SinkError` inside of the query, which fails with it; the constructor raises `Refused`.
     """
@@ -82,6 +84,8 @@ class ExactlyOnceKafkaSink:
             coordinator.commit(attempt, written)
         except BaseException as error:
             _give_up(coordinator, attempt, written, error)
+            if running.is_interruption(error):
+                raise running.Interrupted(batch_id) from None
             raise
 
     def _opened(self, rows: DataFrame, batch_id: int) -> Coordinator:
@@ -91,9 +95,13 @@ class ExactlyOnceKafkaSink:
             self._coordinator = None
             query.refuse_async()
             session = rows.sparkSession
-            checkpoint = open_from_spark(session, self._checkpoint)
             coordinator = make_coordinator(
-                self._options, checkpoint, query.name, running.speculates(session), self._observer
+                self._options,
+                open_from_spark(session, self._checkpoint),
+                chosen_timeout_ms(self._options),
+                query_name=query.name,
+                speculation=running.speculates(session),
+                observer=self._observer,
             )
             coordinator.open(query.query_id, query.run_id, batch_id)
             self._coordinator, self._run_id = coordinator, query.run_id
@@ -110,8 +118,7 @@ def _write_partition(plan: TaskPlan, batches: Iterable[Any]) -> Iterator[Any]:
     import pyarrow as pa
     from pyspark import TaskContext
 
-    context = TaskContext.get()
-    assert context is not None
+    context: Any = TaskContext.get()
     task = Task(context.partitionId(), context.attemptNumber(), context.taskAttemptId())
     transaction = write(plan, task, from_arrow(batches))
     if transaction is not None:
@@ -122,7 +129,7 @@ def _write_partition(plan: TaskPlan, batches: Iterable[Any]) -> Iterator[Any]:
 def _give_up(
     coordinator: Coordinator, attempt: Attempt, written: Sequence[SinkTransaction], error: BaseException
 ) -> None:
-    """Roll a batch back; what is prepared stays so. What fails here is logged: the first error is the cause."""
+    """Roll a batch back; what is prepared stays so. What fails here is logged, the first error is raised."""
     try:
         coordinator.abort(attempt, written, f"{type(error).__name__}: {error}"[:1_000])
     except Exception:

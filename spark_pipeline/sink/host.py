@@ -55,21 +55,31 @@ def make_options(
     )
 
 
+def chosen_timeout_ms(options: Options) -> int:
+    """Return the timeout of transactions; raises `Refused` for one that the brokers do not take."""
+    return cluster.timeout_ms(options.properties.connection, options.transaction_timeout_ms)
+
+
 def make_coordinator(
-    options: Options, checkpoint: Storage, query_name: str, speculation: bool, observer: Observer | None
+    options: Options,
+    checkpoint: Storage,
+    timeout_ms: int,
+    *,
+    query_name: str,
+    speculation: bool = False,
+    observer: Observer | None = None,
 ) -> Coordinator:
-    """Return the sink's driver side; raises `Refused` for a timeout that the brokers do not take."""
-    connection = options.properties.connection
+    """Return the sink's driver side."""
     settings = Settings(
         options.prefix or _as_prefix(query_name),
         options.prefix is not None,
-        cluster.timeout_ms(connection, options.transaction_timeout_ms),
+        timeout_ms,
         options.timeout_warning_ratio,
         options.accept_loss,
         options.adopt,
         speculation,
     )
-    return Coordinator(settings, checkpoint, admin_for(connection), observer)
+    return Coordinator(settings, checkpoint, admin_for(options.properties.connection), observer)
 
 
 def task_plan(options: Options, attempt: Attempt) -> TaskPlan:

@@ -1,8 +1,8 @@
 """The ledger in a checkpoint: what was decided about each batch, created exclusively, read by anybody.
 
 A decision is made by creating its file; who comes second reads what the first one decided. Nobody ends a
-transaction of a batch before a decision of that batch is there. This module needs neither Spark nor Kafka: the
-dashboard reads the ledger with it, and decides and finishes batches that a dead driver left.
+transaction of a batch before a decision of that batch is there. This module needs neither Spark nor Kafka:
+the dashboard reads the ledger with it, and decides and finishes batches that a dead driver left.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Transactional ids: `prefix-{ledger}-p{partition}-g{generation}-b{batch % 2}-s{slot}`, parsed from the right.
+"""Transactional ids: `prefix-{ledger}-p{partition}-g{generation}-b{batch % 2}-s{slot}`, read from the right.
 
-Few enough to be kept by the brokers (they remember an id for seven days), and never one that a task of another
-run, or a late task of the same batch, can take from a transaction that the driver has accepted.
+Few enough to be kept by the brokers (they remember an id for seven days), and never one that a task of
+another run, or a late task of the same batch, can take from a transaction that the driver has accepted.
 """
 
 from __future__ import annotations

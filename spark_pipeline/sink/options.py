@@ -14,8 +14,8 @@ from spark_pipeline.sink.errors import Refused
 
 PREFIX = "kafka."
 
-#: How records are sent unless options say otherwise: a local queue that a task's memory can hold, and Java's way
-#: to find the partition of a key, so that a key stays where Spark's own sink has put it.
+#: How records are sent unless options say otherwise: a local queue that a task's memory can hold, and Java's
+#: way to find the partition of a key, so that a key stays where Spark's own sink has put it.
 DEFAULTS: Mapping[str, str] = {
     "partitioner": "murmur2_random",
     "queue.buffering.max.kbytes": "65536",
@@ -113,9 +113,9 @@ def _unquoted(double: str, single: str, plain: str) -> str:
 
 
 _PEM = (
-    "only PEM is read outside of Java: convert it once, `keytool -list -rfc -keystore {kind}.jks > ca.pem` for "
-    "authorities or `openssl pkcs12 -in {kind}.p12 -out client.pem -nodes` for a key, and name the file here "
-    "with {option}=PEM"
+    "only PEM is read outside of Java: convert it once, `keytool -list -rfc -keystore {kind}.jks > ca.pem` "
+    "for authorities or `openssl pkcs12 -in {kind}.p12 -out client.pem -nodes` for a key, and name the file "
+    "here with {option}=PEM"
 )
 _TRUST = _PEM.format(kind="truststore", option="kafka.ssl.truststore.type")
 _KEY = _PEM.format(kind="keystore", option="kafka.ssl.keystore.type")
@@ -142,8 +142,8 @@ CONNECTION: Mapping[str, Translate] = {
     **{
         name: _as(name)
         for name in (
-            "broker.address.family", "enable.ssl.certificate.verification", "sasl.mechanisms", "sasl.password",
-            "sasl.username", "ssl.ca.location", "ssl.ca.pem", "ssl.certificate.location", "ssl.cipher.suites",
+            "broker.address.family", "enable.ssl.certificate.verification", "sasl.mechanisms",
+            "sasl.password", "sasl.username", "ssl.ca.location", "ssl.ca.pem", "ssl.certificate.location", "ssl.cipher.suites",
             "ssl.crl.location", "ssl.key.location",
         )
     },
@@ -186,7 +186,7 @@ SENDING: Mapping[str, Translate] = {
 
 
 def translate(options: Mapping[str, str]) -> Properties:
-    """Return a producer's options from those with the prefix `kafka.`; raises `Refused` naming each it cannot."""
+    """Return a producer's options from those with the prefix `kafka.`; raises `Refused` naming bad ones."""
     connection: dict[str, str] = {}
     sending: dict[str, str] = {}
     reasons: list[str] = []

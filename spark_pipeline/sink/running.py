@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from spark_pipeline.sink.errors import Refused
+from spark_pipeline.sink.errors import Refused, SinkError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -14,6 +14,26 @@ log = logging.getLogger(__name__)
 
 #: Local properties of the thread that runs the query (Spark's StreamExecution and MicroBatchExecution).
 QUERY_ID, RUN_ID, BATCH_ID = "sql.streaming.queryId", "spark.jobGroup.id", "streaming.sql.batchId"
+
+
+class Interrupted(SinkError):
+    """A batch that was interrupted because its query was stopped.
+
+    Spark takes a Python error that reads like this for a stop and not for a failure. It looks for it with a
+    pattern that overflows its stack on long texts, such as py4j's own with its Java trace.
+    """
+
+    def __init__(self, batch_id: int) -> None:
+        super().__init__(
+            f"batch {batch_id} was interrupted: py4j.protocol.Py4JJavaError: An error occurred while calling "
+            "collect: java.lang.InterruptedException"
+        )
+
+
+def is_interruption(error: BaseException) -> bool:
+    """Whether a call into the JVM was interrupted, as `query.stop()` does."""
+    java = getattr(error, "java_exception", None)
+    return java is not None and str(java.getClass().getName()) == "java.lang.InterruptedException"
 
 
 class RunningQuery(NamedTuple):
@@ -30,8 +50,8 @@ class RunningQuery(NamedTuple):
         """Raise `Refused` when the query tracks its progress asynchronously."""
         if "Async" in self.kind:
             raise Refused(
-                "the query runs with asyncProgressTrackingEnabled: a batch may then read another range when it "
-                "is run again. Exactly-once needs it off"
+                "the query runs with asyncProgressTrackingEnabled: a batch may then read another range when "
+                "it is run again. Exactly-once needs it off"
             )
 
 

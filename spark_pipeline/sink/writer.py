@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from itertools import repeat
+from itertools import islice, repeat
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -219,8 +219,8 @@ def _free_id(plan: TaskPlan, task: Task, admin: TransactionAdmin) -> str:
         if said.state in (State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT):
             return str(parts)
     raise SinkError(
-        f"partition {task.partition}: all {names.SLOTS} transactional ids of this batch are open, by attempts "
-        f"that have failed: see why they do; the last is {parts}. They are swept when the query starts again"
+        f"partition {task.partition}: all {names.SLOTS} transactional ids of this batch are open, by "
+        f"attempts that have failed: see why; the last is {parts}. The next start of the query aborts them"
     )
 
 
@@ -240,6 +240,35 @@ def from_arrow(batches: Iterable[Any]) -> Iterator[Iterator[Record]]:
     for batch in batches:
         columns = {name: batch.column(number) for number, name in enumerate(batch.schema.names)}
         yield zip(*(read(columns.get(name)) for name, read in _ARROW.items()), strict=False)
+
+
+#: How many rows are handed over at once where they come one by one.
+_CHUNK = 10_000
+
+
+def from_rows(rows: Iterator[Any]) -> Iterator[Iterable[Record]]:
+    """Yield the records of Spark's rows whose columns are those of the sink."""
+    while chunk := list(islice(rows, _CHUNK)):
+        yield map(_from_row, chunk)
+
+
+def _from_row(row: Any) -> Record:
+    said = row.asDict()
+    partition, stamp, headers = said.get("partition"), said.get("timestamp"), said.get("headers")
+    return (
+        said.get("topic"),
+        _as_bytes(said.get("value")),
+        _as_bytes(said.get("key")),
+        ANY_PARTITION if partition is None else partition,
+        NOW if stamp is None else int(stamp.timestamp() * 1000),
+        None if headers is None else [(each["key"], _as_bytes(each["value"])) for each in headers],
+    )
+
+
+def _as_bytes(value: str | bytes | bytearray | None) -> bytes | None:
+    if value is None:
+        return None
+    return value.encode() if isinstance(value, str) else bytes(value)
 
 
 def _bytes(column: Any) -> Iterable[bytes | None]:
