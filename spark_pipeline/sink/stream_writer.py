@@ -1,0 +1,230 @@
+"""The data source itself. Spark makes all of it anew for each batch, and in several processes:
+
+- a driver-side Python worker, for each batch: `streamWriter()`, and the writer is pickled for the tasks;
+- the tasks: `write()`;
+- another driver-side worker: the data source is unpickled, `streamWriter()` again, `commit()` or `abort()`.
+
+So the first opens the sink and begins the batch, and what it began travels in the writer to the tasks, and
+in their messages to the last. Module globals are a cache: driver-side workers are reused, or may be lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark import TaskContext
+from pyspark.sql import datasource
+
+from fenceline.spark import SinkTransaction
+from spark_pipeline.sink.columns import refuse_wrong
+from spark_pipeline.sink.coordinator import Attempt, Coordinator, observer
+from spark_pipeline.sink.errors import Refused, SinkError
+from spark_pipeline.sink.host import Options, chosen_timeout_ms, make_coordinator, make_options, task_plan
+from spark_pipeline.sink.options import PREFIX
+from spark_pipeline.sink.running import BATCH_ID, QUERY_ID, RUN_ID
+from spark_pipeline.sink.storage import open_storage
+from spark_pipeline.sink.writer import Record, Task, from_arrow, from_rows, write
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+CHECKPOINT = "checkpointlocation"
+ASYNC = "asyncprogresstrackingenabled"
+#: Spark's own options, which every sink is given.
+_SPARKS = (CHECKPOINT, ASYNC, "asyncprogresstrackingcheckpointintervalms", "queryname", "path")
+_OURS = (
+    "topic", "prefix", "transaction_timeout_ms", "timeout_warning_ratio", "accept_loss", "adopt", "on_step",
+)  # fmt: skip
+#: Arrow batches come to a writer from 4.1 on, rows before.
+_ARROW = hasattr(datasource, "DataSourceStreamArrowWriter")
+
+
+@dataclass
+class Message(datasource.WriterCommitMessage):
+    """What a task tells the driver."""
+
+    attempt: Attempt
+    transaction: SinkTransaction | None
+
+
+class ExactlyOnceKafka(datasource.DataSource):
+    """`.format("kafka_exactly_once")`: options as `ExactlyOnceKafkaSink` has them, each as text.
+
+    `accept_loss` is a list with commas, `on_step` names a function as `package.module:function`. The option
+    `checkpointLocation` is needed: a session's default is not told to data sources.
+    """
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self.options = {str(key).lower(): value for key, value in dict(options).items()}
+        self._made_here = True
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # Unpickled: this is the process that commits, and another one has opened the sink.
+        self.__dict__.update(state, _made_here=False)
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of its format."""
+        return "kafka_exactly_once"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
+        """Return the writer of one batch; the batch is begun here, unless this process is to commit it."""
+        side = _DriverSide(self.options)
+        refuse_wrong(schema, side.options.topic)
+        attempt = side.begin() if self._made_here else None
+        kind = _ArrowWriter if _ARROW else _RowWriter
+        return kind(self.options, attempt, not self._made_here)
+
+
+class _Writer:
+    """The writer of one batch; `attempt` is None where the batch is committed already."""
+
+    def __init__(self, options: Mapping[str, str], attempt: Attempt | None, commits: bool) -> None:
+        self._options, self._attempt = dict(options), attempt
+
+    def commit(self, messages: list[Message | None], batchId: int) -> None:
+        """Commit what the tasks have written."""
+        _DriverSide(self._options).commit(batchId, messages)
+
+    def abort(self, messages: list[Message | None], batchId: int) -> None:
+        """Give the batch up, unless it is prepared."""
+        _DriverSide(self._options).abort(batchId, messages)
+
+    def _write(self, chunks: Iterable[Iterable[Record]]) -> Message | datasource.WriterCommitMessage:
+        if self._attempt is None:
+            return datasource.WriterCommitMessage()
+        context = TaskContext.get()
+        if context is None:
+            raise SinkError("a writer was called outside of a task")
+        attempt = _checked(self._attempt, context)
+        task = Task(context.partitionId(), context.attemptNumber(), context.taskAttemptId())
+        plan = task_plan(make_data_source_options(self._options), attempt)
+        return Message(attempt, write(plan, task, chunks))
+
+
+class _RowWriter(_Writer, datasource.DataSourceStreamWriter):
+    def write(self, iterator: Iterator[Any]) -> Any:
+        """Write one partition's rows."""
+        return self._write(from_rows(iterator))
+
+
+if _ARROW:
+
+    class _ArrowWriter(_Writer, datasource.DataSourceStreamArrowWriter):
+        def write(self, iterator: Iterator[Any]) -> Any:
+            """Write one partition's rows."""
+            return self._write(from_arrow(iterator))
+
+
+class _Opened:
+    """A sink that was opened in this process, and the last batch that it has begun."""
+
+    def __init__(self, coordinator: Coordinator, batch_id: int) -> None:
+        self.coordinator, self.batch_id = coordinator, batch_id
+
+
+_opened: dict[tuple[tuple[str, str], ...], _Opened] = {}
+_committing: dict[tuple[tuple[str, str], ...], Coordinator] = {}
+
+
+class _DriverSide:
+    """The sink on the driver, in whichever of its processes."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self.options = make_data_source_options(given)
+        self._given = given
+        self._key = tuple(sorted(given.items()))
+
+    def begin(self) -> Attempt | None:
+        """Begin the newest planned batch; open the sink first where this run has not."""
+        found = _opened.pop(self._key, None)
+        coordinator = found.coordinator if found else self._coordinator(chosen_timeout_ms(self.options))
+        query_id, batch_id = coordinator.planned()
+        # No run id is told here. A batch after the last one is the same run's; any other begins a run anew.
+        if found is None or batch_id != found.batch_id + 1:
+            coordinator.open(query_id, "", batch_id)
+        attempt = coordinator.begin(batch_id)
+        _opened[self._key] = _Opened(coordinator, batch_id)
+        return attempt
+
+    def commit(self, batch_id: int, messages: Sequence[Any]) -> None:
+        """Commit a batch by what its tasks have told."""
+        if messages and not any(isinstance(each, Message) for each in messages):
+            return  # It was committed already when it was planned.
+        attempt = self._attempt(batch_id, messages)
+        if attempt is not None:
+            self._committer(attempt).commit(attempt, _transactions(messages))
+
+    def abort(self, batch_id: int, messages: Sequence[Any]) -> None:
+        """Roll a batch back; without any message the newest generation's attempt at it."""
+        attempt = self._attempt(batch_id, messages)
+        if attempt is not None:
+            reason = "Spark gave the batch up: a task failed, or the query was stopped"
+            self._committer(attempt).abort(attempt, _transactions(messages), reason)
+
+    def _attempt(self, batch_id: int, messages: Sequence[Any]) -> Attempt | None:
+        told = (each.attempt for each in messages if isinstance(each, Message))
+        return next(told, None) or self._coordinator(0).unknown_attempt(batch_id)
+
+    def _committer(self, attempt: Attempt) -> Coordinator:
+        if self._key not in _committing:
+            _committing[self._key] = self._coordinator(attempt.timeout_ms)
+        return _committing[self._key]
+
+    def _coordinator(self, timeout_ms: int) -> Coordinator:
+        return make_coordinator(
+            self.options,
+            open_storage(self._given[CHECKPOINT]),
+            timeout_ms,
+            query_name=self._given.get("queryname", ""),
+            observer=observer(self._given.get("on_step")),
+        )
+
+
+def make_data_source_options(given: Mapping[str, str]) -> Options:
+    """Return the sink's options from those of a data source, whose names come in lower case."""
+    unknown = [key for key in given if key not in (*_SPARKS, *_OURS) and not key.startswith(PREFIX)]
+    if unknown:
+        raise Refused(f'option "{unknown[0]}" is none of the sink\'s: {", ".join(_OURS)}, {PREFIX}…')
+    if CHECKPOINT not in given:
+        raise Refused(
+            "the option checkpointLocation is missing: the sink's ledger is in it, and a session's own "
+            "spark.sql.streaming.checkpointLocation is not told to data sources"
+        )
+    if given.get(ASYNC, "false").lower() == "true":
+        raise Refused(
+            "asyncProgressTrackingEnabled is on: a batch may then read another range when it is run again. "
+            "Exactly-once needs it off"
+        )
+    return make_options(
+        {key: value for key, value in given.items() if key.startswith(PREFIX)},
+        given.get("topic"),
+        given.get("prefix"),
+        _number(given, "transaction_timeout_ms"),
+        float(given.get("timeout_warning_ratio", "0.8")),
+        [int(each) for each in given.get("accept_loss", "").split(",") if each.strip()],
+        given.get("adopt", "false").lower() == "true",
+    )
+
+
+def _number(given: Mapping[str, str], key: str) -> int | None:
+    return int(given[key]) if key in given else None
+
+
+def _transactions(messages: Sequence[Any]) -> list[SinkTransaction]:
+    told = (each.transaction for each in messages if isinstance(each, Message))
+    return [each for each in told if each is not None]
+
+
+def _checked(attempt: Attempt, context: Any) -> Attempt:
+    """Return an attempt with its run's id; raise when the task runs another batch than was begun."""
+    batch_id, query_id = context.getLocalProperty(BATCH_ID), context.getLocalProperty(QUERY_ID)
+    if (batch_id, query_id) != (str(attempt.batch_id), attempt.query_id):
+        raise SinkError(
+            f"a task writes batch {batch_id} of query {query_id}, and batch {attempt.batch_id} of "
+            f"{attempt.query_id} was begun: checkpointLocation is not the query's own, or it runs with "
+            "asyncProgressTrackingEnabled or in real-time mode"
+        )
+    return attempt._replace(run_id=context.getLocalProperty(RUN_ID) or "")
