@@ -116,10 +116,11 @@ def newest_decision(of: Query) -> SinkDecision | None:
     return SinkDecision.objects.filter(query=of).order_by("-batch_id", "-round").first()
 
 
-def open_decisions(of: Query) -> Sequence[SinkDecision]:
-    """Return the prepared decisions that nobody has carried out to the end, oldest first."""
-    rows = SinkDecision.objects.filter(query=of, outcome="", decided=Decided.PREPARED.value)
-    return list(rows.order_by("batch_id", "round"))
+def open_decisions(of: Iterable[Query]) -> Sequence[SinkDecision]:
+    """Return the prepared decisions of queries that nobody has carried out to the end, oldest first."""
+    keys = [row.pk for row in of]
+    rows = SinkDecision.objects.filter(query__in=keys, outcome="", decided=Decided.PREPARED.value)
+    return list(rows.select_related("query").order_by("decided_ms", "pk"))
 
 
 def _entries(of: Query, batches: Iterable[Batch]) -> Sequence[Entry]:

@@ -187,7 +187,7 @@ def readers(cluster_id: int, topic: str, partition: int) -> Sequence[tuple[Query
 def _finished(rows: Sequence[Query]) -> Mapping[int, int]:
     """Return each query's newest finished batch: what its checkpoint says, else what was heard last."""
     heard = streaming.newest([row for row in rows if row.finished is None and row.planned is None])
-    return {row.pk: row.finished for row in rows if row.finished is not None} | heard
+    return {**{row.pk: row.finished for row in rows if row.finished is not None}, **heard}
 
 
 def _batches(rows: Sequence[Query], numbers: Mapping[int, int]) -> Mapping[int, Batch]:

@@ -12,9 +12,9 @@ from django.db.models import Case, Count, F, IntegerField, OuterRef, Q, QuerySet
 from django.db.models.expressions import Expression, OrderBy
 
 from dashboard import paging
-from dashboard.models import Batch, Query, Run, SinkDecision
+from dashboard.models import Batch, Query, Run
 from dashboard.paging import Page
-from fenceline.spark import Decided, QueryState
+from fenceline.spark import QueryState
 
 #: What stands for every query with a prepared batch that is not committed to the end.
 PREPARED = "prepared"
@@ -132,26 +132,14 @@ def lately(rows: Sequence[Query], most: int = LATELY) -> Mapping[int, Sequence[B
     return found
 
 
-def waiting(rows: Sequence[Query]) -> Mapping[int, Sequence[SinkDecision]]:
-    """Return the prepared decisions that nobody has carried out to the end, oldest first, by query."""
-    found: dict[int, list[SinkDecision]] = defaultdict(list)
-    stuck = [row.pk for row in rows if row.prepared]
-    decisions = SinkDecision.objects.filter(
-        query__in=stuck, outcome="", decided=Decided.PREPARED.value
-    ).order_by("batch_id", "round")
-    for each in decisions if stuck else ():
-        found[each.query_id].append(each)
-    return found
-
-
 def runs(of: Query) -> Sequence[Run]:
     """Return the last runs of a query, the newest first."""
     return list(Run.objects.filter(query=of).order_by("-heard_ms", "-pk")[:MOST_RUNS])
 
 
-def exists(cluster: str = "") -> bool:
-    """Return whether any query is known."""
-    return _all(cluster).exists()
+def of_cluster(cluster: str) -> Sequence[Query]:
+    """Return every query of a cluster."""
+    return list(_all(cluster).order_by("pk"))
 
 
 def _all(cluster: str) -> QuerySet[Query]:

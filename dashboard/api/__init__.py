@@ -12,6 +12,7 @@ from dashboard.api import (
     groups,
     partitions,
     problems,
+    queries,
     recoveries,
     transactions,
     transitions,
@@ -31,6 +32,7 @@ api.add_router("/transitions", transitions.router)
 api.add_router("/applications", applications.router)
 api.add_router("/partitions", partitions.router)
 api.add_router("/groups", groups.router)
+api.add_router("/queries", queries.router)
 api.add_router("/recoveries", recoveries.router)
 api.add_router("/findings", findings.router)
 api.add_router("/collectors", collectors.router)

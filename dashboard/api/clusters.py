@@ -5,19 +5,22 @@ from __future__ import annotations
 from django.http import Http404, HttpRequest
 from ninja import Router, Schema
 
-from dashboard import groups, partitions, queries
+from dashboard import groups, micro_batches, partitions, queries, streaming
 from dashboard.api import schemas
-from dashboard.eyes import EVERYTHING, GROUPS, PARTITIONS, RECOVERIES, TRANSACTIONS
+from dashboard.api.query_parts import SafeAnswer, safe_out
+from dashboard.chains import safe_cluster
+from dashboard.eyes import EVERYTHING, GROUPS, PARTITIONS, QUERIES, RECOVERIES, TRANSACTIONS
+from dashboard.slices import now_ms
 
 router = Router(tags=["clusters"])
-_NOUNS = (TRANSACTIONS, PARTITIONS, GROUPS, RECOVERIES)
+_NOUNS = (TRANSACTIONS, PARTITIONS, GROUPS, QUERIES, RECOVERIES)
 
 
 class ClusterOut(Schema):
     """A configured cluster; `rev` rises with every change. `as_of` is told for each noun.
 
     `transactions` counts ids by Kafka's state, `partitions` by verdict, `groups` by status, of which
-    "blocked" ones are counted a second time.
+    "blocked" ones are counted a second time, `queries` by state, of which "prepared" ones are.
     """
 
     cluster: str
@@ -26,6 +29,7 @@ class ClusterOut(Schema):
     transactions: dict[str, int]
     partitions: dict[str, int]
     groups: dict[str, int]
+    queries: dict[str, int]
     findings: int
 
 
@@ -38,6 +42,17 @@ def list_clusters(request: HttpRequest) -> dict[str, object]:
     """Every configured cluster; they are few, so there is one page."""
     items = [_out(row.name, row.rev) for row in queries.clusters()]
     return {"items": items, "next": None, **schemas.seen(queries.sight("", EVERYTHING))}
+
+
+@router.get("/{cluster}/safe_to_stop", response=SafeAnswer, summary="May all queries be stopped now?")
+def get_safe_to_stop(request: HttpRequest, cluster: schemas.Name) -> SafeAnswer:
+    """Whether every streaming query of a cluster may be stopped now; for deploy scripts."""
+    for row in queries.clusters():
+        if row.name == cluster:
+            at_ms = now_ms()
+            prepared = micro_batches.open_decisions(streaming.of_cluster(row.name))
+            return safe_out(safe_cluster(row, at_ms), prepared, queries.sight(cluster, QUERIES), at_ms)
+    raise Http404(f"No cluster '{cluster}' is configured.")
 
 
 @router.get("/{cluster}", response=ClusterOut, summary="One cluster")
@@ -58,6 +73,7 @@ def _out(name: str, rev: int) -> ClusterOut:
         transactions=queries.states(name),
         partitions={verdict: held.of(verdict, internal=True) for verdict in held.users},
         groups=dict(groups.statuses(name)),
+        queries=dict(streaming.states(name)),
         findings=len(queries.findings(name)),
     )
 

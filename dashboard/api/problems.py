@@ -25,6 +25,14 @@ def nowhere(request: HttpRequest) -> HttpResponse:
     return _not_found(request, "")
 
 
+class Refused(HttpError):
+    """A refusal with members beyond the usual ones, which tell a caller what to ask instead."""
+
+    def __init__(self, status: int, detail: str, **members: Any) -> None:
+        super().__init__(status, detail)
+        self.members = members
+
+
 def install(api: NinjaAPI) -> None:
     """Answer every error of `api` as a problem."""
     api.add_exception_handler(AuthenticationError, _unauthenticated)
@@ -50,7 +58,7 @@ def _not_found(request: HttpRequest, error: Any) -> HttpResponse:
 
 
 def _refused(request: HttpRequest, error: Any) -> HttpResponse:
-    return problem(error.status_code, str(error))
+    return problem(error.status_code, str(error), **getattr(error, "members", {}))
 
 
 def _no_database(request: HttpRequest, error: Any) -> HttpResponse:

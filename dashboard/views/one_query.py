@@ -47,7 +47,7 @@ def shown(request: HttpRequest, cluster: str, ident: str) -> Mapping[str, Any]:
         **_reads(request, row, at_ms),
         **inspected(row, newest_batch(row)),
         "how": attaching(request),
-        "open_decisions": micro_batches.open_decisions(row),
+        "open_decisions": micro_batches.open_decisions([row]),
         "decided": micro_batches.decided(row),
         "runs": streaming.runs(row),
     }

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from django.conf import settings
 
-from dashboard import streaming
-from dashboard.models import FindingRecord, Query, SinkDecision
+from dashboard import micro_batches, streaming
+from dashboard.models import FindingRecord, Query
 from dashboard.streaming import PREPARED
 from fenceline.facts import Severity
 from fenceline.spark import QueryState
@@ -29,25 +29,24 @@ class Said:
     until_ms: int | None = None
 
 
-def stuck(cluster: str, now_ms: int) -> Sequence[tuple[Query, SinkDecision]]:
+def stuck(cluster: str, now_ms: int) -> Sequence[Query]:
     """Return the queries whose prepared batch has waited past its limit, the one that is lost first first."""
     limit_ms = int(settings.FENCELINE.limits.batch_prepared_s * 1_000)
     page = streaming.page(
         streaming.Filter(cluster=cluster, state=PREPARED, sort="worst"), page=1, size=_MOST_STUCK
     )
-    waiting = streaming.waiting(page.items)
-    return [
-        (row, each)
-        for row in page.items
-        for each in waiting.get(row.pk, ())[:1]
+    late = {
+        each.query_id
+        for each in micro_batches.open_decisions(page.items)
         if now_ms - each.decided_ms > limit_ms
-    ]
+    }
+    return [row for row in page.items if row.pk in late]
 
 
 def verdict(
     number: int,
     states: Mapping[str, int],
-    waiting: Sequence[tuple[Query, SinkDecision]],
+    waiting: Sequence[Query],
     findings: Sequence[FindingRecord],
     now_ms: int,
 ) -> Said:
@@ -70,10 +69,8 @@ def verdict(
     return Said("ok", f"{queries}; nothing waits for a commit.", figures)
 
 
-def _waits(
-    queries: str, waiting: Sequence[tuple[Query, SinkDecision]], figures: Sequence[str], now_ms: int
-) -> Said:
-    row, _ = waiting[0]
+def _waits(queries: str, waiting: Sequence[Query], figures: Sequence[str], now_ms: int) -> Said:
+    row = waiting[0]
     more = f", and {len(waiting) - 1} more" if len(waiting) > 1 else ""
     waits = f"{queries}; {row} waits for a prepared batch{more}"
     if row.expires_ms is None:

@@ -1,0 +1,283 @@
+"""`/api/v1/queries`: how each streaming query does, its batches, and whether it may be stopped now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from django.http import Http404, HttpRequest
+from ninja import Query, Router, Schema
+from pydantic import Field
+
+from dashboard import micro_batches, owners, queries, reading, streaming
+from dashboard.api import cursors, schemas
+from dashboard.api.named import OwnerOut
+from dashboard.api.problems import Refused
+from dashboard.api.query_parts import (
+    BatchOut,
+    LinkOut,
+    RunOut,
+    SafeAnswer,
+    SourceOut,
+    batch_out,
+    links_out,
+    run_out,
+    safe_out,
+    source_out,
+)
+from dashboard.chains import chains_of, safe_each
+from dashboard.eyes import QUERIES
+from dashboard.models import Query as Row
+from dashboard.slices import now_ms
+from fenceline.chain import ChainLink
+from fenceline.safe import SafeToStop
+from fenceline.spark import QueryState
+
+router = Router(tags=["queries"])
+
+StateFilter = Literal["", "prepared", "failed", "unheard", "stopped", "running", "idle"]
+SinkFilter = Literal["", "exactly_once", "kafka", "other", "unknown"]
+
+
+class QueryOut(Schema):
+    """A streaming query, by its checkpoint, its listener, or both.
+
+    `id` is its identity here: Spark's query id, unless two folders hold the same one. `planned` and
+    `finished` are the newest batches of its offset log and its commit log, `newest` the newest that anything
+    told of, and `chain` that one's. `restart_words` follow "a restart …". `sink` is "" where nothing tells.
+    Lag counts offsets over all partitions, null where it cannot be told.
+    """
+
+    cluster: str
+    id: str
+    query_id: str
+    name: str
+    checkpoint: str
+    state: QueryState
+    run_id: str
+    heard_at: str | None
+    started_at: str | None
+    ended_at: str | None
+    planned: int | None
+    finished: int | None
+    newest: int | None
+    planned_at: str | None
+    finished_at: str | None
+    chain: list[LinkOut]
+    sink: str
+    restart: str
+    restart_words: str
+    prepared: int
+    expires_at: str | None
+    safe_to_stop: bool | None
+    lag_lso: int | None
+    lag_hw: int | None
+    seen_at: str | None
+    error: str
+    rev: int
+
+
+class LedgerOut(Schema):
+    """The ledger of an exactly-once sink; `decisions` counts them by outcome, else by what was decided."""
+
+    id: str
+    prefix: str
+    generation: int | None
+    path: str
+    decisions: dict[str, int]
+    broken: list[dict[str, Any]]
+
+
+class CheckpointOut(Schema):
+    """What its checkpoint holds: the first and last batch kept, formats, damage, foreign files."""
+
+    kept: dict[str, list[int]]
+    versions: dict[str, int | None]
+    initial: dict[str, Any]
+    operators: list[dict[str, Any]]
+    broken: list[dict[str, Any]]
+    foreign: list[str]
+    asynchronous: bool
+    conf: dict[str, str]
+
+
+class QueryDetail(QueryOut):
+    """A query with its sources, its checkpoint, its ledger and its last runs."""
+
+    owner: OwnerOut | None
+    exception: str
+    safe: SafeAnswer
+    sources: list[SourceOut]
+    checkpoint_holds: CheckpointOut | None
+    ledger: LedgerOut | None
+    runs: list[RunOut]
+
+
+class QueryList(schemas.Listing):
+    items: list[QueryOut]
+
+
+class BatchList(schemas.Listing):
+    items: list[BatchOut]
+
+
+class Wanted(Schema):
+    """The query string of the list; `q` is a part of a query's name, id, checkpoint or prefix."""
+
+    cluster: schemas.Name = ""
+    state: StateFilter = ""
+    sink: SinkFilter = ""
+    q: schemas.Name = ""
+    limit: int = Field(100, ge=1, le=1000)
+    cursor: str = ""
+
+
+class WantedBatches(Schema):
+    """The query string of a query's batches."""
+
+    cluster: schemas.Name = ""
+    limit: int = Field(100, ge=1, le=1000)
+    cursor: str = ""
+
+
+@router.get("", response=QueryList, summary="List streaming queries")
+def list_queries(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, object]:
+    """Every streaming query that matches, as it was first seen."""
+    matching = streaming.Filter(cluster=wanted.cluster, state=wanted.state, sink=wanted.sink, q=wanted.q)
+    (place,) = cursors.read(wanted.cursor, "queries", (int,)) or (0,)
+    found = streaming.after(matching, place=int(place), limit=wanted.limit + 1)
+    page, more = found[: wanted.limit], len(found) > wanted.limit
+    return {
+        "items": [QueryOut(**each) for each in _told(page)],
+        "next": cursors.write("queries", page[-1].pk) if more else None,
+        **schemas.seen(queries.sight(wanted.cluster, QUERIES)),
+    }
+
+
+@router.get("/{path:query}/batches", response=BatchList, summary="The batches of a query")
+def list_batches(
+    request: HttpRequest, query: schemas.Name, wanted: Query[WantedBatches]
+) -> dict[str, object]:
+    """Its micro-batches, the newest first, beyond the hundred that Spark keeps."""
+    row = _one(query, wanted.cluster)
+    cursor = cursors.read(wanted.cursor, f"batches of {row.pk}", (int,))
+    place = None if cursor is None else int(cursor[0])
+    found = micro_batches.before(row, place, limit=wanted.limit + 1)
+    page, more = found[: wanted.limit], len(found) > wanted.limit
+    return {
+        "items": [batch_out(each) for each in page],
+        "next": cursors.write(f"batches of {row.pk}", page[-1].batch.batch_id) if more else None,
+        **schemas.seen(queries.sight(row.cluster.name, QUERIES)),
+    }
+
+
+@router.get("/{path:query}/safe_to_stop", response=SafeAnswer, summary="May this query be stopped now?")
+def get_safe_to_stop(request: HttpRequest, query: schemas.Name, cluster: schemas.Name = "") -> SafeAnswer:
+    """Whether a stop now leaves nothing behind that times out or is written twice; for deploy scripts."""
+    return _safe(_one(query, cluster), now_ms())
+
+
+@router.get("/{path:query}", response=QueryDetail, summary="One streaming query")
+def get_query(request: HttpRequest, query: schemas.Name, cluster: schemas.Name = "") -> QueryDetail:
+    """One query by its id here, by Spark's query id, or by its name where no other query has it."""
+    row, at_ms = _one(query, cluster), now_ms()
+    (told,) = _told([row])
+    return QueryDetail(
+        **told,
+        owner=OwnerOut.told(owners.whose(row.name, row.prefix, row.ident)),
+        exception=row.exception,
+        safe=_safe(row, at_ms),
+        sources=[source_out(each, row.cluster_id, at_ms) for each in reading.sources([row])[row.pk]],
+        checkpoint_holds=_holds(row),
+        ledger=_ledger(row),
+        runs=[run_out(each) for each in streaming.runs(row)],
+    )
+
+
+def _one(asked: str, cluster: str) -> Row:
+    """Return the one query that a text means; 404 where it means none, 400 where it means several."""
+    found = streaming.named(asked, cluster)
+    if len(found) == 1:
+        return found[0]
+    where = f" on cluster '{cluster}'" if cluster else ""
+    if not found:
+        raise Http404(f"No query '{asked}' is known{where}.")
+    raise Refused(
+        400,
+        f"'{asked}' means {len(found)} queries{where}; ask for one of the candidates by its id and cluster.",
+        candidates=[
+            {"cluster": each.cluster.name, "id": each.ident, "name": each.name, "checkpoint": each.checkpoint}
+            for each in found
+        ],
+    )
+
+
+def _safe(row: Row, at_ms: int) -> SafeAnswer:
+    safe, prepared = safe_each([row], at_ms)[row.pk], micro_batches.open_decisions([row])
+    return safe_out(safe, prepared, queries.sight(row.cluster.name, QUERIES), at_ms)
+
+
+def _told(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    at_ms = now_ms()
+    newest, read = streaming.newest(rows), reading.sources(rows)
+    chains, safe = chains_of(rows, now_ms=at_ms), safe_each(rows, at_ms)
+    return [
+        _columns(row, newest.get(row.pk), chains[row.pk], safe[row.pk], reading.lag(read[row.pk]))
+        for row in rows
+    ]
+
+
+def _columns(
+    row: Row, newest: int | None, chain: Sequence[ChainLink], safe: SafeToStop, lag: reading.Lag
+) -> dict[str, Any]:
+    return {
+        "cluster": row.cluster.name,
+        "id": row.ident,
+        "query_id": row.query_id,
+        "name": row.name,
+        "checkpoint": row.checkpoint,
+        "state": QueryState(row.state),
+        "run_id": row.run_id,
+        "heard_at": schemas.iso(row.heard_ms),
+        "started_at": schemas.iso(row.started_ms),
+        "ended_at": schemas.iso(row.ended_ms),
+        "planned": row.planned,
+        "finished": row.finished,
+        "newest": newest,
+        "planned_at": schemas.iso(row.planned_ms),
+        "finished_at": schemas.iso(row.finished_ms),
+        "chain": links_out(chain),
+        "sink": row.sink,
+        "restart": row.restart,
+        "restart_words": row.restart_words,
+        "prepared": row.prepared,
+        "expires_at": schemas.iso(row.expires_ms),
+        "safe_to_stop": safe.safe,
+        "lag_lso": None if lag.partial else lag.lag_lso,
+        "lag_hw": None if lag.partial else lag.lag_hw,
+        "seen_at": schemas.iso(row.seen_ms),
+        "error": row.error,
+        "rev": row.rev,
+    }
+
+
+def _holds(row: Row) -> CheckpointOut | None:
+    told = row.detail
+    if "kept" not in told:
+        return None
+    names = ("kept", "versions", "initial", "operators", "broken", "foreign", "asynchronous", "conf")
+    return CheckpointOut(**{name: told[name] for name in names})
+
+
+def _ledger(row: Row) -> LedgerOut | None:
+    if not row.ledger_id:
+        return None
+    told = row.detail.get("ledger") or {}
+    return LedgerOut(
+        id=row.ledger_id,
+        prefix=row.prefix,
+        generation=row.generation,
+        path=told.get("path", ""),
+        decisions=dict(micro_batches.decided(row)),
+        broken=told.get("broken", []),
+    )

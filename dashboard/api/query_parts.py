@@ -1,0 +1,291 @@
+"""What the API tells of a streaming query part by part: links, batches, sources, runs, whether to stop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from ninja import Schema
+
+from dashboard import reading
+from dashboard.api import schemas
+from dashboard.api.named import BlockerOut
+from dashboard.groups import Blocker
+from dashboard.micro_batches import Entry
+from dashboard.models import PinRecord, Run, SinkDecision
+from dashboard.queries import Sight
+from fenceline.chain import ChainLink, Link, LinkState
+from fenceline.groups import Waiting
+from fenceline.safe import SafeToStop
+from fenceline.spark import Decided, Outcome
+
+
+class LinkOut(Schema):
+    """A link of a batch's chain; `recovery` says what mends a broken one."""
+
+    link: Link
+    state: LinkState
+    at: str | None
+    evidence: str
+    recovery: str
+
+
+class TransactionOut(Schema):
+    """A transaction of a batch, as the sink's ledger names it."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    partition: int
+    partitions: list[dict[str, str | int]]
+    records: int
+    started_at: str | None
+    timeout_ms: int
+
+
+class DecisionOut(Schema):
+    """What the sink decided about a batch in its last round; `outcome` is "" until that is carried out."""
+
+    round: int
+    decided: Decided
+    decided_at: str | None
+    by: str
+    outcome: Outcome | Literal[""]
+    done_at: str | None
+    done_by: str
+    reason: str
+    transactions: list[TransactionOut]
+    lost: list[str]
+
+
+class BatchOut(Schema):
+    """A micro-batch; what nothing has told is null. `durations_ms` is by Spark's phases."""
+
+    batch: int
+    planned_at: str | None
+    started_at: str | None
+    checkpointed_at: str | None
+    duration_ms: int | None
+    durations_ms: dict[str, int]
+    input_rows: int | None
+    output_rows: int | None
+    input_rows_per_second: float | None
+    processed_rows_per_second: float | None
+    watermark_at: str | None
+    run_id: str
+    decision: DecisionOut | None
+
+
+class PartOut(Schema):
+    """How far a query has read a partition; `position` is the next offset it reads.
+
+    `behind_ms` is since when there has been something to read; `waiting` how it stands to a pinned LSO.
+    `deleted_unread` counts offsets that are gone before it read them.
+    """
+
+    topic: str
+    partition: int
+    position: int
+    planned: int | None
+    log_start: int | None
+    lso: int | None
+    high_watermark: int | None
+    lag_lso: int | None
+    lag_hw: int | None
+    behind_ms: int | None
+    deleted_unread: int | None
+    waiting: Waiting | Literal[""]
+    blockers: list[BlockerOut]
+
+
+class SourceOut(Schema):
+    """A source; `offset` is Spark's own JSON text, `partitions` are Kafka's."""
+
+    source: str
+    description: str
+    offset: str | None
+    partitions: list[PartOut]
+
+
+class RunOut(Schema):
+    """A run, as its listener told; `spooled` events wait there, `dropped` ones will never come."""
+
+    run_id: str
+    name: str
+    started_at: str | None
+    ended_at: str | None
+    heard_at: str | None
+    batch: int | None
+    exception: str
+    spooled: int
+    dropped: int
+    spool_age_ms: int | None
+    spark_version: str
+
+
+class PreparedOut(Schema):
+    """A batch that is decided to be committed, and not committed to the end."""
+
+    query: str
+    name: str
+    batch: int
+    decided_at: str | None
+    transactions: int
+
+
+class SafeOut(Schema):
+    """Whether it may be stopped, why, which batches are prepared, and how long that can wait."""
+
+    safe: bool | None
+    verdict: str
+    reasons: list[str]
+    prepared: list[PreparedOut]
+    expires_at: str | None
+    time_left_s: float | None
+    open_ids: list[str]
+
+
+class SafeAnswer(SafeOut):
+    """The same with how far was seen; `safe` is null where too little is, never true then."""
+
+    as_of: str | None
+    gaps: list[schemas.Gap]
+
+
+def links_out(chain: Sequence[ChainLink]) -> list[LinkOut]:
+    """Return a chain as the API tells it."""
+    return [
+        LinkOut(
+            link=each.link,
+            state=each.state,
+            at=schemas.iso(each.at_ms),
+            evidence=each.evidence,
+            recovery=each.recovery,
+        )
+        for each in chain
+    ]
+
+
+def safe_out(safe: SafeToStop, prepared: Sequence[SinkDecision], sight: Sight, now_ms: int) -> SafeAnswer:
+    """Return a verdict as the API tells it; no time is left where the timeout has passed."""
+    left_ms = None if safe.expires_ms is None else max(0, safe.expires_ms - now_ms)
+    return SafeAnswer(
+        safe=safe.safe,
+        verdict=safe.sentence,
+        reasons=list(safe.reasons),
+        prepared=[
+            PreparedOut(
+                query=each.query.ident,
+                name=each.query.name,
+                batch=each.batch_id,
+                decided_at=schemas.iso(each.decided_ms),
+                transactions=len(each.transactions),
+            )
+            for each in prepared
+        ],
+        expires_at=schemas.iso(safe.expires_ms),
+        time_left_s=None if left_ms is None else left_ms / 1_000,
+        open_ids=list(safe.open_ids),
+        as_of=schemas.iso(sight.as_of_ms),
+        gaps=[schemas.gap(row) for row in sight.gaps],
+    )
+
+
+def batch_out(entry: Entry) -> BatchOut:
+    """Return a batch as the API tells it."""
+    batch = entry.batch
+    return BatchOut(
+        batch=batch.batch_id,
+        planned_at=schemas.iso(batch.planned_ms),
+        started_at=schemas.iso(batch.started_ms),
+        checkpointed_at=schemas.iso(batch.committed_ms),
+        duration_ms=batch.duration_ms,
+        durations_ms=batch.durations,
+        input_rows=batch.input_rows,
+        output_rows=batch.output_rows,
+        input_rows_per_second=batch.input_rate,
+        processed_rows_per_second=batch.processed_rate,
+        watermark_at=schemas.iso(batch.watermark_ms or None),
+        run_id=batch.run_id,
+        decision=_decision(entry.decision) if entry.decision else None,
+    )
+
+
+def source_out(source: reading.Source, cluster_id: int, now_ms: int) -> SourceOut:
+    """Return a source and its partitions as the API tells them."""
+    return SourceOut(
+        source=source.source,
+        description=source.description,
+        offset=source.raw,
+        partitions=[_part(each) for each in reading.timed(source.parts, cluster_id, now_ms)],
+    )
+
+
+def run_out(run: Run) -> RunOut:
+    """Return a run as the API tells it."""
+    return RunOut(
+        run_id=run.run_id,
+        name=run.name,
+        started_at=schemas.iso(run.started_ms),
+        ended_at=schemas.iso(run.ended_ms),
+        heard_at=schemas.iso(run.heard_ms),
+        batch=run.batch_id,
+        exception=run.exception,
+        spooled=run.spooled,
+        dropped=run.dropped,
+        spool_age_ms=run.spool_age_ms,
+        spark_version=run.spark_version,
+    )
+
+
+def _decision(row: SinkDecision) -> DecisionOut:
+    return DecisionOut(
+        round=row.round,
+        decided=Decided(row.decided),
+        decided_at=schemas.iso(row.decided_ms),
+        by=row.by,
+        outcome=Outcome(row.outcome) if row.outcome else "",
+        done_at=schemas.iso(row.done_ms),
+        done_by=row.done_by,
+        reason=row.reason,
+        transactions=[_transaction(each) for each in row.transactions],
+        lost=row.lost,
+    )
+
+
+def _transaction(told: dict[str, Any]) -> TransactionOut:
+    return TransactionOut(
+        transactional_id=told["transactional_id"],
+        producer_id=told["producer_id"],
+        producer_epoch=told["producer_epoch"],
+        partition=told["partition"],
+        partitions=[{"topic": topic, "partition": number} for topic, number in told["partitions"]],
+        records=told["records"],
+        started_at=schemas.iso(told["started_ms"]),
+        timeout_ms=told["timeout_ms"],
+    )
+
+
+def _part(part: reading.Part) -> PartOut:
+    row = part.seen
+    return PartOut(
+        topic=part.topic,
+        partition=part.partition,
+        position=part.position,
+        planned=part.planned,
+        log_start=row.log_start if row else None,
+        lso=row.lso if row else None,
+        high_watermark=row.high_watermark if row else None,
+        lag_lso=part.lag_lso,
+        lag_hw=part.lag_hw,
+        behind_ms=part.behind_ms,
+        deleted_unread=part.lost,
+        waiting=Waiting(part.waits) if part.waits else "",
+        blockers=[_blocker(each) for each in part.pins],
+    )
+
+
+def _blocker(pin: PinRecord) -> BlockerOut:
+    return BlockerOut.told(
+        Blocker(pin.transactional_id, pin.producer_id, pin.producer_epoch, pin.start_offset, False, True)
+    )

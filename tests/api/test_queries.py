@@ -1,0 +1,259 @@
+"""Proves the API of streaming queries: lists, one query by each of its names, batches, and safe to stop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from dashboard.models import Cluster, Query
+from fenceline.facts import State
+from tests.web import held, seed, streams
+
+pytestmark = pytest.mark.django_db
+Ask = Callable[..., Any]
+
+
+@pytest.fixture
+def prod() -> Cluster:
+    of = seed.cluster()
+    seed.seen(of)
+    held.watched(of)
+    streams.watched(of)
+    return of
+
+
+@pytest.fixture
+def ask(prod: Cluster) -> Ask:
+    """Ask the API as a viewer; returns the decoded body."""
+    client = Client()
+    client.force_login(User.objects.create_user("viewer"))
+
+    def ask(path: str, status: int = 200) -> Any:
+        answer = client.get(f"/api/v1/{path}")
+        assert answer.status_code == status, answer.content
+        return answer.json()
+
+    return ask
+
+
+def walked(ask: Ask, path: str) -> list[Any]:
+    found, after = [], ""
+    while after is not None:
+        body = ask(f"{path}&cursor={after}")
+        found += body["items"]
+        after = body["next"]
+    return found
+
+
+def test_lists_carry_items_next_as_of_and_gaps(ask: Ask, prod: Cluster) -> None:
+    row = streams.query(prod)
+    for path in ("queries", f"queries/{row.ident}/batches"):
+        body = ask(path)
+        assert set(body) == {"items", "next", "as_of", "gaps"}
+        assert body["as_of"]
+        assert body["gaps"] == []
+
+
+def test_as_of_is_the_checkpoints_collector_s(ask: Ask, prod: Cluster) -> None:
+    prod.collector_set.filter(name="checkpoints").update(seen_through_ms=1_795_000_000_123)
+    assert ask("queries")["as_of"] == "2026-11-18T11:06:40.123Z"
+    assert ask("clusters/prod")["as_of"]["queries"] == "2026-11-18T11:06:40.123Z"
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("", ["a", "b", "c", "d"]),
+        ("state=running", ["a", "b"]),
+        ("state=prepared", ["c"]),
+        ("state=failed", ["c"]),
+        ("sink=kafka", ["b"]),
+        ("sink=unknown", ["d"]),
+        ("q=CHECKPOINTS/b", ["b"]),
+        ("q=nowhere", []),
+        ("cluster=nowhere", []),
+    ],
+)
+def test_queries_are_filtered_and_walked_through(
+    ask: Ask, prod: Cluster, query: str, names: list[str]
+) -> None:
+    streams.query(prod, "a", "id-a")
+    streams.query(prod, "b", "id-b", sink="kafka")
+    streams.query(prod, "c", "id-c", state="failed", prepared=1)
+    streams.query(prod, "d", "id-d", state="unheard", sink="")
+    for limit in (1, 2, 100):
+        found = walked(ask, f"queries?limit={limit}&{query}")
+        assert [each["name"] for each in found] == names
+
+
+def test_a_query_is_told_in_full(ask: Ask, prod: Cluster) -> None:
+    streams.partitions(prod)
+    row = streams.abandoned(prod)
+    told = ask(f"queries/{row.ident}")
+    assert (told["name"], told["state"], told["planned"], told["finished"]) == (
+        "orders_enrich", "failed", 1_204, 1_203,
+    )  # fmt: skip
+    assert [(link["link"], link["state"]) for link in told["chain"]] == [
+        ("planned", "done"),
+        ("written", "done"),
+        ("prepared", "done"),
+        ("committed", "broken"),
+        ("recorded", "waiting"),
+        ("checkpointed", "waiting"),
+    ]
+    assert told["chain"][3]["recovery"] == "recoverAndCommit"
+    assert told["ledger"]["decisions"] == {"prepared": 1, "committed": 8}
+    assert told["checkpoint_holds"]["kept"]["offsets"] == [1_103, 1_203]
+    assert [run["dropped"] for run in told["runs"]] == [0, 2]
+    parts = {part["partition"]: part for part in told["sources"][0]["partitions"]}
+    assert (parts[0]["position"], parts[0]["planned"], parts[0]["lag_lso"], parts[0]["lag_hw"]) == (
+        13_120, 13_200, 280, 292,
+    )  # fmt: skip
+    assert (parts[0]["deleted_unread"], parts[2]["deleted_unread"]) == (0, 30)
+    assert (told["lag_lso"], told["lag_hw"]) == (1_120, 1_168)
+
+
+def test_who_stands_at_a_pinned_lso_is_told_with_what_holds_it(ask: Ask, prod: Cluster) -> None:
+    held.pinned(prod, "payments", 0, transactional_id="payments-7")
+    row = streams.query(prod)
+    streams.batch(row, 1_203, offsets=[["0", '{"payments":{"0":48211,"1":7}}']])
+    waits, unseen = ask(f"queries/{row.ident}")["sources"][0]["partitions"]
+    assert (waits["waiting"], waits["blockers"][0]["transactional_id"]) == ("probably", "payments-7")
+    assert (unseen["waiting"], unseen["lag_hw"]) == ("", None)
+    assert ask(f"queries/{row.ident}")["lag_hw"] is None  # Not the sum of what is known.
+
+
+@pytest.mark.parametrize("asked", ["orders_enrich", streams.QUERY_ID, f"{streams.QUERY_ID}@0a1b2c3d"])
+def test_a_query_has_an_address_by_each_of_its_names(ask: Ask, prod: Cluster, asked: str) -> None:
+    streams.query(prod, ident=f"{streams.QUERY_ID}@0a1b2c3d")
+    assert ask(f"queries/{quote(asked, safe='')}")["id"] == f"{streams.QUERY_ID}@0a1b2c3d"
+
+
+@pytest.mark.parametrize("name", ["dir/c d", "batches", "safe_to_stop", "ü%2F?"])
+def test_any_name_has_an_address(ask: Ask, prod: Cluster, name: str) -> None:
+    row = streams.query(prod, name)
+    streams.batch(row, 1_203)
+    where = f"queries/{quote(name, safe='')}"
+    assert ask(where)["id"] == row.ident
+    assert len(ask(f"{where}/batches")["items"]) == 1
+    assert ask(f"{where}/safe_to_stop")["safe"] is True
+
+
+def test_what_means_several_is_refused_with_the_candidates(ask: Ask, prod: Cluster) -> None:
+    other = seed.cluster("other")
+    for of, ident in ((prod, "id-1"), (prod, "id-2"), (other, "id-1")):
+        streams.query(of, "twice", ident, checkpoint=f"file:///{of.name}/{ident}")
+    told = ask("queries/twice", 400)
+    assert told["detail"].startswith("'twice' means 3 queries; ask for one of the candidates")
+    assert [(each["cluster"], each["id"]) for each in told["candidates"]] == [
+        ("other", "id-1"), ("prod", "id-1"), ("prod", "id-2"),
+    ]  # fmt: skip
+    assert ask("queries/twice?cluster=other")["cluster"] == "other"
+    assert len(ask("queries/id-1/safe_to_stop", 400)["candidates"]) == 2
+    assert ask("queries/id-2/batches")["items"] == []
+
+
+def test_what_nobody_knows_is_not_found(ask: Ask, prod: Cluster) -> None:
+    streams.query(prod)
+    for path in ("queries/nobody", "queries/nobody/batches", "queries/nobody/safe_to_stop"):
+        assert ask(path, 404)["detail"] == "No query 'nobody' is known."
+    assert "on cluster 'other'" in ask("queries/orders_enrich?cluster=other", 404)["detail"]
+    assert ask("clusters/nowhere/safe_to_stop", 404)["status"] == 404
+    Cluster.objects.update(configured=False)
+    assert ask("queries")["items"] == []
+    assert ask("queries/orders_enrich", 404)
+
+
+def test_batches_come_newest_first_with_their_transactions(ask: Ask, prod: Cluster) -> None:
+    row = streams.abandoned(prod)
+    found = walked(ask, f"queries/{row.ident}/batches?limit=7")
+    assert [each["batch"] for each in found] == list(range(1_204, 1_139, -1))
+    newest, before, *_ = found
+    assert (newest["duration_ms"], newest["checkpointed_at"]) == (None, None)
+    decision = newest["decision"]
+    assert (decision["decided"], decision["outcome"], decision["done_at"]) == ("prepared", "", None)
+    assert decision["transactions"][1]["transactional_id"] == "orders_enrich-3f9c11d2-p1-g7-b0-s1"
+    assert decision["transactions"][1]["partitions"] == [{"topic": "orders_enriched", "partition": 1}]
+    assert before["durations_ms"]["walCommit"] == 48
+    assert found[-1]["decision"] is None
+
+
+def test_a_cursor_of_another_query_is_refused(ask: Ask, prod: Cluster) -> None:
+    for name in ("a", "b"):
+        streams.batches(streams.query(prod, name, f"id-{name}"), range(1_200, 1_203))
+    after = ask("queries/id-a/batches?limit=1")["next"]
+    assert ask(f"queries/id-a/batches?cursor={after}")["items"][0]["batch"] == 1_201
+    ask(f"queries/id-b/batches?cursor={after}", 400)
+
+
+def test_a_prepared_batch_is_not_safe_and_the_time_left_is_told(ask: Ask, prod: Cluster) -> None:
+    row = streams.abandoned(prod)
+    for path, of in ((f"queries/{row.ident}", "orders_enrich"), ("clusters/prod", "the queries of prod")):
+        told = ask(f"{path}/safe_to_stop")
+        assert told["safe"] is False
+        assert told["verdict"].startswith(f"Do not stop {of} now")
+        (prepared,) = told["prepared"]
+        assert (prepared["query"], prepared["batch"], prepared["transactions"]) == (row.ident, 1_204, 4)
+        assert 600 < told["time_left_s"] <= 702
+        assert told["expires_at"].endswith("Z")
+        assert len(told["open_ids"]) == 3
+        assert told["as_of"]
+    assert ask("queries")["items"][0]["safe_to_stop"] is False
+
+
+def test_a_healthy_query_may_be_stopped(ask: Ask, prod: Cluster) -> None:
+    row = streams.query(prod)
+    streams.batch(row, 1_203)
+    streams.coordinated(row, streams.decision(row, 1_203), *[State.COMPLETE_COMMIT] * 4)
+    for path in (f"queries/{row.ident}", "clusters/prod"):
+        told = ask(f"{path}/safe_to_stop")
+        assert (told["safe"], told["prepared"], told["time_left_s"]) == (True, [], None)
+
+
+def _gap(of: Cluster) -> None:
+    seed.gap(of, source="checkpoints", scope=f"query:{streams.QUERY_ID}", reason="access denied")
+
+
+def _late(of: Cluster) -> None:
+    of.collector_set.filter(name="checkpoints").update(seen_through_ms=seed.now_ms() - 600_000)
+
+
+def _nobody(of: Cluster) -> None:
+    of.collector_set.filter(name="checkpoints").delete()
+
+
+def _unreadable(of: Cluster) -> None:
+    Query.objects.update(error="access denied")
+
+
+@pytest.mark.parametrize("blind", [_gap, _late, _nobody, _unreadable])
+def test_what_cannot_be_seen_is_never_safe(ask: Ask, prod: Cluster, blind: Callable[[Cluster], None]) -> None:
+    row = streams.query(prod)
+    streams.batch(row, 1_203)
+    blind(prod)
+    for path in (f"queries/{row.ident}", "clusters/prod"):
+        told = ask(f"{path}/safe_to_stop")
+        assert told["safe"] is None, told
+        assert "cannot be told" in told["verdict"]
+
+
+def test_clusters_count_queries_by_state(ask: Ask, prod: Cluster) -> None:
+    streams.query(prod, "a", "id-a", prepared=1)
+    streams.query(prod, "b", "id-b", state="failed")
+    counted = ask("clusters/prod")["queries"]
+    assert (counted["running"], counted["failed"], counted["prepared"]) == (1, 1, 1)
+
+
+def test_a_page_of_queries_costs_the_same_for_many(
+    ask: Ask, prod: Cluster, django_assert_max_num_queries: Any
+) -> None:
+    for n in range(30):
+        row = streams.query(prod, f"q{n}", f"id-{n}", ledger_id=f"{n:08x}-0000-4000-8000-000000000000")
+        streams.batch(row, 1_203)
+    with django_assert_max_num_queries(32):
+        assert len(ask("queries")["items"]) == 30
