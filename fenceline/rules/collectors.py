@@ -18,6 +18,7 @@ _ASIDE = {"reconcile": "The log is read all the same; nobody checks it against t
 _MISSING = {
     "partitions": "Offsets, pinned partitions and hanging transactions are as they were seen last.",
     "groups": "Lag, and who waits for whom, is as it was seen last.",
+    "checkpoints": "Queries, their batches and what their sinks decided are as they were seen last.",
     "consumer_offsets": "Groups are asked all the same; commit times and history are missing.",
     "recoveries": "Episodes neither open nor close, and what is lost is not looked for.",
 }

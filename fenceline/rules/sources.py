@@ -168,7 +168,7 @@ def _soon(
         summary=f"Records of {some(names)} will be deleted before {query.name} has read them",
         evidence=(
             f"the log of {first} starts {rough(_unread(first))} offsets before where it stands, and loses "
-            f"{rough(first.pace or 0)} a second: they meet at about {clock(at_ms)}"
+            f"{rough(60 * (first.pace or 0))} a minute: they meet at about {clock(at_ms)}"
         ),
         next_step="Let the query catch up, or keep the topic for longer (retention.ms, retention.bytes).",
         affected=_partitions([each for each, _ in soon]),

@@ -9,6 +9,7 @@ from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, Finding, Gap, State, To
 from fenceline.groups import Waiting
 from fenceline.limits import Limits
 from fenceline.partitions import Ground, Pin, Verdict
+from fenceline.queries import QueryStatus, SinkBatch, SourcePosition
 from fenceline.rules import judge
 from fenceline.sight import EVERYWHERE, Sense
 from fenceline.snapshot import (
@@ -50,7 +51,8 @@ TAIL = collector("transaction_state", Sense.TRANSACTIONS, Sense.HISTORY)
 PARTITIONS = collector("partitions", Sense.PARTITIONS)
 GROUPS = collector("groups", Sense.GROUPS)
 LISTS = collector("reconcile", Sense.LISTS)
-ALL = (TAIL, PARTITIONS, GROUPS, LISTS)
+CHECKPOINTS = collector("checkpoints", Sense.QUERIES)
+ALL = (TAIL, PARTITIONS, GROUPS, LISTS, CHECKPOINTS)
 
 
 def snapshot(**facts: Any) -> Snapshot:
@@ -139,3 +141,41 @@ def pending(*blockers: Blocker) -> BlockedOffset:
 def group(*offsets: BlockedOffset, log_pinned_s_ago: float | None = None) -> BlockedGroup:
     since_ms = None if log_pinned_s_ago is None else ago(log_pinned_s_ago)
     return BlockedGroup("billing", offsets, since_ms)
+
+
+def query(**facts: Any) -> QueryStatus:
+    """Return a query that runs, heard of a moment ago."""
+    return QueryStatus(
+        **{
+            "ident": "q-1",
+            "name": "orders",
+            "checkpoint": "file:///checkpoints/orders",
+            "alive": True,
+            "moved_ms": ago(1),
+            "planned": 17,
+            "finished": 17,
+            "planned_ms": ago(1),
+            **facts,
+        }
+    )
+
+
+def sink_batch(decided_s_ago: float = 11, **facts: Any) -> SinkBatch:
+    """Return a batch that is decided, two transactions of it still open."""
+    return SinkBatch(
+        **{
+            "batch_id": 17,
+            "decided_ms": ago(decided_s_ago),
+            "expires_ms": NOW_MS + 60_000,
+            "records": 1_000,
+            "open": ("orders-a", "orders-b"),
+            **facts,
+        }
+    )
+
+
+def stands(position: int = 812, stands_s_ago: float | None = 90, **facts: Any) -> SourcePosition:
+    """Return where a query stands in `payments-0`, which has 5,000 records behind offset 812."""
+    since_ms = None if stands_s_ago is None else ago(stands_s_ago)
+    values = {"partition": 0, "log_start": 0, "high_watermark": 5_812, **facts}
+    return SourcePosition("payments", position=position, stands_ms=since_ms, **values)

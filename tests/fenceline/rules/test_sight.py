@@ -8,7 +8,17 @@ from fenceline import rules
 from fenceline.limits import Limits
 from fenceline.rules import MOST_FINDINGS, RULES, judge
 from fenceline.sight import Sense, Sight
-from tests.fenceline.rules.build import ALL, LIMITS, NOW_MS, TAIL, collector, gap, snapshot, transaction
+from tests.fenceline.rules.build import (
+    ALL,
+    CHECKPOINTS,
+    LIMITS,
+    NOW_MS,
+    TAIL,
+    collector,
+    gap,
+    snapshot,
+    transaction,
+)
 
 PLACES = {
     "partition:a-0": frozenset({"broker:1", "topic:a"}),
@@ -65,7 +75,8 @@ def test_nothing_is_hidden_where_all_collectors_see() -> None:
 
 def test_a_sense_without_a_collector_sees_nothing() -> None:
     assert hidden(collectors=(TAIL,)) == {
-        sense: frozenset({"cluster"}) for sense in (Sense.PARTITIONS, Sense.GROUPS, Sense.LISTS)
+        sense: frozenset({"cluster"})
+        for sense in (Sense.PARTITIONS, Sense.GROUPS, Sense.LISTS, Sense.QUERIES)
     }
 
 
@@ -99,7 +110,7 @@ def test_lists_that_say_who_is_missing_are_not_old_but_what_stands_on_them_is() 
     alone = collector(
         "reconcile", Sense.LISTS, Sense.TRANSACTIONS, seen_s_ago=600, unseen=("broker 2: loading",)
     )
-    found = hidden(collectors=(alone, *ALL[1:3]))
+    found = hidden(collectors=(alone, *ALL[1:3], CHECKPOINTS))
     assert found == {Sense.TRANSACTIONS: frozenset({"cluster"}), Sense.HISTORY: frozenset({"cluster"})}
 
 
