@@ -6,7 +6,7 @@ PYTHON_BIN := .venv/bin/python
 LINT_ENV := SECRET_KEY=lint FENCELINE_CONFIG=
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-fast bench soak test-matrix lint clean venv chromium
+.PHONY: help up test test-fast bench soak test-matrix lint clean spark-zip venv chromium
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do \
@@ -40,6 +40,9 @@ lint: venv ## style, types, imports, templates, migrations
 	.venv/bin/lint-imports
 	find templates -name '*.html' -exec .venv/bin/djade --check {} +
 	$(LINT_ENV) $(PYTHON_BIN) manage.py makemigrations --check --dry-run
+
+spark-zip: venv ## the --py-files archive for Spark: dist/fenceline-spark.zip
+	@exec $(PYTHON_BIN) -m sandbox.spark_zip $(ARGS)
 
 clean: ## remove .venv and .data
 	@[ ! -e .data/stack.json ] || { echo 'make: a stack runs on .data: stop it first (or remove .data/stack.json)' >&2; exit 1; }

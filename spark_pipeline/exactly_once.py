@@ -1,0 +1,282 @@
+"""Topic to SQL to topic, each record exactly once: a job for spark-submit, with `--help` as its manual.
+
+What is wrong with its arguments, the cluster or the query is one clear line on stderr (exit status 2 before
+anything runs, 1 later). SIGTERM and SIGINT let the batch in flight finish, a second one does not.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import signal
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import SparkSession
+
+from spark_pipeline.exactly_once_arguments import Arguments, BadArgument, parse
+from spark_pipeline.exactly_once_rows import BadQuery, for_sink, read
+from spark_pipeline.sink import ExactlyOnceKafkaSink, SinkError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+#: What a shell gets for a mistake in the arguments or the surroundings, and for a query that fails later.
+WRONG, FAILED = 2, 1
+CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_{scala}:{spark}"
+#: Spark logs a failed query with pages of stack traces; what failed is told by our own line.
+LOUD = (
+    "org.apache.spark.sql.execution.streaming",
+    "org.apache.spark.scheduler.TaskSetManager",
+    "org.apache.spark.executor.Executor",
+    "org.apache.spark.sql.execution.datasources.v2",
+)
+
+
+class Stopped(Exception):
+    """The job cannot run; the text says why and what to do."""
+
+
+class Stop:
+    """Set by SIGTERM or SIGINT; a second signal asks not to wait for the batch in flight."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+        self.at_once = threading.Event()
+
+    def ask(self) -> None:
+        """Take note of one signal."""
+        (self.at_once if self.asked.is_set() else self.asked).set()
+
+    def listen(self, spark: SparkSession) -> None:
+        """Listen for signals here and in the JVM: under spark-submit it is the JVM that gets them."""
+
+        def told(number: int, frame: object) -> None:
+            # A handler runs amid any statement of the main thread: it must not take that thread's locks.
+            threading.Thread(target=self.ask, daemon=True).start()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, told)
+        _listen_in_jvm(spark, self)
+
+
+class _JvmHandler:
+    """sun.misc.SignalHandler, for py4j."""
+
+    def __init__(self, stop: Stop) -> None:
+        self.stop = stop
+
+    def handle(self, which: Any) -> None:
+        """Be called by the JVM."""
+        self.stop.ask()
+
+    class Java:
+        """How py4j knows what this is."""
+
+        implements = ["sun.misc.SignalHandler"]
+
+
+def _jvm(spark: SparkSession) -> Any:
+    """The driver's JVM, as py4j shows it."""
+    return spark.sparkContext._jvm
+
+
+def _listen_in_jvm(spark: SparkSession, stop: Stop) -> None:
+    from py4j.protocol import Py4JError
+    from pyspark.java_gateway import ensure_callback_server_started
+
+    jvm = _jvm(spark)
+    ensure_callback_server_started(spark.sparkContext._gateway)  # type: ignore[no-untyped-call]
+    try:
+        for name in ("TERM", "INT"):
+            jvm.sun.misc.Signal.handle(jvm.sun.misc.Signal(name), _JvmHandler(stop))
+    except Py4JError:
+        # A JVM that was told to leave signals alone (-Xrs): whoever did so stops us in another way.
+        logging.getLogger(__name__).debug("the JVM hands out no signals", exc_info=True)
+
+
+class Sink:
+    """The sink, remembering why it failed: Spark would wrap that in a page of Java."""
+
+    def __init__(self, sink: ExactlyOnceKafkaSink) -> None:
+        self.sink = sink
+        self.error: SinkError | None = None
+
+    def __call__(self, rows: DataFrame, batch: int) -> None:
+        try:
+            self.sink(rows, batch)
+        except SinkError as error:
+            self.error = error
+            raise
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the job; return the exit status."""
+    try:
+        chosen = parse(arguments)
+    except BadArgument as error:
+        return _say(str(error), WRONG)
+    spark = SparkSession.builder.appName(chosen.name).getOrCreate()
+    if not chosen.verbose:
+        _quieten(spark)
+    try:
+        stop = Stop()
+        stop.listen(spark)
+        return run(spark, chosen, stop)
+    finally:
+        spark.stop()
+
+
+def run(spark: SparkSession, chosen: Arguments, stop: Stop) -> int:
+    """Start the query and stay with it to its end; return the exit status."""
+    try:
+        rows = prepare(spark, chosen)
+        attach_listener(spark, chosen)
+        sink = Sink(sink_of(chosen))
+        query = start(rows, sink, chosen)
+    except (Stopped, BadQuery, SinkError) as error:
+        return _say(str(error), WRONG)
+    except PySparkException as error:
+        return _say(_first_line(error), WRONG)
+    try:
+        attend(query, stop)
+    except StreamingQueryException as error:
+        return _say(str(sink.error) if sink.error else _first_line(error), FAILED)
+    return 0
+
+
+def prepare(spark: SparkSession, chosen: Arguments) -> DataFrame:
+    """Return the rows for the sink. Raises Stopped or BadQuery where cluster or SQL are not as they must.
+
+    Looks at the cluster before Spark does, whose answer to a wrong address is a minute of silence.
+    """
+    require_topics(chosen)
+    rows = read(spark, chosen)
+    if rows is None:
+        raise Stopped(_no_connector(spark))
+    return for_sink(spark, rows, chosen)
+
+
+def require_topics(chosen: Arguments, timeout_s: float = 10) -> None:
+    """Raise Stopped unless a broker answers and both topics are there."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    from spark_pipeline.sink.options import translate
+
+    silent = logging.getLogger("spark_pipeline.librdkafka")
+    silent.addHandler(logging.NullHandler())
+    silent.propagate = False
+    try:
+        client = AdminClient(dict(translate(chosen.kafka_options()).connection), logger=silent)
+        topics = client.list_topics(timeout=timeout_s).topics
+    except KafkaException as error:
+        where = chosen.kafka["bootstrap.servers"]
+        reason = error.args[0].str()
+        raise Stopped(
+            f"no broker answers at {where} ({reason}): check --bootstrap-servers, and the security settings"
+        ) from None
+    for option, topic in (("--from", chosen.source), ("--to", chosen.target)):
+        if topic not in topics:
+            raise Stopped(
+                f"no topic {topic} ({option}) that this principal may see: create it, or grant DESCRIBE"
+            )
+
+
+def _no_connector(spark: SparkSession) -> str:
+    scala = str(_jvm(spark).scala.util.Properties.versionNumberString()).rpartition(".")[0]
+    package = CONNECTOR.format(scala=scala, spark=spark.version)
+    return f"Spark has no Kafka connector: give spark-submit `--packages {package}`"
+
+
+def attach_listener(spark: SparkSession, chosen: Arguments) -> None:
+    """Tell Fenceline what the query does, where its address was given."""
+    if chosen.fenceline_url:
+        from spark_listener import FencelineListener
+
+        listener = FencelineListener(
+            chosen.fenceline_url, chosen.fenceline_token, cluster=chosen.fenceline_cluster
+        )
+        spark.streams.addListener(listener)
+
+
+def sink_of(chosen: Arguments) -> ExactlyOnceKafkaSink:
+    """Return the sink that the arguments describe."""
+    return ExactlyOnceKafkaSink(
+        checkpoint=chosen.checkpoint,
+        options=chosen.kafka_options(),
+        topic=chosen.target,
+        prefix=chosen.prefix,
+        transaction_timeout_ms=chosen.transaction_timeout_ms,
+        accept_loss=chosen.accept_loss,
+        adopt=chosen.adopt,
+    )
+
+
+def start(rows: DataFrame, sink: Sink, chosen: Arguments) -> StreamingQuery:
+    """Start the query."""
+    writer = (
+        rows.writeStream.queryName(chosen.name)
+        .outputMode(chosen.output_mode)
+        .option("checkpointLocation", chosen.checkpoint)
+        .foreachBatch(sink)
+    )
+    if chosen.trigger == "available-now":
+        writer = writer.trigger(availableNow=True)
+    elif chosen.trigger:
+        writer = writer.trigger(processingTime=chosen.trigger)
+    return writer.start()
+
+
+def attend(query: StreamingQuery, stop: Stop) -> None:
+    """Stay until the query ends or a signal comes. Raises StreamingQueryException when it fails."""
+    while not stop.asked.is_set():
+        if query.awaitTermination(1):
+            return
+    last = _last_batch(query)
+    while query.isActive and query.status["isTriggerActive"] and _last_batch(query) == last:
+        if stop.at_once.wait(0.02):
+            break
+    query.stop()
+
+
+def _last_batch(query: StreamingQuery) -> int | None:
+    progress: Mapping[str, Any] | None = query.lastProgress
+    return progress["batchId"] if progress else None
+
+
+def quieten_python() -> None:
+    """Leave failures to our own line: PySpark and py4j would log each of them with its stack trace."""
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    try:
+        from pyspark.logger import PySparkLogger
+    except ImportError:
+        return  # Before 4.0 it logs none.
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
+
+
+def _quieten(spark: SparkSession) -> None:
+    quieten_python()
+    log4j = _jvm(spark).org.apache.logging.log4j
+    for name in LOUD:
+        log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
+
+
+def _first_line(error: PySparkException) -> str:
+    """Return what an exception of Spark's says before its plans and stack traces."""
+    text = re.split(r"\n|; line \d+ pos \d+|\s*SQLSTATE: \w+", str(error).strip(), maxsplit=1)[0]
+    return text.removesuffix(".")
+
+
+def _say(text: str, status: int) -> int:
+    print(f"exactly_once: {text}", file=sys.stderr, flush=True)  # noqa: T201
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

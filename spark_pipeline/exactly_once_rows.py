@@ -1,0 +1,110 @@
+"""The rows of `spark_pipeline.exactly_once`: what its SQL sees, and what the sink gets of its answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.sql import functions as f
+
+from spark_pipeline.exactly_once_arguments import Arguments
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+#: The table that the SQL reads.
+VIEW = "input"
+#: What the sink takes beside `value`; `topic` is not among them: `--to` names it.
+KNOWN = ("key", "value", "partition", "headers", "timestamp")
+#: What Kafka tells of a record.
+OF_KAFKA = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
+
+
+class BadQuery(Exception):
+    """The SQL cannot be what the user wants; the text says why."""
+
+
+def read(spark: SparkSession, chosen: Arguments) -> DataFrame | None:
+    """Return the input topic's records as Spark's source tells them; None where Spark has no such source."""
+    options = {
+        **chosen.kafka_options(),
+        "kafka.isolation.level": chosen.isolation_level,
+        "subscribe": chosen.source,
+        "startingOffsets": chosen.starting_offsets,
+        "includeHeaders": "true",
+    }
+    options.update(chosen.source_options)
+    if chosen.max_offsets_per_trigger:
+        options["maxOffsetsPerTrigger"] = str(chosen.max_offsets_per_trigger)
+    try:
+        return spark.readStream.format("kafka").options(**options).load()
+    except AnalysisException as error:
+        if "kafka" in str(error).lower() and "find" in str(error).lower():
+            return None
+        raise
+
+
+def columns(rows: DataFrame, chosen: Arguments) -> DataFrame:
+    """Return what the SQL sees: Kafka's columns, key and value as text; with JSON the fields of the value.
+
+    Beside the fields stands one column `kafka` with Kafka's own, so that no name of a field is taken.
+    """
+    text = rows.withColumns({name: f.col(name).cast("string") for name in ("key", "value")})
+    if chosen.value_format == "string":
+        return text.select(*OF_KAFKA)
+    try:
+        parsed = text.withColumn("json", f.from_json("value", chosen.schema))
+    except PySparkException as error:
+        raise BadQuery(f"--schema {chosen.schema!r} is no list of columns: {_words(error)}") from None
+    if "kafka" in (name.lower() for name in parsed.select("json.*").columns):
+        raise BadQuery("--schema has a field named kafka, which is where Kafka's own columns are: rename it")
+    return parsed.select("json.*", f.struct(*OF_KAFKA).alias("kafka"))
+
+
+def for_sink(spark: SparkSession, rows: DataFrame, chosen: Arguments) -> DataFrame:
+    """Return the SQL's answer in the sink's columns; without SQL the records as they are.
+
+    With JSON, an answer without a column `value` becomes one: every column that the sink does not know.
+    """
+    if not chosen.sql:
+        return rows.select("key", "value", "headers")
+    seen = columns(rows, chosen)
+    seen.createOrReplaceTempView(VIEW)
+    try:
+        found = spark.sql(chosen.sql)
+    except (AnalysisException, ParseException) as error:
+        raise BadQuery(f"the SQL cannot run: {_words(error)} (its table is `{VIEW}` with the columns "
+                       f"{', '.join(seen.columns)})") from None  # fmt: skip
+    if not found.isStreaming:
+        raise BadQuery(f"the SQL does not read the topic: its rows must come from the table `{VIEW}`")
+    return _packed(found, chosen)
+
+
+def _packed(found: DataFrame, chosen: Arguments) -> DataFrame:
+    others = [name for name in found.columns if name not in KNOWN]
+    if "value" not in found.columns and chosen.value_format == "json" and others:
+        kept = [name for name in KNOWN if name in found.columns]
+        found = found.select(*kept, f.to_json(f.struct(*others)).alias("value"))
+    elif "value" not in found.columns:
+        raise BadQuery(
+            f"the SQL's answer has no column `value` (it has {', '.join(found.columns)}): name one with AS"
+        )
+    elif others:
+        raise BadQuery(f"the sink knows no column {', '.join(others)}: it takes {', '.join(KNOWN)}")
+    return _as_text(found)
+
+
+def _as_text(found: DataFrame) -> DataFrame:
+    """Turn key and value into text where they are numbers or the like: the sink takes text and bytes."""
+    simple: dict[str, Column] = {
+        name: f.col(name).cast("string")
+        for name in ("key", "value")
+        if name in found.columns and found.schema[name].dataType.typeName() not in ("string", "binary")
+    }
+    return found.withColumns(simple) if simple else found
+
+
+def _words(error: PySparkException) -> str:
+    """Return Spark's own words without their class, plan and position."""
+    text = str(error).strip().splitlines()[0].split(" SQLSTATE:")[0]
+    return text.rstrip(". ;")

@@ -1,0 +1,165 @@
+"""A driver that is to be killed: `python -m tests.spark.kills.driver FOLDER`.
+
+It starts its session at once and waits for the path of its life on stdin, so that one may stand ready while
+another one dies. Everything that happens goes to the life's events.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.streaming import StreamingQuery, StreamingQueryListener
+
+from spark_pipeline.sink import ExactlyOnceKafkaSink, register
+from tests.spark.conftest import LOGGING, settings
+from tests.spark.kills.life import Life, Point, passing
+
+#: Quick to start rather than quick in the end.
+JVM = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.configurationFile={LOGGING.as_uri()}"
+#: How many keys the running count knows.
+GROUPS = 20
+
+
+def start_session(folder: Path, more: dict[str, str]) -> SparkSession:
+    """Return a small session; a task may fail three times."""
+    builder = SparkSession.builder.appName("kills")
+    own = {
+        "spark.master": "local[2,4]",
+        "spark.driver.extraJavaOptions": JVM,
+        "spark.driver.memory": "512m",
+        # Small Arrow batches: a task passes rows on before it has all of them.
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "50",
+        "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    }
+    for key, value in {**settings(folder), **own, **more}.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+class Started(StreamingQueryListener):
+    """Tells when the query's started event came."""
+
+    def __init__(self, life: Life) -> None:
+        self.life = life
+
+    def onQueryStarted(self, event: Any) -> None:
+        self.life.tell("started")
+
+    def onQueryProgress(self, event: Any) -> None:
+        self.life.tell("progress", batch=event.progress.batchId, rows=event.progress.numInputRows)
+
+    def onQueryIdle(self, event: Any) -> None:
+        pass
+
+    def onQueryTerminated(self, event: Any) -> None:
+        pass
+
+
+def read(spark: SparkSession, life: Life) -> DataFrame:
+    """Return the input as it comes: its keys are numbers, each once."""
+    return (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", life.bootstrap)
+        .option("subscribe", life.source)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", life.limit)
+        .load()
+        .select(f.col("key").cast("string").cast("long").alias("number"))
+    )
+
+
+def count(key: tuple[int], frames: Iterator[Any], state: Any) -> Iterator[Any]:
+    """Count a group's rows: each update has a version, what it added and the sum, so that a hole shows."""
+    import pandas
+
+    version, total = state.get if state.exists else (0, 0)
+    added = sum(len(frame) for frame in frames)
+    state.update((version + 1, total + added))
+    value = f"{version + 1} {added} {total + added}"
+    yield pandas.DataFrame({"key": [str(key[0])], "value": [value]})
+
+
+def transformed(rows: DataFrame, life: Life) -> DataFrame:
+    """Return key and value for the sink: a figure per number, or a running count per group."""
+    if life.stateful:
+        rows = (
+            rows.withColumn("group", f.col("number") % GROUPS)
+            .groupBy("group")
+            .applyInPandasWithState(
+                count, "key string, value string", "version long, total long", "update", "NoTimeout"
+            )
+        )
+    else:
+        rows = rows.selectExpr("string(number) AS key", "string(number * 7919 + 13) AS value")
+    if life.point == Point.WRITING or life.mischief:
+        rows = rows.mapInArrow(passing(life), "key string, value string")
+    return rows
+
+
+def write(spark: SparkSession, rows: DataFrame, life: Life) -> StreamingQuery:
+    """Start the query through one of the sink's adapters."""
+    writer = rows.writeStream.option("checkpointLocation", life.checkpoint).queryName("kills")
+    writer = writer.outputMode("update" if life.stateful else "append")
+    if life.adapter == "foreach_batch":
+        sink = ExactlyOnceKafkaSink(
+            checkpoint=life.checkpoint,
+            options={"kafka.bootstrap.servers": life.bootstrap},
+            topic=life.target,
+            prefix=life.prefix,
+            transaction_timeout_ms=life.transaction_timeout_ms,
+            on_step=life.on_step,
+        )
+
+        def called(rows: DataFrame, batch: int) -> None:
+            life.tell("called", batch=batch)
+            sink(rows, batch)
+
+        return writer.foreachBatch(called).start()
+    register(spark)
+    options = {
+        "kafka.bootstrap.servers": life.bootstrap,
+        "topic": life.target,
+        "prefix": life.prefix,
+        # It commits in a process of its own, which finds the life by its environment.
+        "on_step": "tests.spark.kills.life:on_step",
+    }
+    if life.transaction_timeout_ms:
+        options["transaction_timeout_ms"] = str(life.transaction_timeout_ms)
+    return writer.format("kafka_exactly_once").options(**options).start()
+
+
+def live(spark: SparkSession, life: Life) -> None:
+    """Run the query until it dies, or until nothing is left to read where it is not to die."""
+    spark.streams.addListener(Started(life))
+    query = write(spark, transformed(read(spark, life), life), life)
+    if life.point:
+        query.awaitTermination()
+    query.processAllAvailable()
+    query.stop()
+    life.tell("finished")
+
+
+def main(folder: Path, more: dict[str, str]) -> int:
+    """Live the life whose file is named on stdin; return 1 when the query fails."""
+    spark = start_session(folder, more)
+    path = sys.stdin.readline().strip()
+    if not path:
+        return 0
+    life = Life.load(path)
+    life.tell("ready")
+    try:
+        live(spark, life)
+    except Exception as error:
+        life.tell("failed", error=str(error))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), json.loads(sys.argv[2]) if len(sys.argv) > 2 else {}))

@@ -1,0 +1,199 @@
+"""One life of a driver that is to be killed: what it reads and writes, and where it dies.
+
+Used in the driver, in its Python workers and by the harness; each life is one JSON file for all of them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from sandbox.processes import family, signal_all
+
+#: Names the file of the life, for a worker that nothing else reaches.
+LIFE = "FENCELINE_TEST_LIFE"
+
+
+class Point(StrEnum):
+    """Where a life ends; all but WRITING are the sink's own steps."""
+
+    BEFORE_WRITE = "BEFORE_WRITE"
+    #: In a task, while others have written.
+    WRITING = "WRITING"
+    WRITTEN = "WRITTEN"
+    PREPARED = "PREPARED"
+    ENDING = "ENDING"
+    ENDED = "ENDED"
+    DONE = "DONE"
+
+
+class Mischief(StrEnum):
+    """What the first attempt of a task does once some task has written; Spark then runs it again."""
+
+    FAILS = "fails"
+    KILLS_ITS_EXECUTOR = "kills its executor"
+    #: It waits for the speculative copy that Spark launches, and goes on.
+    WAITS_FOR_ITS_COPY = "waits for its copy"
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """What one process is to do."""
+
+    number: int
+    bootstrap: str
+    source: str
+    target: str
+    prefix: str
+    folder: str
+    #: "foreach_batch" or "data_source".
+    adapter: str
+    stateful: bool
+    #: maxOffsetsPerTrigger.
+    limit: int
+    #: One of Point, or "" to finish all there is.
+    point: str = ""
+    #: The first batch in which it may die.
+    at_batch: int = 0
+    #: What one task of each batch does beside, in its first attempt; one of Mischief.
+    mischief: str = ""
+    #: None leaves it to the sink.
+    transaction_timeout_ms: int | None = None
+
+    @property
+    def checkpoint(self) -> str:
+        """Where the query keeps its own."""
+        return str(Path(self.folder) / "checkpoint")
+
+    @property
+    def events(self) -> Path:
+        """Where every life says what happens to it."""
+        return Path(self.folder) / "events.jsonl"
+
+    def save(self, path: str) -> None:
+        """Write it to a file."""
+        Path(path).write_text(json.dumps(asdict(self)))
+
+    @staticmethod
+    def load(path: str | None = None) -> Life:
+        """Read it from a file, the one that the environment names where none is given."""
+        return Life(**json.loads(Path(path or os.environ[LIFE]).read_text()))
+
+    def tell(self, what: str, **more: Any) -> None:
+        """Add a line to the events: one write, so that lines of several processes stay whole."""
+        line = json.dumps({"life": self.number, "what": what, "at": time.time(), **more}) + "\n"
+        descriptor = os.open(self.events, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        try:
+            os.write(descriptor, line.encode())
+        finally:
+            os.close(descriptor)
+
+    def told(self, what: str, batch: int) -> bool:
+        """Whether a life has told this of a batch."""
+        lines = self.events.read_text().splitlines() if self.events.exists() else []
+        return any(each["what"] == what and each.get("batch") == batch for each in map(json.loads, lines))
+
+    def on_step(self, step: Any, batch: int) -> None:
+        """Be the sink's hook: tell the step, and die at the one that is meant."""
+        self.tell(step.name, batch=batch)
+        if step.name == self.point and batch >= self.at_batch:
+            self.die(batch)
+
+    def die(self, batch: int) -> None:
+        """End the whole session with SIGKILL: the JVM first, lest it sees its workers go; ourselves last."""
+        self.tell("died", point=self.point, batch=batch)
+        pids = session()
+        signal_all([pid for pid in pids if is_java(pid)], signal.SIGKILL)
+        signal_all(pids, signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def on_step(step: Any, batch: int) -> None:
+    """Be the hook of a sink that takes one by name, in a process of its own."""
+    Life.load().on_step(step, batch)
+
+
+def session(number: int = 0) -> list[int]:
+    """Return the living processes of a session, ours without a number; ourselves not among them."""
+    return family({number or os.getsid(0)}, "none")
+
+
+def is_java(pid: int) -> bool:
+    """Whether a process is a JVM."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip() == "java"
+    except OSError:
+        return False
+
+
+def passing(life: Life) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """Return what `mapInArrow` puts before the sink: rows pass, and in WRITING they kill the driver.
+
+    A task dies once another one's transaction is open at the broker: records are written, and nobody has
+    been told of them. Alone, it dies after its last row.
+    """
+
+    def each(batches: Iterator[Any]) -> Iterator[Any]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        batch = int(context.getLocalProperty("streaming.sql.batchId") or -1)
+        doomed = life.point == Point.WRITING and batch >= life.at_batch
+        if doomed and context.partitionId() > 0:
+            wait_for_open(life)
+            life.die(batch)
+        yield from batches
+        if life.mischief and batch == life.at_batch and context.partitionId() == 0:
+            misbehave(life, batch, context.attemptNumber())
+        if doomed:
+            wait_for_open(life)
+            life.die(batch)
+
+    return each
+
+
+def misbehave(life: Life, batch: int, attempt: int) -> None:
+    """Do what the life's mischief says, in a task that has passed its last row."""
+    if attempt > 0:
+        life.tell("again", batch=batch, attempt=attempt)
+        return
+    wait_for_open(life)
+    life.tell(life.mischief, batch=batch)
+    if life.mischief == Mischief.FAILS:
+        raise RuntimeError("this task fails after it has written, as the test wants it")
+    if life.mischief == Mischief.KILLS_ITS_EXECUTOR:
+        # Above a worker is the daemon that forked it, above that the executor.
+        os.kill(parent(os.getppid()), signal.SIGKILL)
+    until = time.monotonic() + 60
+    while time.monotonic() < until and not life.told("again", batch):
+        time.sleep(0.05)
+
+
+def parent(pid: int) -> int:
+    """Return the parent of a process."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def wait_for_open(life: Life, seconds: float = 10) -> bool:
+    """Wait until a transaction of the sink is open; False when none is after so many seconds."""
+    from fenceline.facts import State
+    from transaction_admin.kafka_python import KafkaPythonAdmin
+
+    admin = KafkaPythonAdmin({"bootstrap.servers": life.bootstrap})
+    try:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            if any(name.startswith(life.prefix) for name in admin.list_transactions([State.ONGOING]).entries):
+                return True
+            time.sleep(0.02)
+        return False
+    finally:
+        admin.close()

@@ -1,0 +1,270 @@
+"""The lives of one query: its rows, the processes that die for it, and what must be there in the end."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from fenceline.facts import State
+from sandbox.processes import signal_all
+from tests.brokers import create_topics
+from tests.spark.conftest import ROOT, environment
+from tests.spark.kills.life import LIFE, Life, Point, session
+from tests.waiting import wait_for
+from transaction_admin.kafka_python import KafkaPythonAdmin
+
+#: How long one life may take on a busy machine.
+LIFE_S = 240
+PARTITIONS = 3
+
+
+class Driver:
+    """A process in a session of its own that has started Spark, or is about to, and waits for its life."""
+
+    def __init__(self, folder: Path, more: Mapping[str, str] | None = None) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.path = folder / "life.json"
+        self.log = folder / "driver.log"
+        command = [
+            sys.executable,
+            "-m",
+            "tests.spark.kills.driver",
+            str(folder),
+            json.dumps(dict(more or {})),
+        ]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env={**os.environ, **environment(folder), LIFE: str(self.path)},
+            )
+
+    def begin(self, life: Life) -> None:
+        """Let it live."""
+        life.save(str(self.path))
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{self.path}\n".encode())
+        self.process.stdin.flush()
+
+    def wait(self, seconds: float = LIFE_S) -> int:
+        """Wait for its end, and end what is left of its session; return its status, negative by signal."""
+        try:
+            return self.process.wait(seconds)
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        """End its whole session."""
+        signal_all(session(self.process.pid), signal.SIGKILL)
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(30)
+
+
+@dataclass
+class Lives:
+    """A query that is killed again and again: `with Lives(broker.bootstrap, folder, dice) as lives`."""
+
+    bootstrap: str
+    folder: Path
+    dice: random.Random
+    adapter: str = "foreach_batch"
+    stateful: bool = False
+    #: Settings of the session beside the harness's own.
+    conf: Mapping[str, str] = field(default_factory=dict)
+    number: int = 0
+    produced: int = 0
+    spare: Driver | None = None
+
+    def __post_init__(self) -> None:
+        self.name = f"kills-{self.dice.randrange(16**6):06x}"
+        create_topics(self.bootstrap, f"{self.name}-in", f"{self.name}-out", partitions=PARTITIONS)
+        self.producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 5})
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        if self.spare:
+            self.spare.kill()
+
+    def life(self, point: str = "", *, survive: int = 0, **more: Any) -> Life:
+        """Return the next life: it dies at `point`, `survive` batches after the one that it begins with."""
+        self.number += 1
+        commits = self.folder / "checkpoint" / "commits"
+        done = [int(each.name) for each in commits.glob("*") if each.name.isdigit()]
+        return Life(
+            number=self.number,
+            bootstrap=self.bootstrap,
+            source=f"{self.name}-in",
+            target=f"{self.name}-out",
+            prefix=self.name,
+            folder=str(self.folder),
+            adapter=self.adapter,
+            stateful=self.stateful,
+            limit=self.dice.randrange(60, 600),
+            point=point,
+            at_batch=max(done, default=-1) + 1 + survive,
+            **more,
+        )
+
+    def produce(self, amount: int) -> None:
+        """Write so many new numbers to the input, each once, to partitions at random."""
+        for number in range(self.produced, self.produced + amount):
+            self.producer.produce(
+                f"{self.name}-in", key=str(number), partition=self.dice.randrange(PARTITIONS)
+            )
+            self.producer.poll(0)
+        assert self.producer.flush(30) == 0
+        self.produced += amount
+
+    def driver(self) -> Driver:
+        """Return a driver, the one that stands ready where one does."""
+        ready, self.spare = self.spare, None
+        return ready or self.start_driver()
+
+    def start_driver(self) -> Driver:
+        """Start one more."""
+        return Driver(self.folder / f"driver-{self.dice.randrange(16**6):06x}", self.conf)
+
+    def die(self, point: Point, *, survive: int | None = None, **more: Any) -> Life:
+        """Live until the life ends at `point`, with enough to do until then; have the next driver start."""
+        survive = self.dice.randrange(3) if survive is None else survive
+        life = self.life(point, survive=survive, **more)
+        # One batch more than it needs: recovery may finish the first one without a step to die at.
+        self.produce(life.limit * (survive + 1) + self.dice.randrange(life.limit))
+        driver = self.driver()
+        driver.begin(life)
+        self.spare = self.start_driver()
+        status = driver.wait()
+        assert status == -signal.SIGKILL, f"{status}: {self.events()[-3:]}, see {driver.log}"
+        assert self.died(life), f"not where it should: {self.events()[-3:]}"
+        return life
+
+    def died(self, life: Life) -> bool:
+        """Whether that life ended at its point."""
+        deaths = [each for each in self.events() if each["what"] == "died" and each["life"] == life.number]
+        return bool(deaths) and all(each["point"] == life.point for each in deaths)
+
+    def finish(self, **more: Any) -> Life:
+        """Live until everything is read and written."""
+        life = self.life(**more)
+        driver = self.driver()
+        driver.begin(life)
+        status = driver.wait()
+        assert status == 0, f"{status}: {self.events()[-3:]}, see {driver.log}"
+        return life
+
+    def events(self) -> list[dict[str, Any]]:
+        """Return what all lives have told."""
+        path = self.folder / "events.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def recoveries(self, since: str = "started") -> list[float]:
+        """Return, per life but the first, the seconds from an event until all before it was ended.
+
+        That is when a batch that was prepared is done, else when the first one may be written.
+        """
+        return list(recovery_times(self.events(), since))
+
+    def check(self) -> None:
+        """Hold the committed output against the input: each once, with the right value, and nothing open."""
+        rows = list(committed(self.bootstrap, f"{self.name}-out"))
+        wrong = running_counts(rows, self.produced) if self.stateful else figures(rows, self.produced)
+        assert not wrong, wrong
+        wait_for(lambda: not open_transactions(self.bootstrap, self.name), "nothing is left open")
+
+
+def recovery_times(events: list[dict[str, Any]], since: str) -> Iterator[float]:
+    """Yield them as `Lives.recoveries` tells."""
+    begun: dict[int, float] = {}
+    for each in events:
+        if each["what"] == since and each["life"] > 1:
+            begun.setdefault(each["life"], each["at"])
+        elif each["what"] in (Point.DONE, Point.BEFORE_WRITE) and begun.get(each["life"]):
+            yield each["at"] - begun[each["life"]]
+            begun[each["life"]] = 0.0
+
+
+def figures(rows: list[tuple[str, str]], amount: int) -> str:
+    """Say what is wrong with a stateless query's output; "" where each number is there once and right."""
+    found = Counter(key for key, _ in rows)
+    lost = [number for number in range(amount) if str(number) not in found]
+    doubled = [key for key, times in found.items() if times > 1]
+    false = [row for row in rows if not row[0].isdigit() or row[1] != str(int(row[0]) * 7919 + 13)]
+    strange = [key for key in found if not key.isdigit() or int(key) >= amount]
+    return _told(lost=lost, doubled=doubled, false=false, strange=strange)
+
+
+def running_counts(rows: list[tuple[str, str]], amount: int) -> str:
+    """Say what is wrong with a running count's output: versions without a hole, sums that add up."""
+    from tests.spark.kills.driver import GROUPS
+
+    found: dict[str, list[tuple[int, int, int]]] = {}
+    for key, value in rows:
+        version, added, total = map(int, value.split())
+        found.setdefault(key, []).append((version, added, total))
+    holes, sums = [], []
+    for key, updates in found.items():
+        updates.sort()
+        if [version for version, _, _ in updates] != list(range(1, len(updates) + 1)):
+            holes.append((key, [version for version, _, _ in updates]))
+        running = 0
+        for version, added, total in updates:
+            running += added
+            if running != total:
+                sums.append((key, version))
+    ends = {key: updates[-1][2] for key, updates in found.items()}
+    true = Counter(str(number % GROUPS) for number in range(amount))
+    return _told(holes=holes, sums=sums, ends=[] if ends == true else [ends, dict(true)])
+
+
+def _told(**wrong: list[Any]) -> str:
+    return "; ".join(f"{len(each)} {name}: {each[:10]}" for name, each in wrong.items() if each)
+
+
+def committed(bootstrap: str, topic: str) -> Iterator[tuple[str, str]]:
+    """Yield key and value of every record of a topic that a read_committed consumer gets."""
+    consumer = Consumer({
+        "bootstrap.servers": bootstrap,
+        "group.id": "unused",
+        "isolation.level": "read_committed",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+    })  # fmt: skip
+    partitions = consumer.list_topics(topic, 30).topics[topic].partitions
+    consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+    left = len(partitions)
+    while left:
+        message = consumer.poll(30)
+        assert message is not None, f"{topic} does not answer"
+        if message.error():
+            left -= 1
+        else:
+            yield (message.key() or b"").decode(), (message.value() or b"").decode()
+    consumer.close()
+
+
+def open_transactions(bootstrap: str, prefix: str) -> list[str]:
+    """Return the transactional ids with a prefix whose transaction is open."""
+    admin = KafkaPythonAdmin({"bootstrap.servers": bootstrap})
+    try:
+        listed = admin.list_transactions([State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT]).entries
+    finally:
+        admin.close()
+    return [name for name in listed if name.startswith(prefix)]

@@ -1,0 +1,332 @@
+"""Proves that what else can go wrong around the sink ends exactly once, in a refusal, or in a loss report.
+
+A transaction that times out, before its batch is decided and after; a broker that dies in the middle of the
+commits; checkpoints without their ledger, ledgers without their checkpoint. `make soak` adds executors that
+die, speculation, and two drivers on one checkpoint. Never silence: a batch that cannot be committed is named
+with its range and its transactional ids.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from sandbox.kafka import Broker
+from spark_pipeline.sink import ExactlyOnceKafkaSink, LostTransactions, SinkError, Step
+from tests.brokers import PROPERTIES, create_topics
+from tests.spark.kills.life import Mischief, Point
+from tests.spark.kills.lives import Lives, committed, figures, open_transactions
+from tests.spark.kills.test_kills import SEED
+from tests.waiting import wait_for
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+Hook = Callable[[Step, int], None]
+
+
+class Crash(Exception):
+    """What a hook raises: the query ends as by any exception, and whoever tidies up is put to the test."""
+
+
+def crash_at(step: Step) -> Hook:
+    """Return a hook that ends the query at a step."""
+
+    def hook(at: Step, batch: int) -> None:
+        if at is step:
+            raise Crash(f"{step.name} of batch {batch}")
+
+    return hook
+
+
+@dataclass
+class Query:
+    """A query of numbers through foreachBatch, one batch per call of `add`, in this process's Spark."""
+
+    spark: SparkSession
+    bootstrap: str
+    folder: Path
+    name: str = field(default_factory=lambda: f"faults-{uuid.uuid4().hex[:8]}")
+    produced: int = 0
+    #: What the last run's sink has raised.
+    error: Exception | None = None
+
+    def __post_init__(self) -> None:
+        create_topics(self.bootstrap, f"{self.name}-in", f"{self.name}-out", partitions=2)
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "checkpoint"
+
+    def add(self, amount: int = 100) -> None:
+        """Write so many more numbers to the input."""
+        producer = Producer({"bootstrap.servers": self.bootstrap})
+        for number in range(self.produced, self.produced + amount):
+            producer.produce(f"{self.name}-in", key=str(number), partition=number % 2)
+        assert producer.flush(60) == 0
+        self.produced += amount
+
+    def run(
+        self, on_step: Hook | None = None, change: Callable[[DataFrame], DataFrame] | None = None, **more: Any
+    ) -> str:
+        """Read all there is in one batch; return what the query failed with, "" when it did not."""
+        sink = ExactlyOnceKafkaSink(
+            checkpoint=str(self.checkpoint),
+            options={"kafka.bootstrap.servers": self.bootstrap},
+            topic=f"{self.name}-out",
+            prefix=self.name,
+            on_step=on_step,
+            **more,
+        )
+        self.error = None
+
+        def write(rows: DataFrame, batch: int) -> None:
+            try:
+                sink(rows, batch)
+            except Exception as error:
+                self.error = error
+                raise
+
+        rows = (
+            self.spark.readStream.format("kafka")
+            .option("kafka.bootstrap.servers", self.bootstrap)
+            .option("subscribe", f"{self.name}-in")
+            .option("startingOffsets", "earliest")
+            .load()
+            .selectExpr("string(key) AS key", "string(int(string(key)) * 7919 + 13) AS value")
+        )
+        writer = (change(rows) if change else rows).writeStream.foreachBatch(write)
+        query = writer.option("checkpointLocation", str(self.checkpoint)).trigger(availableNow=True).start()
+        try:
+            query.awaitTermination()
+        except StreamingQueryException as error:
+            return str(self.error or error)
+        return ""
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return what readers of committed records get."""
+        return list(committed(self.bootstrap, f"{self.name}-out"))
+
+    def open(self) -> list[str]:
+        """Return its open transactions."""
+        return open_transactions(self.bootstrap, self.name)
+
+    def wrong(self) -> str:
+        """Say how the output differs from each number once; "" when it does not."""
+        return figures(self.rows(), self.produced)
+
+
+@pytest.fixture
+def query(spark: SparkSession, kafka_42: Broker, tmp_path: Path) -> Query:
+    """On the shared broker, which aborts what is past its timeout within half a second."""
+    made = Query(spark, kafka_42.bootstrap, tmp_path)
+    made.add()
+    return made
+
+
+def outlasting(bootstrap: str, prefix: str) -> Callable[[DataFrame], DataFrame]:
+    """Return a change of the rows: one task waits until another one's transaction was open and has ended."""
+
+    def each(batches: Iterator[Any]) -> Iterator[Any]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        if context.partitionId() == 1:
+            wait_for(lambda: open_transactions(bootstrap, prefix), "the other task has written", 60)
+            wait_for(lambda: not open_transactions(bootstrap, prefix), "its transaction has timed out", 60)
+        yield from batches
+
+    return lambda rows: rows.mapInArrow(each, "key string, value string")
+
+
+def test_a_transaction_that_ends_before_its_batch_is_refused_and_nothing_is_seen(query: Query) -> None:
+    """The tasks outlast the timeout: verification says so before anything is decided."""
+    text = query.run(change=outlasting(query.bootstrap, query.name), transaction_timeout_ms=2_000)
+    assert isinstance(query.error, SinkError), text
+    assert "batch 0" in text
+    assert "transaction_timeout_ms" in text, "it says what to do"
+    assert query.rows() == []
+    assert query.run() == ""
+    assert query.wrong() == ""
+    assert query.open() == []
+
+
+def test_a_prepared_batch_that_times_out_is_lost_aloud_until_it_is_accepted(query: Query) -> None:
+    assert query.run(crash_at(Step.PREPARED), transaction_timeout_ms=5_000).endswith("PREPARED of batch 0")
+    lost = query.open()
+    assert lost, "the decision stands, and the transactions with it"
+    wait_for(lambda: not query.open(), "the broker aborts them", 60)
+    query.add()
+    for _ in range(2):
+        text = query.run()
+        assert isinstance(query.error, LostTransactions), text
+        assert query.error.batch_id == 0
+        assert sorted(query.error.transactional_ids) == sorted(lost)
+        assert query.error.records == 100
+        assert all(name in text for name in lost)
+        assert f'"{query.name}-in":{{' in text, "the range that the batch has read"
+        assert query.rows() == [], "nothing goes on behind a loss"
+    assert query.run(accept_loss=[0]) == ""
+    found = dict(query.rows())
+    assert sorted(map(int, found)) == list(range(100, 200)), "the loss is recorded, the rest is there once"
+    assert len(query.rows()) == 100
+    query.add()
+    assert query.run() == "", "a loss that was accepted is not asked for again"
+    assert len(query.rows()) == 200
+
+
+@pytest.mark.parametrize("step", [Step.WRITTEN, Step.PREPARED, Step.ENDING, Step.ENDED])
+def test_a_query_that_fails_at_any_step_goes_on_where_it_was(query: Query, step: Step) -> None:
+    """No death, only an exception: whoever tidies up then must not roll back what is decided."""
+    assert f"{step.name} of batch 0" in query.run(crash_at(step))
+    query.add()
+    assert query.run() == ""
+    assert query.wrong() == ""
+    assert query.open() == []
+
+
+@pytest.mark.parametrize("step", [Step.PREPARED, Step.ENDING])
+def test_a_broker_that_dies_amid_the_commits_is_waited_for(
+    spark: SparkSession, tmp_path: Path, step: Step
+) -> None:
+    with Broker(tmp_path / "kafka", properties=PROPERTIES) as broker:
+        query = Query(spark, broker.bootstrap, tmp_path)
+        query.add()
+        assert query.run() == ""
+        query.add()
+        restarts: list[threading.Thread] = []
+
+        def hook(at: Step, batch: int) -> None:
+            if at is step and not restarts:
+                broker.kill()
+                restarts.append(threading.Thread(target=broker.start))
+                restarts[0].start()
+
+        failed = query.run(hook)
+        restarts[0].join(60)
+        broker.wait_ready()
+        assert not failed or "batch 1" in failed
+        assert query.run() == ""
+        assert query.wrong() == ""
+        assert query.open() == []
+
+
+def remove(*paths: Path) -> None:
+    """Remove files and folders, with the checksums that Hadoop keeps beside them."""
+    for path in paths:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+
+
+def test_a_checkpoint_without_its_ledger_is_refused_until_it_is_adopted(query: Query) -> None:
+    assert query.run() == ""
+    remove(query.checkpoint / "kafka_exactly_once")
+    query.add()
+    text = query.run()
+    assert isinstance(query.error, SinkError), text
+    assert "adopt" in text
+    assert len(query.rows()) == 100, "nothing was written"
+    assert query.run(adopt=True) == ""
+    assert query.wrong() == ""
+
+
+def test_a_ledger_whose_checkpoint_was_reset_is_refused(query: Query) -> None:
+    """A fresh checkpoint would read and write everything again."""
+    assert query.run() == ""
+    remove(*(query.checkpoint / name for name in ("metadata", "offsets", "commits", "sources")))
+    text = query.run()
+    assert isinstance(query.error, SinkError), text
+    assert "kafka_exactly_once" in text
+    assert query.wrong() == "", "nothing is doubled"
+
+
+def test_a_checkpoint_that_has_lost_its_identity_writes_nothing_twice(query: Query) -> None:
+    """Spark 4.2 refuses it itself; a new identity, as 4.1 would make one, is refused by the sink."""
+    assert query.run() == ""
+    remove(query.checkpoint / "metadata")
+    assert "metadata" in query.run().lower()
+    (query.checkpoint / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
+    query.add()
+    text = query.run()
+    assert isinstance(query.error, SinkError), text
+    assert figures(query.rows(), 100) == ""
+
+
+@pytest.mark.soak
+def test_two_drivers_on_one_checkpoint_write_each_row_once(kafka_42: Broker, tmp_path: Path) -> None:
+    """Whoever is second anywhere loses: by the ledger's generation, its decisions, or Spark's own log."""
+    for attempt in range(5):
+        dice = random.Random(f"{SEED} two {attempt}")
+        with Lives(kafka_42.bootstrap, tmp_path / str(attempt), dice) as lives:
+            lives.produce(3000)
+            pair = [(lives.start_driver(), lives.life()) for _ in range(2)]
+            for driver, life in pair:
+                driver.begin(life)
+            ends = [driver.wait() for driver, _ in pair]
+            lives.produce(500)
+            lives.finish()
+            lives.check()
+            told = [each["error"][:200] for each in lives.events() if each["what"] == "failed"]
+            print(f"FENCELINE_SEED={SEED}: ended with {ends}, {told}")
+
+
+CLUSTER = {"spark.master": "local-cluster[2,1,512]", "spark.executor.memory": "512m"}
+
+
+@pytest.mark.soak
+def test_an_executor_that_dies_amid_its_task_is_replaced(kafka_42: Broker, tmp_path: Path) -> None:
+    dice = random.Random(f"{SEED} executor")
+    with Lives(kafka_42.bootstrap, tmp_path, dice, conf=CLUSTER) as lives:
+        lives.produce(1500)
+        lives.finish(mischief=Mischief.KILLS_ITS_EXECUTOR)
+        lives.check()
+        assert any(each["what"] == "again" for each in lives.events())
+
+
+@pytest.mark.soak
+def test_of_two_speculative_copies_one_is_committed(kafka_42: Broker, tmp_path: Path) -> None:
+    dice = random.Random(f"{SEED} speculation")
+    speculation = {
+        "spark.speculation": "true",
+        "spark.speculation.interval": "100ms",
+        "spark.speculation.multiplier": "1.1",
+        "spark.speculation.quantile": "0.3",
+        "spark.speculation.minTaskRuntime": "100ms",
+    }
+    with Lives(kafka_42.bootstrap, tmp_path, dice, conf={**CLUSTER, **speculation}) as lives:
+        lives.produce(1500)
+        lives.finish(mischief=Mischief.WAITS_FOR_ITS_COPY)
+        lives.check()
+        copies = [each for each in lives.events() if each["what"] == "again"]
+        assert copies, "Spark has launched a second copy"
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("adapter", ["foreach_batch", "data_source"])
+def test_a_dead_driver_after_a_loss_asks_again_at_each_start(
+    kafka_42: Broker, tmp_path: Path, adapter: str
+) -> None:
+    """The same in processes of their own: kill -9 after the decision, and a start that comes too late."""
+    dice = random.Random(f"{SEED} {adapter} lost")
+    with Lives(kafka_42.bootstrap, tmp_path, dice, adapter) as lives:
+        lives.die(Point.PREPARED, survive=1, transaction_timeout_ms=15_000)
+        wait_for(lambda: not open_transactions(lives.bootstrap, lives.name), "the broker aborts them", 120)
+        for _ in range(2):
+            driver = lives.driver()
+            driver.begin(lives.life())
+            assert driver.wait() == 1
+            told = [each["error"] for each in lives.events() if each["what"] == "failed"]
+            assert "accept_loss" in told[-1]
+            assert "batch" in told[-1]

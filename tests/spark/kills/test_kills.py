@@ -1,0 +1,74 @@
+"""Proves that a query may be killed with kill -9 at any point of a batch: its output has every row once.
+
+A real driver, its JVM and its Python workers die together, in the middle of the sink's own steps or in one of
+its tasks, again and again on one checkpoint; what a read_committed consumer gets in the end is held against
+what was put in. `make soak` does each point twenty times, stateless and stateful, through both adapters.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from sandbox.kafka import Broker
+from tests.spark.kills.life import Mischief, Point
+from tests.spark.kills.lives import Lives
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+SEED = int(os.environ.get("FENCELINE_SEED", "0")) or random.randrange(1, 10**9)
+#: How often a driver dies at each point, in each cell of the soak.
+TIMES = int(os.environ.get("FENCELINE_KILLS", "20"))
+
+
+def test_a_driver_may_die_at_each_point_of_a_batch(kafka_42: Broker, tmp_path: Path) -> None:
+    """Once each, in random order, through foreachBatch; in the end a task fails and is run again, too."""
+    print(f"FENCELINE_SEED={SEED}")
+    dice = random.Random(SEED)
+    with Lives(kafka_42.bootstrap, tmp_path, dice) as lives:
+        for point in dice.sample(list(Point), len(Point)):
+            lives.die(point, survive=0)
+        lives.produce(500)
+        lives.finish(mischief=Mischief.FAILS)
+        lives.check()
+        assert any(each["what"] == "again" for each in lives.events())
+        print(seconds(lives))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("stateful", [False, True], ids=["stateless", "stateful"])
+@pytest.mark.parametrize("adapter", ["foreach_batch", "data_source"])
+def test_a_driver_may_die_at_each_point_many_times(
+    kafka_42: Broker, tmp_path: Path, adapter: str, stateful: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dice = random.Random(f"{SEED} {adapter} {stateful}")
+    points = list(Point) * TIMES
+    dice.shuffle(points)
+    with Lives(kafka_42.bootstrap, tmp_path, dice, adapter, stateful) as lives:
+        for number, point in enumerate(points, 1):
+            life = lives.die(point)
+            with capsys.disabled():
+                died = next(each for each in lives.events()[::-1] if each["what"] == "died")
+                print(
+                    f"{number}/{len(points)} life {life.number}: {point} in batch {died['batch']}", flush=True
+                )
+        lives.finish()
+        lives.check()
+        with capsys.disabled():
+            print(f"\n{adapter}, {'stateful' if stateful else 'stateless'}, FENCELINE_SEED={SEED}")
+            print(f"{len(points)} kills, {lives.produced} rows in: 0 lost, 0 doubled")
+            print(seconds(lives))
+
+
+def seconds(lives: Lives) -> str:
+    """Tell how long recovery took, with Spark's own planning of the batch and without."""
+    told = []
+    for since, name in (("started", "from the started event"), ("called", "from the sink's first call")):
+        if times := sorted(lives.recoveries(since)):
+            late = sum(each > 1 for each in times)
+            told.append(f"{name}: median {median(times):.2f} s, worst {times[-1]:.2f} s, {late} over 1 s")
+    return f"{len(lives.recoveries())} recoveries, " + "; ".join(told)
