@@ -2,7 +2,7 @@
 
 It knows neither the database nor Celery. Whoever drives it asks `wait_s`, lets it `look`, saves what it found
 and says so (`saved`). Roots are searched for new checkpoints, and for such as are gone, now and then; known
-ones are listed at every look. What cannot be read is a gap with its path and a remedy, and harms nothing else.
+ones are listed at every look. What cannot be read is a gap, with its path and a remedy, and harms no other.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class Verdict(StrEnum):
     REPLAY = "replay"
     #: Asynchronous progress tracking: logs have holes, ranges may change.
     ASYNC = "async"
-    #: Continuous processing: epochs are numbered on, ranges are new.
+    #: Continuous processing: it goes on from the newest commit, whatever is planned.
     CONTINUOUS = "continuous"
     #: Batches between the logs are taken for done and never run again.
     SILENT_GAP = "silent_gap"
@@ -206,8 +206,8 @@ def _continuous(case: _Case) -> Restart | None:
     if not _is_continuous(case):
         return None
     start = f"{OFFSETS}/{case.finished}" if case.finished >= 0 else "the beginning"
-    words = f"goes on as epoch {case.planned + 1} from {start}: what ran after that is read again"
-    return Restart(Verdict.CONTINUOUS, case.planned + 1, words, None)
+    words = f"runs epoch {case.finished + 1} from {start} on: what ran after that is read again"
+    return Restart(Verdict.CONTINUOUS, case.finished + 1, words, None)
 
 
 def _state_gone(case: _Case) -> Restart | None:

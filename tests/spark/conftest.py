@@ -6,6 +6,7 @@ of tests have names, topics and checkpoints of their own, and are stopped by tho
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,6 +56,8 @@ def environment(folder: Path) -> dict[str, str]:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Spark 4.2 with Kafka's connector, two cores and two shuffle partitions."""
     folder = tmp_path_factory.mktemp("spark")
+    # It tells of every call back into Python.
+    logging.getLogger("py4j").setLevel(logging.WARNING)
     with pytest.MonkeyPatch.context() as patch:
         for name, value in environment(folder).items():
             patch.setenv(name, value)

@@ -1,0 +1,318 @@
+"""Proves that files of a checkpoint become facts, or Broken with the damage, and that no bytes raise.
+
+The golden ones are real Spark's (tests/data/capture_checkpoints.py); what it does not write is made here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fenceline.decode import checkpoint as decode
+from fenceline.facts import TopicPartition
+from fenceline.spark import (
+    Broken,
+    CommitsEntry,
+    Damage,
+    OffsetsEntry,
+    SourceOffset,
+    StateOperator,
+    StateStore,
+)
+
+CAPTURED = Path(__file__).parents[1] / "data" / "checkpoints" / "spark-4.2.0.jsonl"
+MADE = [json.loads(line) for line in CAPTURED.read_text().splitlines()]
+ID = "9e0e48fd-8628-4fc5-ba71-6cd718564ea4"
+META = '{"batchWatermarkMs":0,"batchTimestampMs":1795315140394,"conf":{"a":"b"}}'
+READERS: dict[str, Callable[[bytes], Any]] = {
+    "metadata": decode.metadata,
+    "offsets": partial(decode.offsets, 7),
+    "commits": partial(decode.commits, 7),
+    "initial": partial(decode.initial, "sources/0/0"),
+    "operator": partial(decode.operator, "state/0/_metadata/metadata"),
+}
+
+
+def kind(name: str) -> dict[str, Any]:
+    return next(each for each in MADE if each["kind"] == name)
+
+
+def offsets_of(made: dict[str, Any], batch: int) -> OffsetsEntry:
+    found = decode.offsets(batch, made["files"][f"offsets/{batch}"].encode())
+    assert isinstance(found, OffsetsEntry), found
+    return found
+
+
+@pytest.mark.parametrize("made", MADE, ids=lambda each: each["kind"])
+def test_every_captured_file_is_read(made: dict[str, Any]) -> None:
+    for path, text in made["files"].items():
+        log, _, name = path.partition("/")
+        raw = text.encode()
+        if log == "metadata":
+            assert decode.metadata(raw) == made["progress"][0]["id"]
+        elif log == "offsets":
+            assert isinstance(decode.offsets(int(name), raw), OffsetsEntry), path
+        elif log == "commits":
+            assert isinstance(decode.commits(int(name), raw), CommitsEntry), path
+        elif log == "sources":
+            assert not isinstance(decode.initial(path, raw), Broken), path
+        else:
+            assert isinstance(decode.operator(path, raw), StateOperator), path
+
+
+@pytest.mark.parametrize("made", MADE, ids=lambda each: each["kind"])
+def test_captured_offsets_are_sparks_own_figures(made: dict[str, Any]) -> None:
+    for event in made["progress"]:
+        if f"offsets/{event['batchId']}" not in made["files"]:
+            continue
+        found = offsets_of(made, event["batchId"])
+        ends = {json.dumps(each["endOffset"], sort_keys=True) for each in event["sources"]}
+        read = {
+            json.dumps(None if each.raw is None else json.loads(each.raw), sort_keys=True)
+            for each in found.sources
+        }
+        assert read == ends
+
+
+def test_version_1_numbers_its_sources_and_leaves_a_dash_where_nothing_was_read() -> None:
+    found = offsets_of(kind("no offset yet"), 0)
+    assert (found.version, [each.source for each in found.sources]) == (1, ["0", "1"])
+    assert found.sources[0] == SourceOffset("0", None)
+    assert found.sources[1].raw == '{"offset":5,"timestamp":10000}'
+    assert found.conf["spark.sql.shuffle.partitions"] == "2"
+    assert found.planned_ms is not None
+
+
+def test_version_2_names_its_sources() -> None:
+    found = offsets_of(kind("named sources"), 1)
+    assert found.version == 2
+    assert sorted(each.source for each in found.sources) == ["a_b", "orders"]
+
+
+def test_kafkas_offsets_are_positions() -> None:
+    made = kind("kafka")
+    newest = max(int(path.split("/")[1]) for path in made["files"] if path.startswith("offsets/"))
+    positions = offsets_of(made, newest).sources[0].positions
+    assert positions is not None
+    ((topic, partitions),) = made["progress"][-1]["sources"][0]["endOffset"].items()
+    assert positions == {TopicPartition(topic, int(number)): at for number, at in partitions.items()}
+    began = decode.initial("sources/0/0", made["files"]["sources/0/0"].encode())
+    assert began == {TopicPartition(topic, 0): 0, TopicPartition(topic, 1): 0, TopicPartition(topic, 2): 0}
+
+
+def test_commits_of_version_2_have_the_ids_of_state_files() -> None:
+    found = decode.commits(1, kind("state format 2")["files"]["commits/1"].encode())
+    assert isinstance(found, CommitsEntry)
+    assert found.version == 2
+    assert [len(stores) for stores in found.state_ids["0"]] == [1, 1]
+
+
+def test_commits_of_version_3_name_their_sink() -> None:
+    found = decode.commits(1, kind("named sink")["files"]["commits/1"].encode())
+    assert isinstance(found, CommitsEntry)
+    assert (found.version, found.next_watermark_ms) == (3, 0)
+    assert found.sinks["out"]["isActive"] is True
+
+
+def test_operators_of_both_versions() -> None:
+    join = kind("join")["files"]["state/0/_metadata/metadata"]
+    found = decode.operator("state/0/_metadata/metadata", join.encode())
+    assert isinstance(found, StateOperator)
+    assert (found.name, len(found.stores)) == ("symmetricHashJoin", 4)
+    assert found.stores[0] == StateStore("left-keyToNumValues", 2)
+    made = kind("transform with state")
+    path = next(path for path in made["files"] if "/_metadata/v2/" in path)
+    newer = decode.operator(path, made["files"][path].encode())
+    assert isinstance(newer, StateOperator)
+    assert newer.name == made["progress"][-1]["stateOperators"][0]["operatorName"]
+
+
+def test_continuous_processing_leaves_the_metadata_empty() -> None:
+    found = offsets_of(kind("continuous"), 1)
+    assert (found.planned_ms, found.conf, len(found.sources)) == (None, {}, 1)
+
+
+def test_asynchronous_progress_is_known_by_its_holes() -> None:
+    files = kind("async progress")["files"]
+    logs = [
+        sorted(int(path.split("/")[1]) for path in files if path.startswith(log))
+        for log in ("offsets/", "commits/")
+    ]
+    assert decode.is_sparse(*logs)
+
+
+@pytest.mark.parametrize(
+    ("planned", "finished", "sparse"),
+    [
+        ([], [], False),
+        ([0], [], False),
+        ([0, 1, 2], [0, 1], False),
+        ([0, 1, 4], [0, 1], True),
+        ([0, 1, 4], [0, 1, 4], True),
+        ([0, 1, 4], [0, 1, 2, 3, 4], False),
+        ([0, 1, 4, 7], [0, 1, 2, 4, 7], False),
+        ([5, 9], [5], True),
+        ([0, 2**62], [0], True),
+    ],
+)
+def test_holes(planned: list[int], finished: list[int], sparse: bool) -> None:
+    assert decode.is_sparse(planned, finished) is sparse
+
+
+def test_a_named_source_may_have_colons_in_its_offset_and_nothing_yet() -> None:
+    found = decode.offsets(3, f'v2\n{META}\norders:{{"t:x":{{"0":1}}}}\nb:-\nc:12:30\n'.encode())
+    assert isinstance(found, OffsetsEntry)
+    assert [(each.source, each.raw) for each in found.sources] == [
+        ("orders", '{"t:x":{"0":1}}'),
+        ("b", None),
+        ("c", "12:30"),
+    ]
+    # A colon is in no topic's name: these offsets are of another kind of source.
+    assert found.sources[0].positions is None
+
+
+def test_a_control_batch_tells_what_it_does() -> None:
+    meta = '{"batchWatermarkMs":5,"controlBatchInfo":{"operationType":"REPARTITION","operationInfo":"{}"}}'
+    found = decode.offsets(3, f"v2\n{meta}\n0:-".encode())
+    assert isinstance(found, OffsetsEntry)
+    assert (found.control, found.watermark_ms, found.planned_ms) == ("REPARTITION", 5, None)
+
+
+@pytest.mark.parametrize(
+    ("reader", "raw", "damage"),
+    [
+        ("metadata", b"", Damage.EMPTY),
+        ("metadata", b"{}", Damage.TORN),
+        ("metadata", b'{"id":"9e0e', Damage.TORN),
+        ("metadata", b'{"id":"nobody"}', Damage.TORN),
+        ("metadata", b'["id"]', Damage.TORN),
+        ("offsets", b"", Damage.EMPTY),
+        ("offsets", b"v1", Damage.TORN),
+        ("offsets", b"v1\n", Damage.TORN),
+        ("offsets", b"v3\n{}\n", Damage.NEWER),
+        ("offsets", b"hello\n{}\n", Damage.TORN),
+        ("offsets", b"v0\n{}\n", Damage.TORN),
+        ("offsets", b"\xff\xfe", Damage.TORN),
+        ("offsets", b"v1\n{}\n\0", Damage.TORN),
+        ("offsets", b"v1\n[]\n", Damage.TORN),
+        ("offsets", b'v1\n{"batchWater', Damage.TORN),
+        ("offsets", b'v1\n{}\n{"t":{"0":', Damage.TORN),
+        ("offsets", b'v1\n{}\n\n{"t":{"0":1}}', Damage.TORN),
+        ("offsets", b'v2\n{}\n{"t"}', Damage.TORN),
+        ("commits", b"", Damage.EMPTY),
+        ("commits", b'v1\n{"nextBatch', Damage.TORN),
+        ("commits", b"v4\n{}", Damage.NEWER),
+        ("initial", b"", Damage.EMPTY),
+        ("initial", b"\0", Damage.EMPTY),
+        ("initial", b"\0v1\n", Damage.TORN),
+        ("initial", b'\0v2\n{"t":{"0":1}}', Damage.NEWER),
+        ("initial", b'\0v1\n{"t":{"0":', Damage.TORN),
+        ("operator", b"", Damage.EMPTY),
+        ("operator", b"v1\n", Damage.TORN),
+        ("operator", b"v1\n{}", Damage.TORN),
+        ("operator", b"v3\n{}", Damage.NEWER),
+    ],
+)
+def test_damage_is_told(reader: str, raw: bytes, damage: Damage) -> None:
+    found = READERS[reader](raw)
+    assert isinstance(found, Broken)
+    assert found.damage is damage
+    assert found.detail
+
+
+@pytest.mark.parametrize("raw", [b"v1", b"v1\n", b"v1\n{}", b'v2\n{"nextBatchWatermarkMs":0}\n'])
+def test_a_commit_needs_no_more_than_its_version(raw: bytes) -> None:
+    assert isinstance(decode.commits(1, raw), CommitsEntry)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        '{"t":{"0":1.5}}',
+        '{"t":{"0":true}}',
+        '{"t":{"x":1}}',
+        '{"t":{"01":1}}',
+        '{"t":{"0":99999999999999999999}}',
+        '{"t":{"99999999999":1}}',
+        '{"t":[]}',
+        '{"t":{}}',
+        "{}",
+        '{"a b":{"0":1}}',
+        '{"logOffset":1}',
+        '{"offset":5,"timestamp":10000}',
+        "7",
+        "-",
+        None,
+    ],
+)
+def test_offsets_of_other_sources_are_no_positions(raw: str | None) -> None:
+    assert decode.positions(raw) is None
+
+
+def test_files_of_other_sources_are_no_initial_offsets() -> None:
+    assert decode.initial("sources/0/0", b"v1\n1795315420951") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "batch"),
+    [
+        ("0", 0),
+        ("17", 17),
+        ("9223372036854775807", 2**63 - 1),
+        ("9223372036854775808", None),
+        ("017", None),
+        ("-1", None),
+        ("1.crc", None),
+        (".1.crc", None),
+        ("1.compact", None),
+        ("１", None),
+        ("", None),
+    ],
+)
+def test_names_of_batch_files(name: str, batch: int | None) -> None:
+    assert decode.batch_of(name) == batch
+
+
+def test_foreign_names() -> None:
+    names = ["metadata", ".metadata.crc", "offsets", "kafka_exactly_once", "README", "x.tmp", "_SUCCESS"]
+    assert decode.foreign(names) == ("README", "_SUCCESS")
+
+
+def test_text_that_no_database_takes_is_made_such() -> None:
+    raw = b'v1\n{"conf":{"a\\u0000b":"\\ud800"}}\n-'
+    found = decode.offsets(1, raw)
+    assert isinstance(found, OffsetsEntry)
+    assert found.conf == {r"a\x00b": r"\ud800"}
+
+
+PIECES = st.sampled_from(
+    [b"v1", b"v2", b"\n", b"{}", b"-", b":", b'"', b"{", b"[", b"\0", b"0", b'{"t":{"0":1}}', META.encode()]
+)
+
+
+@pytest.mark.parametrize("reader", READERS)
+@given(st.one_of(st.binary(max_size=200), st.lists(PIECES, max_size=8).map(b"".join)))
+def test_no_bytes_raise(reader: str, raw: bytes) -> None:
+    found = READERS[reader](raw)
+    known = (str, Broken, OffsetsEntry, CommitsEntry, StateOperator, dict, type(None))
+    assert isinstance(found, known)
+
+
+@given(st.integers(min_value=0, max_value=len(META) + 40))
+def test_a_file_that_is_cut_anywhere_is_broken_or_has_fewer_sources(keep: int) -> None:
+    whole = f'v1\n{META}\n{{"t":{{"0":1}}}}\n{{"t":{{"1":1}}}}'.encode()
+    found = decode.offsets(1, whole[:keep])
+    assert isinstance(found, Broken) or len(found.sources) < 2 or keep >= len(whole) - 1
+
+
+def test_deep_and_long_json_is_broken_and_no_harm() -> None:
+    for text in ("[" * 100_000, "9" * 100_000):
+        assert isinstance(decode.offsets(1, f"v1\n{{}}\n{text}".encode()), (Broken, OffsetsEntry))
+        assert isinstance(decode.commits(1, f"v1\n{text}".encode()), Broken)

@@ -1,0 +1,170 @@
+"""Proves that checkpoints of every kind that Spark 4.2 writes are read, and as Spark itself tells them.
+
+Each is made by real Spark here; every figure is held against its own progress events, and what it says of
+state against its own state-metadata source.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from collectors.checkpoints import CheckpointsCollector
+from dashboard.config import CheckpointRoot
+from fenceline.facts import TopicPartition
+from fenceline.restarts import restart
+from fenceline.spark import CheckpointLook, CommitsEntry, OffsetsEntry
+from sandbox.kafka import Broker
+from tests.spark.kinds import KINDS, TOPIC_PARTITIONS, Progress, Stage
+from tests.spark.queries import look_at, noop, numbers, ran_to
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+#: What sources are called in offsets/N, where they have names.
+NAMED = {"named sources": {"orders", "a_b"}, "kafka named": {"orders"}}
+VERSIONS = {
+    "version 2": (2, 1),
+    "named sources": (2, 1),
+    "kafka named": (2, 1),
+    "named sink": (1, 3),
+    "state format 2": (1, 2),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_checkpoint_is_as_spark_tells_it(
+    spark: SparkSession, kafka_42: Broker, tmp_path: Path, kind: str
+) -> None:
+    stage = Stage(spark, tmp_path / "checkpoint", kafka_42.bootstrap)
+    progress = KINDS[kind](stage)
+    look = look_at(stage.folder)
+
+    assert look.checkpoint.broken == ()
+    assert look.checkpoint.foreign == ()
+    assert look.checkpoint.query_id == str(progress[0]["id"])
+    assert look.ledger is None
+    _entries_are_whole(look, kind)
+    _batches_are_as_told(look, progress)
+    _operators_are_as_told(spark, look, stage.folder, progress)
+    if kind.startswith("kafka"):
+        _positions_are_as_told(look, progress)
+    said = restart(look.checkpoint, alive=False)
+    assert said.first_batch is not None
+    assert look.checkpoint.finished in (said.first_batch, said.first_batch - 1)
+
+
+def _entries_are_whole(look: CheckpointLook, kind: str) -> None:
+    """Every file of both logs was read, with its version, its sources' names and when it was written."""
+    checkpoint = look.checkpoint
+    assert tuple(each.batch_id for each in look.planned) == checkpoint.offsets
+    assert tuple(each.batch_id for each in look.finished) == checkpoint.commits
+    versions = VERSIONS.get(kind, (1, 1))
+    assert {each.version for each in look.planned} == {versions[0]}
+    assert {each.version for each in look.finished} == {versions[1]}
+    assert set(look.committed_ms) == set(checkpoint.commits)
+    assert isinstance(checkpoint.last_offsets, OffsetsEntry)
+    assert isinstance(checkpoint.last_commit, CommitsEntry)
+    numbers = {str(number) for number in range(len(checkpoint.last_offsets.sources))}
+    assert {each.source for each in checkpoint.last_offsets.sources} == NAMED.get(kind, numbers)
+    assert bool(checkpoint.last_commit.sinks) == (kind == "named sink")
+    assert bool(checkpoint.last_commit.state_ids) == (kind == "state format 2")
+
+
+def _batches_are_as_told(look: CheckpointLook, progress: Progress) -> None:
+    """Offsets, watermarks and instants of each batch are those of its progress event."""
+    planned = {each.batch_id: each for each in look.planned}
+    finished = {each.batch_id: each for each in look.finished}
+    for event in progress:
+        batch = event["batchId"]
+        if batch not in planned:
+            # Asynchronous progress tracking writes no file for it, continuous processing tells no batch.
+            continue
+        entry = planned[batch]
+        raws = [None if each.raw is None else json.loads(each.raw) for each in entry.sources]
+        assert _sorted(raws) == _sorted([_plain(each["endOffset"]) for each in event["sources"]])
+        watermark = event["eventTime"].get("watermark") if event.get("eventTime") else None
+        if watermark is not None:
+            assert entry.watermark_ms == _epoch_ms(watermark)
+            assert finished[batch].next_watermark_ms == (
+                planned[batch + 1].watermark_ms if batch + 1 in planned else finished[batch].next_watermark_ms
+            )
+        if batch - 1 in planned:
+            before = [
+                None if each.raw is None else json.loads(each.raw) for each in planned[batch - 1].sources
+            ]
+            assert _sorted(before) == _sorted([_plain(each["startOffset"]) for each in event["sources"]])
+        started = _epoch_ms(event["timestamp"])
+        assert entry.planned_ms is not None
+        assert started <= entry.planned_ms <= started + event["batchDuration"]
+        assert look.committed_ms[batch] >= entry.planned_ms - 1
+
+
+def _operators_are_as_told(
+    spark: SparkSession, look: CheckpointLook, folder: Path, progress: Progress
+) -> None:
+    """Stateful operators are those that Spark's own source reads, and that its events tell of."""
+    operators = look.checkpoint.operators
+    told = sorted(each["operatorName"] for each in progress[-1]["stateOperators"])
+    assert sorted(each.name for each in operators) == told
+    assert look.checkpoint.has_state == bool(operators)
+    if not operators:
+        return
+    rows = spark.read.format("state-metadata").load(str(folder)).collect()
+    theirs = {(row.operatorId, row.operatorName, row.stateStoreName, row.numPartitions) for row in rows}
+    ours = {
+        (each.operator_id, each.name, store.name, store.partitions)
+        for each in operators
+        for store in each.stores
+    }
+    assert ours == theirs
+    assert {row.maxBatchId for row in rows} == {look.checkpoint.finished}
+
+
+def _positions_are_as_told(look: CheckpointLook, progress: Progress) -> None:
+    """Kafka's offsets are positions by partition, and its first ones were kept."""
+    (source,) = look.planned[-1].sources
+    ended = _plain(progress[-1]["sources"][0]["endOffset"])
+    ((topic, partitions),) = ended.items()
+    newest = {each.batch_id: each for each in look.planned}[progress[-1]["batchId"]]
+    assert newest.sources[0].positions == {
+        TopicPartition(topic, int(number)): offset for number, offset in partitions.items()
+    }
+    assert look.checkpoint.initial == {
+        source.source: {TopicPartition(topic, number): 0 for number in range(TOPIC_PARTITIONS)}
+    }
+
+
+def _plain(offset: Any) -> Any:
+    return json.loads(offset) if isinstance(offset, str) else offset
+
+
+def _sorted(offsets: list[Any]) -> list[str]:
+    return sorted(json.dumps(each, sort_keys=True) for each in offsets)
+
+
+def _epoch_ms(text: str) -> int:
+    return round(datetime.fromisoformat(text).timestamp() * 1_000)
+
+
+def test_a_second_look_reads_only_what_is_new(spark: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "root" / "team" / "orders"
+    first = ran_to(noop(numbers(spark), folder).start(), 1)
+    collector = CheckpointsCollector([CheckpointRoot(str(tmp_path / "root"), "sandbox")])
+    (before,) = collector.look(0, every_s=0.1).looks
+    assert before.checkpoint.path == str(folder)
+    collector.saved()
+    second = ran_to(noop(numbers(spark), folder).start(), 3)
+    (after,) = collector.look(0, every_s=0.1).looks
+    assert after.checkpoint.query_id == str(first[0]["id"]) == str(second[0]["id"])
+    seen_before = {each.batch_id for each in before.planned}
+    assert {each.batch_id for each in after.planned} == set(after.checkpoint.offsets) - seen_before
+    assert {each.batch_id for each in after.finished} >= _finished(second) - set(before.checkpoint.commits)
+
+
+def _finished(progress: Progress) -> set[int]:
+    return {int(event["batchId"]) for event in progress}

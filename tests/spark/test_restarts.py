@@ -1,0 +1,401 @@
+"""Proves the decision table: a checkpoint of real Spark is damaged, our verdict said, Spark restarted on it.
+
+Spark does what we said: the first batch that it runs and its range, or the words with which it fails.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from fenceline.decode.checkpoint import is_sparse
+from fenceline.restarts import Restart, Verdict, restart
+from tests.spark.queries import (
+    DEADLINE_S,
+    PARTITIONS,
+    ROCKSDB,
+    STATE_FORMAT,
+    STATE_STORE,
+    counts,
+    look_at,
+    noop,
+    numbers,
+    ran_to,
+    remove,
+    rewrite,
+    settings,
+    trim,
+)
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.spark
+
+#: The newest batch of the checkpoint that most cases damage.
+LAST = 5
+ROWS = 5
+Damage = Callable[[Path], None]
+
+
+class Restarted(NamedTuple):
+    """What Spark did."""
+
+    #: The batches that it gave to its sink, in order.
+    ran: list[int]
+    #: The first progress event, where a batch was finished.
+    first: dict[str, Any] | None
+    #: The text of its failure, "" where it went on.
+    failure: str
+    query_id: str
+
+
+@pytest.fixture(scope="module")
+def base(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A stateless checkpoint whose batches 0 to 5 are planned and done."""
+    folder = tmp_path_factory.mktemp("restarts") / "base"
+    ran_to(noop(numbers(spark, rows=ROWS), folder).start(), LAST)
+    trim(folder, LAST)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def stateful(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint with state in format 2, whose batches 0 to 3 are planned and done."""
+    folder = tmp_path_factory.mktemp("restarts") / "stateful"
+    with _in_state(spark):
+        ran_to(noop(counts(numbers(spark)), folder, "update").start(), 3)
+    trim(folder, 3)
+    return folder
+
+
+def _in_state(spark: SparkSession) -> Any:
+    return settings(spark, {STATE_STORE: ROCKSDB, STATE_FORMAT: "2", PARTITIONS: "1"})
+
+
+def damaged(made: Path, folder: Path, damage: Damage) -> Path:
+    """Return a copy of a checkpoint with that damage."""
+    shutil.copytree(made, folder)
+    damage(folder)
+    return folder
+
+
+def foretold(folder: Path, alive: bool | None = None) -> Restart:
+    return restart(look_at(folder).checkpoint, alive=alive)
+
+
+def restarted(spark: SparkSession, folder: Path) -> Restarted:
+    """Start a query on a checkpoint until it has finished a batch or failed."""
+    ran: list[int] = []
+    writer = numbers(spark, rows=ROWS).writeStream.foreachBatch(lambda rows, batch: ran.append(batch))
+    try:
+        query = writer.option("checkpointLocation", str(folder)).start()
+    except Exception as failed:
+        return Restarted(ran, None, str(failed), "")
+    return _watched(query, ran)
+
+
+def _watched(query: StreamingQuery, ran: list[int]) -> Restarted:
+    wait_for(lambda: query.recentProgress or not query.isActive, "a batch or a failure", DEADLINE_S)
+    first = next(iter(query.recentProgress), None)
+    query.stop()
+    failure = query.exception()
+    return Restarted(ran, first, str(failure) if failure is not None else "", query.id)
+
+
+def gone(*paths: str) -> Damage:
+    return lambda folder: remove(folder, *paths)
+
+
+def written(path: str, text: str) -> Damage:
+    return lambda folder: rewrite(folder, path, text)
+
+
+def cut(path: str, keep: Callable[[str], str]) -> Damage:
+    return lambda folder: rewrite(folder, path, keep((folder / path).read_text()))
+
+
+def _only_batch_0_begun(folder: Path) -> None:
+    trim(folder, 0)
+    remove(folder, "commits/0")
+
+
+GOES_ON = [
+    pytest.param(gone(), Verdict.CLEAN, 6, "runs batch 6", id="clean"),
+    pytest.param(gone("commits/5"), Verdict.REPLAY, 5, "batch 5 again with the same range", id="in flight"),
+    pytest.param(_only_batch_0_begun, Verdict.REPLAY, 0, "batch 0 again", id="first batch in flight"),
+    pytest.param(
+        gone("commits/5", "commits/4", "commits/3"),
+        Verdict.SILENT_GAP,
+        5,
+        "batches 3 to 4 never again",
+        id="commits deleted",
+    ),
+    pytest.param(
+        gone("commits"), Verdict.SILENT_GAP, 5, "batches 0 to 4 never again", id="all commits deleted"
+    ),
+    pytest.param(gone("offsets/2"), Verdict.HISTORY_GAP, 6, "1 older files", id="a hole in history"),
+    pytest.param(gone("offsets", "commits"), Verdict.NOT_STARTED, 0, "runs batch 0", id="both logs gone"),
+    pytest.param(
+        written("commits/5", "v1\n"), Verdict.CLEAN, 6, "runs batch 6", id="a commit without a line"
+    ),
+    pytest.param(written("commits/4", ""), Verdict.CLEAN, 6, "runs batch 6", id="an older commit is empty"),
+]
+
+FAILS = [
+    pytest.param(gone("offsets/4"), Verdict.PREVIOUS_MISSING, "batch 4 doesn't exist", id="previous missing"),
+    pytest.param(gone("offsets"), Verdict.OFFSETS_GONE, "assertion failed", id="offsets gone"),
+    pytest.param(
+        gone("metadata"),
+        Verdict.IDENTITY_LOST,
+        "STREAMING_CHECKPOINT_MISSING_METADATA_FILE",
+        id="metadata gone",
+    ),
+    pytest.param(written("metadata", ""), Verdict.IDENTITY_BROKEN, "", id="metadata empty"),
+    pytest.param(written("metadata", "{}"), Verdict.IDENTITY_BROKEN, "", id="metadata without an id"),
+    pytest.param(written("offsets/5", ""), Verdict.TORN_OFFSETS, "Incomplete log file", id="offsets empty"),
+    pytest.param(written("offsets/4", ""), Verdict.TORN_OFFSETS, "Incomplete log file", id="previous empty"),
+    pytest.param(written("commits/5", ""), Verdict.TORN_COMMITS, "Incomplete log file", id="commit empty"),
+    pytest.param(
+        cut("offsets/5", lambda text: text.rpartition("\n")[0]),
+        Verdict.FEWER_SOURCES,
+        "There are [0] sources in the checkpoint offsets and now there are [1] sources",
+        id="a source's line is gone",
+    ),
+    pytest.param(
+        written("offsets/5", "v9\n{}\n{}"), Verdict.NEWER_FORMAT, "INVALID_LOG_VERSION", id="newer offsets"
+    ),
+    pytest.param(
+        written("commits/5", "v9\n{}"), Verdict.NEWER_FORMAT, "INVALID_LOG_VERSION", id="newer commit"
+    ),
+    # These fail with words of a parser: that they fail is what we say.
+    pytest.param(
+        cut("offsets/5", lambda text: text[:200]), Verdict.TORN_OFFSETS, "", id="offsets cut in conf"
+    ),
+    pytest.param(cut("offsets/5", lambda text: text[:-5]), Verdict.TORN_OFFSETS, "", id="cut in a source"),
+    pytest.param(cut("commits/5", lambda text: text[:-5]), Verdict.TORN_COMMITS, "", id="commit cut"),
+    pytest.param(written("offsets/5", "v1\n"), Verdict.TORN_OFFSETS, "", id="a version and no more"),
+    pytest.param(written("offsets/5", "hello\n"), Verdict.TORN_OFFSETS, "", id="another file"),
+]
+
+
+@pytest.mark.parametrize(("damage", "verdict", "first", "words"), GOES_ON)
+def test_spark_goes_on_where_we_said(
+    spark: SparkSession,
+    base: Path,
+    tmp_path: Path,
+    damage: Damage,
+    verdict: Verdict,
+    first: int,
+    words: str,
+) -> None:
+    folder = damaged(base, tmp_path / "checkpoint", damage)
+    said = foretold(folder)
+    assert (said.verdict, said.first_batch) == (verdict, first)
+    assert words in said.sentence
+
+    did = restarted(spark, folder)
+    assert did.failure == ""
+    assert did.ran[0] == first
+    assert did.query_id == json.loads((base / "metadata").read_text())["id"]
+    # Batch N reads one range, whoever runs it: its source has the same rows in it each time.
+    source = did.first["sources"][0] if did.first else {}
+    assert json.loads(source["endOffset"])["offset"] == (first + 1) * ROWS
+    assert first == 0 or json.loads(source["startOffset"])["offset"] == first * ROWS
+
+
+@pytest.mark.parametrize(("damage", "verdict", "words"), FAILS)
+def test_spark_fails_as_we_said(
+    spark: SparkSession, base: Path, tmp_path: Path, damage: Damage, verdict: Verdict, words: str
+) -> None:
+    folder = damaged(base, tmp_path / "checkpoint", damage)
+    said = foretold(folder)
+    assert (said.verdict, said.first_batch) == (verdict, None)
+    assert words in said.sentence
+    assert said.sentence.startswith("fails")
+    assert said.severity
+    assert said.remedy
+
+    did = restarted(spark, folder)
+    assert did.failure
+    assert words in did.failure
+    assert did.ran == []
+
+
+def test_the_previous_batch_is_missed_while_the_newest_is_in_flight(
+    spark: SparkSession, base: Path, tmp_path: Path
+) -> None:
+    folder = damaged(base, tmp_path / "checkpoint", gone("offsets/4", "commits/5"))
+    assert foretold(folder).verdict == Verdict.PREVIOUS_MISSING
+    assert "Previous batch 4 not found in offset log" in restarted(spark, folder).failure
+
+
+@pytest.mark.parametrize(("missing", "first", "last"), [((), 3, 3), (("commits/3",), 3, 4)])
+def test_rolled_back_offsets_write_to_the_sink_before_they_fail(
+    spark: SparkSession, base: Path, tmp_path: Path, missing: tuple[str, ...], first: int, last: int
+) -> None:
+    folder = damaged(base, tmp_path / "checkpoint", gone("offsets/5", "offsets/4", *missing))
+    said = foretold(folder)
+    assert (said.verdict, said.first_batch) == (Verdict.ROLLED_BACK, first)
+    assert "then fails: CONCURRENT_STREAM_LOG_UPDATE" in said.sentence
+
+    ran: list[int] = []
+    writer = numbers(spark, rows=ROWS).writeStream.foreachBatch(lambda rows, batch: ran.append(batch))
+    query = writer.option("checkpointLocation", str(folder)).start()
+    wait_for(lambda: not query.isActive, "it fails", DEADLINE_S)
+    assert "CONCURRENT_STREAM_LOG_UPDATE" in str(query.exception())
+    assert ran == list(range(first, last + 1))
+
+
+def test_a_driver_that_lives_has_its_batch_in_flight(base: Path, tmp_path: Path) -> None:
+    folder = damaged(base, tmp_path / "checkpoint", gone("commits/5"))
+    assert foretold(folder, alive=True).verdict == Verdict.IN_FLIGHT
+    assert foretold(folder, alive=False).verdict == Verdict.REPLAY
+
+
+def test_what_spark_leaves_lying_about_harms_nothing(spark: SparkSession, base: Path, tmp_path: Path) -> None:
+    folder = damaged(base, tmp_path / "checkpoint", gone())
+    (folder / "offsets" / ".6.0badc0de-0000-4000-8000-000000000000.tmp").write_text("")
+    (folder / "offsets" / "README.txt").write_text("hands off")
+    (folder / "_SUCCESS").write_text("")
+    look = look_at(folder)
+    assert look.checkpoint.foreign == ("_SUCCESS", "offsets/README.txt")
+    assert restart(look.checkpoint, alive=None).verdict == Verdict.CLEAN
+    assert restarted(spark, folder).ran[0] == 6
+
+
+@pytest.mark.parametrize(
+    ("damage", "verdict", "words"),
+    [
+        pytest.param(gone("commits/3", "commits/2"), Verdict.SILENT_GAP, "", id="commits deleted"),
+        pytest.param(
+            gone("state"),
+            Verdict.STATE_GONE,
+            "STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY",
+            id="state gone",
+        ),
+        pytest.param(
+            gone("offsets", "commits"),
+            Verdict.STATE_LEFT,
+            "STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY",
+            id="state left",
+        ),
+        pytest.param(gone("offsets"), Verdict.OFFSETS_GONE, "", id="offsets gone"),
+    ],
+)
+def test_state_fails_as_we_said(
+    spark: SparkSession, stateful: Path, tmp_path: Path, damage: Damage, verdict: Verdict, words: str
+) -> None:
+    folder = damaged(stateful, tmp_path / "checkpoint", damage)
+    said = foretold(folder)
+    assert (said.verdict, said.first_batch) == (verdict, None)
+    assert words in said.sentence
+    with _in_state(spark):
+        did = _watched(noop(counts(numbers(spark)), folder, "update").start(), [])
+    assert did.first is None
+    assert did.failure
+    assert words in did.failure
+
+
+def test_state_is_read_on_where_nothing_is_missing(
+    spark: SparkSession, stateful: Path, tmp_path: Path
+) -> None:
+    folder = damaged(stateful, tmp_path / "checkpoint", gone("commits/3"))
+    assert foretold(folder).verdict == Verdict.REPLAY
+    with _in_state(spark):
+        did = _watched(noop(counts(numbers(spark)), folder, "update").start(), [])
+    assert did.failure == ""
+    assert did.first is not None
+    assert did.first["batchId"] == 3
+
+
+# Asynchronous progress tracking and continuous processing: their logs are of another kind.
+
+ASYNC = {"asyncProgressTrackingEnabled": "true", "asyncProgressTrackingCheckpointIntervalMs": "400"}
+
+
+@pytest.fixture(scope="module")
+def sparse(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint of asynchronous progress tracking whose newest batch but one is in neither log."""
+    folder = tmp_path_factory.mktemp("restarts") / "sparse"
+    query = noop(numbers(spark), folder, **ASYNC).start()
+    wait_for(
+        lambda: (newest := _sparse_end(folder)) is not None and newest > 1, "holes in the logs", DEADLINE_S
+    )
+    query.stop()
+    newest = _sparse_end(folder)
+    assert newest is not None
+    trim(folder, newest)
+    return folder
+
+
+def _sparse_end(folder: Path) -> int | None:
+    """Return the newest batch that is in both logs and follows a hole."""
+    logs = [
+        {int(file.name) for file in (folder / log).iterdir() if file.name.isdigit()}
+        for log in ("offsets", "commits")
+        if (folder / log).exists()
+    ]
+    whole = sorted(set.intersection(*logs)) if len(logs) == 2 else []
+    return max((each for each in whole if each - 1 not in logs[0] and each > whole[0]), default=None)
+
+
+def test_asynchronous_progress_goes_on_over_holes_and_synchronous_does_not(
+    spark: SparkSession, sparse: Path, tmp_path: Path
+) -> None:
+    folder = damaged(sparse, tmp_path / "async", gone())
+    checkpoint = look_at(folder).checkpoint
+    newest = checkpoint.offsets[-1]
+    assert is_sparse(checkpoint.offsets, checkpoint.commits)
+    said = restart(checkpoint, alive=None)
+    assert (said.verdict, said.first_batch) == (Verdict.ASYNC, newest + 1)
+    assert f"without it, it fails: batch {newest - 1} doesn't exist" in said.sentence
+
+    synchronous = damaged(sparse, tmp_path / "sync", gone())
+    assert f"batch {newest - 1} doesn't exist" in restarted(spark, synchronous).failure
+    did = _watched(noop(numbers(spark), folder, **ASYNC).start(), [])
+    assert did.failure == ""
+    assert did.first is not None
+    assert did.first["batchId"] == newest + 1
+
+
+def test_asynchronous_progress_runs_several_batches_again_as_one(
+    spark: SparkSession, sparse: Path, tmp_path: Path
+) -> None:
+    checkpoint = look_at(sparse).checkpoint
+    newest, before = checkpoint.offsets[-1], checkpoint.offsets[-2]
+    folder = damaged(sparse, tmp_path / "checkpoint", gone(f"commits/{newest}"))
+    said = foretold(folder)
+    assert (said.verdict, said.first_batch) == (Verdict.ASYNC, newest)
+    assert f"runs batch {newest} from offsets/{before} on" in said.sentence
+
+    did = _watched(noop(numbers(spark), folder, **ASYNC).start(), [])
+    assert did.failure == ""
+    assert did.first is not None
+    assert did.first["batchId"] == newest
+    source = did.first["sources"][0]
+    ends = [json.loads(source[key])["offset"] for key in ("startOffset", "endOffset")]
+    assert ends == [(before + 1) * ROWS, (newest + 1) * ROWS]
+
+
+def test_continuous_processing_goes_on_from_the_newest_commit(spark: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "continuous"
+
+    def run_until(epoch: int) -> None:
+        rows = spark.readStream.format("rate").option("rowsPerSecond", 50).option("numPartitions", 1).load()
+        query = noop(rows, folder).trigger(continuous="200 milliseconds").start()
+        wait_for((folder / "commits" / str(epoch)).exists, f"epoch {epoch}", DEADLINE_S)
+        query.stop()
+
+    run_until(3)
+    trim(folder, 3)
+    remove(folder, "commits/3", "commits/2")
+    said = foretold(folder)
+    assert (said.verdict, said.first_batch) == (Verdict.CONTINUOUS, 2)
+    run_until(4)
+    assert {"2", "3", "4"} <= {file.name for file in (folder / "commits").iterdir()}
