@@ -76,34 +76,35 @@ class Endings:
         self, endings: Collection[Ending], answers: dict[str, Ended]
     ) -> tuple[list[tuple[Ending, int]], list[Ending]]:
         """Return each with its coordinator, and those whose coordinator is to be looked up again."""
-        unknown = [
-            each.transactional_id for each in endings if each.transactional_id not in self._coordinators
+        unknown = [each.transactional_id for each in endings]
+        unknown = [name for name in unknown if name not in self._coordinators]
+        later = await self._look_up(unknown, answers) if unknown else set()
+        located = [
+            (each, self._coordinators[each.transactional_id])
+            for each in endings
+            if each.transactional_id in self._coordinators
         ]
-        refused: dict[str, int] = {}
-        if unknown:
-            by_wire = {wire_form(name): name for name in unknown}
-            try:
-                found: Mapping[str, tuple[int, int]] = await self._find(list(by_wire))
-            except errors.KafkaError as error:
-                answers.update((name, Ended(None, explain(error))) for name in unknown)
-                found = {}
-            for wire, (code, broker) in found.items():
-                if code:
-                    refused[by_wire[wire]] = code
-                else:
-                    self._coordinators[by_wire[wire]] = broker
-        located, again = [], []
-        for each in endings:
-            name = each.transactional_id
-            if name in self._coordinators:
-                located.append((each, self._coordinators[name]))
+        return located, [each for each in endings if each.transactional_id in later]
+
+    async def _look_up(self, names: Collection[str], answers: dict[str, Ended]) -> set[str]:
+        """Learn the coordinators of ids; put refusals into `answers`, return those that may change."""
+        by_wire = {wire_form(name): name for name in names}
+        try:
+            found: Mapping[str, tuple[int, int]] = await self._find(list(by_wire))
+        except errors.KafkaError as unreachable:
+            answers.update((name, Ended(None, explain(unreachable))) for name in names)
+            return set(names)
+        later = set()
+        for wire, (code, broker) in found.items():
+            name = by_wire[wire]
+            if not code:
+                self._coordinators[name] = broker
                 continue
-            error = errors.for_code(refused[name]) if name in refused else None
-            if error is not None:
-                answers[name] = Ended(refused[name], kafka_word(error))
-            if error is None or issubclass(error, _AGAIN):
-                again.append(each)
-        return located, again
+            error = errors.for_code(code)
+            answers[name] = Ended(code, kafka_word(error))
+            if issubclass(error, _AGAIN):
+                later.add(name)
+        return later
 
 
 def _request(ending: Ending) -> Any:

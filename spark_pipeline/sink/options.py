@@ -143,7 +143,8 @@ CONNECTION: Mapping[str, Translate] = {
         name: _as(name)
         for name in (
             "broker.address.family", "enable.ssl.certificate.verification", "sasl.mechanisms",
-            "sasl.password", "sasl.username", "ssl.ca.location", "ssl.ca.pem", "ssl.certificate.location", "ssl.cipher.suites",
+            "sasl.password", "sasl.username",
+            "ssl.ca.location", "ssl.ca.pem", "ssl.certificate.location", "ssl.cipher.suites",
             "ssl.crl.location", "ssl.key.location",
         )
     },

@@ -22,7 +22,7 @@ _FSSPEC_SCHEME = {"s3a": "s3", "s3n": "s3"}
 
 
 class Storage(Protocol):
-    """One folder. Every method raises OSError, or what the store's client raises, where it cannot reach it."""
+    """One folder. Every method raises OSError, or what the store's client raises, where it is not reached."""
 
     @property
     def path(self) -> str:

@@ -75,20 +75,20 @@ class ExactlyOnceKafka(datasource.DataSource):
         refuse_wrong(schema, side.options.topic)
         attempt = side.begin() if self._made_here else None
         kind = _ArrowWriter if _ARROW else _RowWriter
-        return kind(self.options, attempt, not self._made_here)
+        return kind(self.options, attempt)
 
 
 class _Writer:
     """The writer of one batch; `attempt` is None where the batch is committed already."""
 
-    def __init__(self, options: Mapping[str, str], attempt: Attempt | None, commits: bool) -> None:
+    def __init__(self, options: Mapping[str, str], attempt: Attempt | None) -> None:
         self._options, self._attempt = dict(options), attempt
 
-    def commit(self, messages: list[Message | None], batchId: int) -> None:
+    def commit(self, messages: list[Any], batchId: int) -> None:
         """Commit what the tasks have written."""
         _DriverSide(self._options).commit(batchId, messages)
 
-    def abort(self, messages: list[Message | None], batchId: int) -> None:
+    def abort(self, messages: list[Any], batchId: int) -> None:
         """Give the batch up, unless it is prepared."""
         _DriverSide(self._options).abort(batchId, messages)
 

@@ -32,7 +32,9 @@ _PATIENCE_S = 60.0
 #: How long until a full queue is tried again, in seconds: librdkafka has sent some of it by then.
 _POLL_S = 0.05
 #: (topic, value, key, partition, timestamp in ms, headers) as `Producer.produce` takes them.
-Record = tuple[str | None, bytes | None, bytes | None, int, int, "list[tuple[str, bytes | None]] | None"]
+Record = tuple[
+    str | None, bytes | None, bytes | None, int, int, "list[tuple[str, str | bytes | None]] | None"
+]
 #: Kafka picks the partition; the producer picks the timestamp.
 ANY_PARTITION, NOW = -1, 0
 
@@ -68,12 +70,16 @@ def write(plan: TaskPlan, task: Task, chunks: Iterable[Iterable[Record]]) -> Sin
             for first in chunk:
                 if open_transaction is None:
                     open_transaction = _Open(plan, task)
+                    open_transaction.begin()
                 open_transaction.send_all(_with(first, chunk))
         return None if open_transaction is None else open_transaction.finish()
     except BaseException:
         if open_transaction is not None:
             open_transaction.abort()
         raise
+    finally:
+        if open_transaction is not None:
+            open_transaction.drop()
 
 
 def _with(first: Record, rest: Iterable[Record]) -> Iterator[Record]:
@@ -92,6 +98,9 @@ class _Open:
         self._admin = admin_for(plan.properties.connection)
         self._id = _free_id(plan, task, self._admin)
         self._producer = Producer(_settings(plan, self._id), on_delivery=self._told)
+
+    def begin(self) -> None:
+        """Take the id, and begin."""
         try:
             self._producer.init_transactions(_PATIENCE_S)
             self._producer.begin_transaction()
@@ -165,6 +174,11 @@ class _Open:
         """End it: the task has failed. What cannot be ended now is swept later, or ends by its timeout."""
         with suppress(KafkaException):
             self._producer.abort_transaction(_PATIENCE_S / 4)
+
+    def drop(self) -> None:
+        """Let the producer go, with its threads and connections; its transaction stays as it is."""
+        # It holds this object by its callback: without this they would wait for a garbage collection.
+        del self._producer
 
     def _told(self, error: KafkaError | None, message: Any) -> None:
         if error is not None and self._failed is None:
@@ -300,7 +314,7 @@ def _milliseconds(column: Any) -> Iterable[int]:
     return [NOW if each is None else each // 1000 for each in micros]
 
 
-def _headers(column: Any) -> Iterable[list[tuple[str, bytes | None]] | None]:
+def _headers(column: Any) -> Iterable[list[tuple[str, str | bytes | None]] | None]:
     if column is None:
         return repeat(None)
     return [

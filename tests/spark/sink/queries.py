@@ -1,0 +1,136 @@
+"""A query without Spark: a checkpoint as Spark writes it, tasks that are function calls, a reader."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from confluent_kafka import Consumer, TopicPartition
+
+from fenceline.decode.ledger import FOLDER
+from fenceline.spark import SinkTransaction
+from spark_pipeline.sink.coordinator import Attempt, Coordinator, Settings
+from spark_pipeline.sink.ledger import LedgerFolder
+from spark_pipeline.sink.options import translate
+from spark_pipeline.sink.steps import Observer
+from spark_pipeline.sink.storage import LocalStorage
+from spark_pipeline.sink.writer import ANY_PARTITION, NOW, Task, TaskPlan, admin_for, write
+
+TIMEOUT_MS = 60_000
+
+
+class FakeQuery:
+    """One query with its checkpoint; each `driver` is a process that runs it."""
+
+    def __init__(self, folder: Path, bootstrap: str, topic: str) -> None:
+        self.folder, self.topic = folder, topic
+        self.options = {"kafka.bootstrap.servers": bootstrap}
+        self.query_id = str(uuid.uuid4())
+        for name in "offsets", "commits":
+            (folder / name).mkdir(parents=True)
+        self.write_metadata(self.query_id)
+        self._attempts = 0
+
+    @property
+    def ledger(self) -> LedgerFolder:
+        return LedgerFolder(LocalStorage(self.folder))
+
+    def files(self) -> set[str]:
+        return {path.name for path in (self.folder / FOLDER).iterdir()} if self.has_ledger() else set()
+
+    def has_ledger(self) -> bool:
+        return (self.folder / FOLDER).exists()
+
+    def write_metadata(self, query_id: str) -> None:
+        (self.folder / "metadata").write_text(json.dumps({"id": query_id}))
+
+    def plan(self, batch_id: int, *, control: bool = False, end: int | None = None) -> None:
+        """Write `offsets/N` as Spark does before a batch runs."""
+        head = {"batchTimestampMs": 1} | ({"controlBatchInfo": {"operationType": 1}} if control else {})
+        line = json.dumps({self.topic: {"0": 10 * (batch_id + 1) if end is None else end}})
+        (self.folder / "offsets" / str(batch_id)).write_text(f"v1\n{json.dumps(head)}\n{line}")
+
+    def driver(
+        self,
+        batch_id: int,
+        *,
+        timeout_ms: int = TIMEOUT_MS,
+        accept_loss: Iterable[int] = (),
+        adopt: bool = False,
+        prefix: str | None = None,
+        observer: Observer | None = None,
+    ) -> Coordinator:
+        """Start a driver that is asked for this batch first."""
+        settings = Settings(
+            prefix or self.topic,
+            prefix is not None,
+            timeout_ms,
+            accept_loss=frozenset(accept_loss),
+            adopt=adopt,
+        )
+        admin = admin_for(translate(self.options).connection)
+        coordinator = Coordinator(settings, LocalStorage(self.folder), admin, observer)
+        if not (self.folder / "offsets" / str(batch_id)).exists():
+            self.plan(batch_id)
+        coordinator.open(self.query_id, f"run-{uuid.uuid4().hex[:8]}", batch_id)
+        return coordinator
+
+    def begin(self, driver: Coordinator, batch_id: int) -> Attempt:
+        """Begin a batch that is not committed."""
+        if not (self.folder / "offsets" / str(batch_id)).exists():
+            self.plan(batch_id)
+        attempt = driver.begin(batch_id)
+        assert attempt is not None
+        return attempt
+
+    def run_task(
+        self, attempt: Attempt, partition: int, values: Iterable[str], number: int = 0
+    ) -> SinkTransaction | None:
+        """Run one attempt of a task; it leaves its transaction open."""
+        self._attempts += 1
+        plan = TaskPlan(
+            translate(self.options), attempt.stem, attempt.generation, attempt.batch_id, attempt.timeout_ms,
+            self.topic,
+        )  # fmt: skip
+        records = [(None, value.encode(), None, ANY_PARTITION, NOW, None) for value in values]
+        return write(plan, Task(partition, number, self._attempts), [iter(records)])
+
+    def run_tasks(self, attempt: Attempt, tasks: int = 2) -> list[SinkTransaction]:
+        """Run the tasks of a batch; each writes two records that name batch and partition."""
+        written = (
+            self.run_task(attempt, number, values_of(attempt.batch_id, number)) for number in range(tasks)
+        )
+        return [each for each in written if each is not None]
+
+    def committed(self) -> list[str]:
+        """Return the values that readers of committed records see, up to the last stable offset; sorted."""
+        return read(self.options["kafka.bootstrap.servers"], self.topic)
+
+
+def values_of(batch_id: int, *partitions: int) -> list[str]:
+    """Return what the tasks of a batch write."""
+    return [f"{batch_id}-{partition}-{number}" for partition in partitions for number in range(2)]
+
+
+def read(bootstrap: str, topic: str, isolation: str = "read_committed") -> list[str]:
+    """Return the values of a topic up to the end that this isolation level has now, sorted."""
+    settings: Mapping[str, str | bool] = {
+        "bootstrap.servers": bootstrap, "group.id": "reader", "isolation.level": isolation,
+        "enable.partition.eof": True, "auto.offset.reset": "earliest", "enable.auto.commit": False,
+    }  # fmt: skip
+    consumer = Consumer(dict(settings))
+    try:
+        partitions = list(consumer.list_topics(topic, timeout=30).topics[topic].partitions)
+        consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+        left, values = set(partitions), []
+        while left:
+            for message in consumer.consume(100, 0.1):
+                if message.error() is not None:
+                    left.discard(message.partition())
+                else:
+                    values.append((message.value() or b"").decode())
+        return sorted(values)
+    finally:
+        consumer.close()

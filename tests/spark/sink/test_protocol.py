@@ -1,0 +1,413 @@
+"""Proves the sink's protocol on a real broker, without Spark: tasks write and flush, drivers decide, die,
+come back, take over from each other and are late; readers of committed records see each batch exactly once,
+or the sink says which batch, range and ids are lost."""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fenceline.decode.ledger import Round
+from fenceline.facts import State
+from fenceline.reconcile import Described
+from fenceline.spark import Decided, Decision, Outcome
+from sandbox.kafka import Broker
+from spark_pipeline.sink import names
+from spark_pipeline.sink.coordinator import Attempt
+from spark_pipeline.sink.errors import LostTransactions, Refused, SinkError
+from spark_pipeline.sink.options import translate
+from spark_pipeline.sink.steps import Step
+from spark_pipeline.sink.writer import admin_for
+from tests.brokers import create_topics
+from tests.spark.sink.queries import FakeQuery, read, values_of
+from tests.waiting import wait_for
+from transaction_admin.api import Ending
+
+pytestmark = pytest.mark.kafka
+
+
+class Dies(Exception):
+    """Where a driver's process would be killed."""
+
+
+@pytest.fixture
+def query(kafka_42: Broker, tmp_path: Path) -> FakeQuery:
+    topic = f"sink-{uuid.uuid4().hex[:8]}"
+    create_topics(kafka_42.bootstrap, topic, partitions=2)
+    return FakeQuery(tmp_path / "checkpoint", kafka_42.bootstrap, topic)
+
+
+def dying(at: Step, batch_id: int = 0) -> Callable[[Step, int], None]:
+    def die(step: Step, batch: int) -> None:
+        if (step, batch) == (at, batch_id):
+            raise Dies
+
+    return die
+
+
+def states(query: FakeQuery, *ids: str) -> list[State]:
+    admin = admin_for(translate(query.options).connection)
+    said = admin.describe_transactions(ids)
+    return [each.state for each in said.values() if isinstance(each, Described)]
+
+
+def open_ids(query: FakeQuery) -> list[str]:
+    admin = admin_for(translate(query.options).connection)
+    return [name for name in admin.list_transactions([State.ONGOING]).entries if name.startswith(query.topic)]
+
+
+def end_behind_its_back(query: FakeQuery, attempt: Attempt, transactional_id: str) -> None:
+    """Abort a transaction as its timeout would."""
+    admin = admin_for(translate(query.options).connection)
+    said = admin.describe_transactions([transactional_id])[transactional_id]
+    assert isinstance(said, Described)
+    ending = Ending(transactional_id, said.producer_id, said.producer_epoch, commit=False)
+    assert admin.end_transactions([ending], timeout_s=30)[transactional_id].code == 0
+
+
+def test_batches_are_committed_one_after_the_other(query: FakeQuery) -> None:
+    steps: list[tuple[Step, int]] = []
+    driver = query.driver(0, observer=lambda step, batch: steps.append((step, batch)))
+    for batch in range(3):
+        attempt = query.begin(driver, batch)
+        written = query.run_tasks(attempt)
+        assert query.committed() == sorted(
+            value for before in range(batch) for value in values_of(before, 0, 1)
+        )
+        driver.commit(attempt, written)
+    assert query.committed() == sorted(value for batch in range(3) for value in values_of(batch, 0, 1))
+    assert steps == [(step, batch) for batch in range(3) for step in Step]
+    assert [each.outcome for each in query.ledger.state().done] == [Outcome.COMMITTED] * 3
+    assert query.ledger.state().broken == ()
+    decision = query.ledger.decision(Round(1, 0))
+    assert decision.input[0].start == f'{{"{query.topic}": {{"0": 10}}}}'
+    assert decision.input[0].end == f'{{"{query.topic}": {{"0": 20}}}}'
+
+
+def test_a_batch_that_is_done_is_skipped_and_one_without_rows_is_done(query: FakeQuery) -> None:
+    driver = query.driver(0)
+    attempt = query.begin(driver, 0)
+    assert query.run_task(attempt, 0, []) is None
+    driver.commit(attempt, [])
+    assert driver.begin(0) is None
+    assert query.driver(0).begin(0) is None
+    assert open_ids(query) == []
+
+
+@pytest.mark.parametrize("step", list(Step))
+def test_a_driver_may_die_at_every_step(query: FakeQuery, step: Step) -> None:
+    driver = query.driver(0, observer=dying(step))
+    try:
+        attempt = query.begin(driver, 0)
+        driver.commit(attempt, query.run_tasks(attempt, tasks=3))
+    except Dies:
+        pass
+    decided = "0.0.decision" in query.files()
+    assert decided == (list(Step).index(step) >= list(Step).index(Step.PREPARED))
+    again = query.driver(0)
+    # What was prepared is committed before the first batch, what was not is not to be seen and not open.
+    assert query.committed() == (values_of(0, 0, 1, 2) if decided else [])
+    assert open_ids(query) == []
+    if not decided:
+        attempt = query.begin(again, 0)
+        assert attempt.round == 1
+        again.commit(attempt, query.run_tasks(attempt, tasks=3))
+    assert again.begin(0) is None
+    assert query.committed() == values_of(0, 0, 1, 2)
+    assert query.ledger.state().open_decisions() == ()
+
+
+def test_a_driver_that_was_taken_over_can_no_longer_prepare(query: FakeQuery) -> None:
+    late = query.driver(0)
+    attempt = query.begin(late, 0)
+    written = query.run_tasks(attempt)
+    now = query.driver(0)
+    with pytest.raises(SinkError, match="rolled back by driver"):
+        late.commit(attempt, written)
+    with pytest.raises(SinkError, match="another driver took over"):
+        late.begin(0)
+    attempt = query.begin(now, 0)
+    now.commit(attempt, query.run_tasks(attempt))
+    assert query.committed() == values_of(0, 0, 1)
+
+
+def test_a_driver_that_was_taken_over_notices_before_it_decides(query: FakeQuery) -> None:
+    late = query.driver(0)
+    attempt = query.begin(late, 0)
+    written = query.run_tasks(attempt)
+    query.ledger.claim("another run", 1)
+    with pytest.raises(SinkError, match=r"generation 2 of the ledger.*newer than ours \(1\)"):
+        late.commit(attempt, written)
+    assert "0.0.decision" not in query.files()
+
+
+def test_of_two_that_decide_the_first_one_wins(query: FakeQuery) -> None:
+    driver = query.driver(0)
+    attempt = query.begin(driver, 0)
+    first, second = query.run_tasks(attempt), query.run_tasks(attempt)
+    driver.commit(attempt, first)
+    driver.commit(attempt, second)
+    assert query.committed() == values_of(0, 0, 1)
+    assert open_ids(query) == []
+
+
+def test_an_operator_rolls_a_batch_back_before_it_is_prepared(query: FakeQuery) -> None:
+    driver = query.driver(0)
+    attempt = query.begin(driver, 0)
+    written = query.run_tasks(attempt)
+    by_operator = Decision(
+        0, 0, Decided.ABORTED, "operator", 1, attempt.ledger_id, attempt.query_id, "", 1, reason="too slow"
+    )
+    assert query.ledger.decide(by_operator) == by_operator
+    with pytest.raises(SinkError, match=r"batch 0 was rolled back by operator.*too slow"):
+        driver.commit(attempt, written)
+    assert open_ids(query) == []
+    attempt = query.begin(driver, 0)
+    assert attempt.round == 1
+    driver.commit(attempt, query.run_tasks(attempt))
+    assert query.committed() == values_of(0, 0, 1)
+
+
+def test_a_failed_batch_is_rolled_back_with_what_no_message_told_of(query: FakeQuery) -> None:
+    driver = query.driver(0)
+    attempt = query.begin(driver, 0)
+    written = query.run_tasks(attempt)
+    query.run_task(attempt, 0, ["stray"], number=1)
+    driver.abort(attempt, written[:1], "a task failed")
+    assert open_ids(query) == []
+    driver.abort(attempt, [], "again")
+    attempt = query.begin(driver, 0)
+    driver.commit(attempt, query.run_tasks(attempt))
+    driver.abort(attempt, [], "too late: it is prepared")
+    assert query.committed() == values_of(0, 0, 1)
+    assert {each.outcome for each in query.ledger.state().done} == {Outcome.ABORTED, Outcome.COMMITTED}
+
+
+def test_a_late_attempt_of_a_task_neither_harms_nor_stays_open(query: FakeQuery) -> None:
+    driver = query.driver(0)
+    attempt = query.begin(driver, 0)
+    first = query.run_task(attempt, 0, ["lost attempt"])
+    again = query.run_task(attempt, 0, values_of(0, 0), number=1)
+    assert first is not None
+    assert again is not None
+    assert first.transactional_id != again.transactional_id
+    driver.commit(attempt, [again])
+    assert query.committed() == values_of(0, 0)
+    assert open_ids(query) == []
+
+
+def test_an_id_that_another_attempt_has_open_is_left_alone(query: FakeQuery) -> None:
+    driver = query.driver(0)
+    attempt = query.begin(driver, 0)
+    first = query.run_task(attempt, 0, ["a"])
+    query._attempts += names.SLOTS - 1
+    second = query.run_task(attempt, 0, ["b"])
+    assert first is not None
+    assert second is not None
+    slots = [names.parse(each.transactional_id) for each in (first, second)]
+    assert [each and each.slot for each in slots] == [1, 2]
+    assert states(query, first.transactional_id, second.transactional_id) == [State.ONGOING] * 2
+    driver.abort(attempt, [first, second], "enough seen")
+
+
+def test_what_was_ended_before_it_is_prepared_rolls_the_whole_batch_back(query: FakeQuery) -> None:
+    driver = query.driver(0)
+    attempt = query.begin(driver, 0)
+    written = query.run_tasks(attempt)
+    end_behind_its_back(query, attempt, written[1].transactional_id)
+    with pytest.raises(SinkError, match="batch 0 was rolled back") as raised:
+        driver.commit(attempt, written)
+    assert written[1].transactional_id in str(raised.value)
+    assert f'{{"{query.topic}": {{"0": 10}}}}' in str(raised.value)
+    assert open_ids(query) == []
+    assert query.committed() == []
+
+
+def test_too_little_time_is_left_for_a_commit(query: FakeQuery) -> None:
+    driver = query.driver(0)
+    attempt = query.begin(driver, 0)
+    written = query.run_tasks(attempt)
+    with pytest.raises(SinkError, match="too little is left of its timeout of 60 s"):
+        driver.commit(attempt._replace(begun_s=attempt.begun_s - 59.5), written)
+    assert query.committed() == []
+
+
+def test_a_lost_transaction_is_told_at_each_start_until_it_is_accepted(query: FakeQuery) -> None:
+    driver = query.driver(0, timeout_ms=3_000, observer=dying(Step.PREPARED))
+    attempt = query.begin(driver, 0)
+    written = query.run_tasks(attempt)
+    with pytest.raises(Dies):
+        driver.commit(attempt, written)
+    lost = [each.transactional_id for each in written]
+    wait_for(lambda: states(query, *lost) == [State.COMPLETE_ABORT] * 2, "their timeout ends them")
+    for _ in range(2):
+        with pytest.raises(LostTransactions, match="batch 0 has lost 4 records: 2 of its 2") as raised:
+            query.driver(0)
+        report = raised.value
+        assert (report.batch_id, report.records, list(report.transactional_ids)) == (0, 4, lost)
+        assert report.input[0].end == f'{{"{query.topic}": {{"0": 10}}}}'
+        assert "accept_loss=[0]" in str(report)
+        assert "PRODUCER_FENCED" in str(report)
+    again = query.driver(0, accept_loss=[0])
+    assert again.begin(0) is None
+    assert query.ledger.state().done[0].outcome is Outcome.LOST
+    assert list(query.ledger.state().done[0].lost) == lost
+    attempt = query.begin(query.driver(1), 1)
+    assert attempt.batch_id == 1
+
+
+def test_the_rest_of_a_batch_that_lost_something_is_committed(query: FakeQuery) -> None:
+    driver = query.driver(0, observer=dying(Step.PREPARED))
+    attempt = query.begin(driver, 0)
+    written = query.run_tasks(attempt)
+    with pytest.raises(Dies):
+        driver.commit(attempt, written)
+    end_behind_its_back(query, attempt, written[0].transactional_id)
+    with pytest.raises(LostTransactions, match="batch 0 has lost 2 records: 1 of its 2"):
+        query.driver(0)
+    assert query.committed() == values_of(0, 1)
+
+
+def test_a_commit_that_was_not_noted_is_no_loss(query: FakeQuery) -> None:
+    driver = query.driver(0, observer=dying(Step.ENDED))
+    attempt = query.begin(driver, 0)
+    with pytest.raises(Dies):
+        driver.commit(attempt, query.run_tasks(attempt))
+    assert "0.0.done" not in query.files()
+    query.driver(0)
+    assert query.ledger.state().done[0].outcome is Outcome.COMMITTED
+
+
+def test_strays_of_older_generations_are_swept_and_others_left_alone(
+    query: FakeQuery, tmp_path: Path
+) -> None:
+    driver = query.driver(0)
+    stray = query.run_task(query.begin(driver, 0), 5, ["stray"])
+    other = FakeQuery(tmp_path / "other", query.options["kafka.bootstrap.servers"], query.topic)
+    theirs = other.run_task(other.begin(other.driver(0), 0), 5, ["theirs"])
+    assert stray is not None
+    assert theirs is not None
+    query.driver(0)
+    assert states(query, stray.transactional_id, theirs.transactional_id) == [
+        State.COMPLETE_ABORT, State.ONGOING,
+    ]  # fmt: skip
+    assert read(query.options["kafka.bootstrap.servers"], query.topic) == []
+
+
+def test_old_batches_are_forgotten(query: FakeQuery) -> None:
+    driver = query.driver(0)
+    for batch in range(12):
+        driver.commit(query.begin(driver, batch), [])
+    query.ledger.purge(keep=3)
+    found = query.ledger.names()
+    assert [each.batch_id for each in found.decisions] == [9, 10, 11]
+    assert found.done == found.decisions
+    assert query.driver(12).begin(12) is not None
+
+
+# What the sink refuses: each names the folder and what to do.
+
+
+def committed_once(query: FakeQuery, batches: int = 2) -> None:
+    driver = query.driver(0)
+    for batch in range(batches):
+        attempt = query.begin(driver, batch)
+        driver.commit(attempt, query.run_tasks(attempt, tasks=1))
+        (query.folder / "commits" / str(batch)).write_text("v1\n{}")
+
+
+def test_a_checkpoint_with_batches_and_no_ledger(query: FakeQuery) -> None:
+    (query.folder / "commits" / "0").write_text("v1\n{}")
+    with pytest.raises(Refused, match=r"has batches .batch 1 is next. and no ledger.*adopt=True"):
+        query.driver(1)
+    assert not query.has_ledger()
+    driver = query.driver(1, adopt=True)
+    attempt = query.begin(driver, 1)
+    driver.commit(attempt, query.run_tasks(attempt))
+    identity = query.ledger.identity()
+    assert identity is not None
+    assert identity.first_batch == 1
+    with pytest.raises(Refused, match="committed batch 1: the next one must be 2"):
+        query.driver(0)
+
+
+def test_a_ledger_of_another_query(query: FakeQuery) -> None:
+    committed_once(query)
+    before, query.query_id = query.query_id, str(uuid.uuid4())
+    query.write_metadata(query.query_id)
+    with pytest.raises(Refused, match=f"belongs to query {before}.*metadata was lost"):
+        query.driver(2)
+
+
+def test_a_checkpoint_that_is_not_the_query_s(query: FakeQuery) -> None:
+    query.write_metadata(str(uuid.uuid4()))
+    with pytest.raises(Refused, match=f"and this is query {query.query_id}"):
+        query.driver(0)
+    (query.folder / "metadata").unlink()
+    with pytest.raises(Refused, match=r"is no checkpoint"):
+        query.driver(0)
+
+
+@pytest.mark.parametrize("asked", [0, 3])
+def test_a_batch_that_cannot_be_the_next(query: FakeQuery, asked: int) -> None:
+    committed_once(query)
+    with pytest.raises(Refused, match=f"asks for batch {asked}.*committed batch 1: the next one must be 2"):
+        query.driver(asked)
+
+
+def test_batches_without_data_are_no_gap(query: FakeQuery) -> None:
+    committed_once(query)
+    query.plan(2, control=True)
+    assert query.driver(3).begin(3) is not None
+
+
+def test_a_committed_batch_that_would_read_something_else(query: FakeQuery) -> None:
+    committed_once(query)
+    query.plan(1, end=7_777)
+    with pytest.raises(Refused, match="batch 1 is committed, and was to read something else now") as raised:
+        query.driver(1)
+    assert '"0": 20' in str(raised.value)
+    assert '"0": 7777' in str(raised.value)
+
+
+def test_a_batch_that_is_not_in_the_offset_log(query: FakeQuery) -> None:
+    driver = query.driver(0)
+    (query.folder / "offsets" / "0").unlink()
+    with pytest.raises(Refused, match=r"offsets/0 is not there.*asyncProgressTrackingEnabled"):
+        driver.begin(0)
+
+
+def test_another_prefix_than_the_ledger_has(query: FakeQuery) -> None:
+    committed_once(query)
+    with pytest.raises(Refused, match="option prefix says 'other'"):
+        query.driver(2, prefix="other")
+    assert query.driver(2, prefix=query.topic).begin(2) is not None
+
+
+@pytest.mark.parametrize("name", ["ledger.json", "0.0.decision"])
+def test_a_ledger_file_that_cannot_be_used(query: FakeQuery, name: str) -> None:
+    committed_once(query, batches=1)
+    path = query.folder / "kafka_exactly_once" / name
+    path.write_bytes(path.read_bytes().replace(b'"v":1', b'"v":9'))
+    with pytest.raises(SinkError, match=f"kafka_exactly_once/{name} cannot be used.*version 9"):
+        query.driver(0)
+
+
+def test_the_newest_generation_speaks_for_a_host_that_knows_nothing(query: FakeQuery) -> None:
+    driver = query.driver(0)
+    attempt = query.begin(driver, 0)
+    query.run_tasks(attempt)
+    unknown = driver.unknown_attempt(0)
+    assert unknown is not None
+    same = {"run_id": attempt.run_id, "begun_s": attempt.begun_s}
+    assert unknown._replace(**same) == attempt
+    driver.abort(unknown, [], "the query was stopped")
+    assert open_ids(query) == []
+    following = driver.unknown_attempt(0)
+    assert following is not None
+    assert following.round == 1
+    assert dataclasses.is_dataclass(query.ledger.decision(Round(0, 0)))
