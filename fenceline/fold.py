@@ -7,6 +7,7 @@ once gives (tests/fenceline/test_fold.py).
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -90,6 +91,19 @@ class Tally:
         self.counts[kind] = self.counts.get(kind, 0) + by
 
 
+class Lived(NamedTuple):
+    """All that a fold found of one id, as entries of `fenceline.recent`: for who keeps every transition."""
+
+    transactional_id: str
+    application: str
+    #: The newest transition from before these records, and as it reads now; b"" where there is none, or where
+    #: it reads as it did.
+    before: bytes
+    after: bytes
+    #: The transitions that these records made, oldest first, as they read at the end of them.
+    made: bytes
+
+
 @dataclass(slots=True)
 class Folded:
     """What a fold found: everything that must be saved with the positions it read to."""
@@ -107,6 +121,8 @@ class Folded:
     lost: set[bytes] = field(default_factory=set)
     #: The first record of each reason that could not be decoded: where it lies, and what is wrong with it.
     strange: dict[str, tuple[int, int, str]] = field(default_factory=dict)
+    #: Every transition, by key; None where nobody asked for them: an intake keeps the last ones alone.
+    lives: dict[bytes, Lived] | None = None
 
 
 def fold(
@@ -188,7 +204,7 @@ class _IdFold:
             if self.life.record is not None:
                 self.life, self.lost = _FORGOTTEN, True
             return
-        if holes and any(self.offset < hole <= offset for hole in holes):
+        if holes and self._beyond_a_hole(offset, holes):
             self.life = _FORGOTTEN
         whole = not holes or offset < holes[0]
         step = derive(self.life, record, self.partition, offset, whole=whole)
@@ -198,6 +214,11 @@ class _IdFold:
             self._made(step.made, record)
         self.life = lived(self.life, record, step)
         self.found, self.offset, self.lost = record, offset, False
+
+    def _beyond_a_hole(self, offset: int, holes: Sequence[int]) -> bool:
+        # By halves: a topic that was compacted may have a hole before every other record.
+        following = bisect_right(holes, self.offset)
+        return following < len(holes) and holes[following] <= offset
 
     def _everyday(self, raws: Sequence[RawRecord], at: int) -> int:  # noqa: C901 - one loop, see below
         """Fold records from `at` on while they are what nearly all are; return where that ends.
@@ -301,6 +322,10 @@ class _IdFold:
         return tally
 
     def _note(self, found: TransactionRecord | Tombstone) -> None:
+        if self.folded.lives is not None:
+            before, after = self.prior.packed[: recent.SIZE], self.older[: recent.SIZE]
+            told = (before, after) if after != before else (b"", b"")
+            self.folded.lives[self.key] = Lived(self.name, self.application, *told, b"".join(self.fresh))
         self.fresh.reverse()
         packed = recent.pack(self.fresh, self.older)
         record, expired_ms, now = None, None, None

@@ -1,0 +1,159 @@
+"""What the history job leaves: the manifest that says which of its files count, and the figures in them.
+
+The job (`spark_pipeline.history`) writes below its output, for each cluster:
+
+    cluster=NAME/log/000000000012.json           a manifest for each micro-batch; the newest one counts
+    cluster=NAME/parts/000000000012-1f3a…/table=TABLE/day=2026-11-22/*.parquet
+
+A part is what one micro-batch found, or several merged. Only parts that the newest manifest names count: the
+others are of attempts that failed, or were merged. Rows of `transitions` with the same partition and offset
+are the same transition, and that with the largest `known_to` is how it reads now. Rows of `ids` and
+`applications` with the same day and name are to be added up; counts below zero take back a revised verdict.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+from fenceline.facts import ABORTS, Kind
+from fenceline.histograms import Histogram, merge
+
+#: Of the layout that is written here; a larger number is of a newer Fenceline.
+FORMAT = 1
+TRANSITIONS, IDS, APPLICATIONS, STATE = "transitions", "ids", "applications", "state"
+#: What a micro-batch tells its own driver: how far each partition was read, and what could not be decoded.
+PROGRESS, STRANGE = "progress", "strange"
+_DIGITS = 12
+
+
+class NotAManifest(Exception):
+    """A file that is none, or none that can be understood; the text says why."""
+
+
+class NewerFormat(NotAManifest):
+    """A manifest that a newer Fenceline wrote."""
+
+
+class Part(NamedTuple):
+    """A folder of Parquet files, by its name below `parts/`."""
+
+    name: str
+    #: How often its rows were merged: 0 for one micro-batch.
+    level: int
+    #: The first and the last day of its rows, `2026-11-22`; "" where it has none.
+    first_day: str
+    last_day: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What the job had found after one micro-batch, all of it."""
+
+    cluster: str
+    topic: str
+    #: The streaming query's own id, from its checkpoint.
+    query: str
+    batch: int
+    #: When that was, by the driver's clock.
+    at_ms: int
+    #: Next offset by partition.
+    positions: Mapping[int, int] = field(default_factory=dict)
+    #: By partition, the first offset after the last stretch that compaction had removed.
+    holes: Mapping[int, int] = field(default_factory=dict)
+    records: int = 0
+    #: How many records could not be decoded, by reason; for each the first: partition, offset, what is wrong.
+    undecoded: Mapping[str, int] = field(default_factory=dict)
+    strange: Mapping[str, tuple[int, int, str]] = field(default_factory=dict)
+    parts: tuple[Part, ...] = ()
+    #: The parts whose rows of `state` count.
+    state: tuple[str, ...] = ()
+    #: Parts that were merged and are deleted at the next merge: a reader may still be in them.
+    retired: tuple[str, ...] = ()
+
+
+def folder_of(cluster: str) -> str:
+    """Return the folder of a cluster below the job's output."""
+    return f"cluster={cluster}"
+
+
+def manifest_name(batch: int) -> str:
+    """Return the file name of a micro-batch's manifest; names sort as batches do."""
+    return f"{batch:0{_DIGITS}}.json"
+
+
+def part_name(batch: int, run: str) -> str:
+    """Return the name of a part; `run` tells attempts at the same micro-batch apart."""
+    return f"{batch:0{_DIGITS}}-{run}"
+
+
+def batch_of(name: str) -> int | None:
+    """Return the micro-batch of a manifest's file name, None for every other file."""
+    stem, dot, ending = name.partition(".")
+    return int(stem) if dot and ending == "json" and len(stem) >= _DIGITS and stem.isdecimal() else None
+
+
+def write_manifest(manifest: Manifest) -> str:
+    """Return a manifest as text."""
+    return json.dumps({"format": FORMAT, **asdict(manifest)}, indent=1)
+
+
+def read_manifest(text: str) -> Manifest:
+    """Return the manifest in a text. Raises NotAManifest, and NewerFormat for one of a later layout."""
+    try:
+        found = json.loads(text)
+        version = found.pop("format")
+        if version > FORMAT:
+            raise NewerFormat(f"its format is {version}, this Fenceline knows formats up to {FORMAT}")
+        return _manifest(found)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise NotAManifest(f"it is torn or no manifest of the history job ({error})") from error
+
+
+def _manifest(found: dict[str, Any]) -> Manifest:
+    for name in "positions", "holes":
+        found[name] = {int(partition): int(offset) for partition, offset in found[name].items()}
+    found["strange"] = {reason: tuple(first) for reason, first in found["strange"].items()}
+    found["parts"] = tuple(Part(*part) for part in found["parts"])
+    for name in "state", "retired":
+        found[name] = tuple(found[name])
+    return Manifest(**found)
+
+
+@dataclass(slots=True)
+class Figures:
+    """What happened to an id or an application, in a day or in several."""
+
+    counts: dict[Kind, int] = field(default_factory=dict)
+    #: How many epochs were used up; a producer id has 32,767.
+    epochs: int = 0
+    #: Begin to decision, and decision to the last marker, of commits.
+    open_times: Histogram = field(default_factory=dict)
+    marker_times: Histogram = field(default_factory=dict)
+
+    @property
+    def commits(self) -> int:
+        """Return how many transactions were committed."""
+        return self.counts.get(Kind.COMMIT, 0)
+
+    @property
+    def aborts(self) -> int:
+        """Return how many transactions ended without their records, whatever the cause."""
+        return sum(self.counts.get(kind, 0) for kind in ABORTS)
+
+
+def total(parts: Iterable[Figures]) -> Figures:
+    """Return the sum of figures; what comes to nothing is left out."""
+    held = list(parts)
+    counts: dict[Kind, int] = {}
+    for part in held:
+        for kind, n in part.counts.items():
+            counts[kind] = counts.get(kind, 0) + n
+    return Figures(
+        {kind: n for kind, n in counts.items() if n},
+        sum(part.epochs for part in held),
+        merge(part.open_times for part in held),
+        merge(part.marker_times for part in held),
+    )

@@ -1,0 +1,179 @@
+"""The history job: `__transaction_state` -> transitions and reports as Parquet, on any Spark from 3.5 to 4.2.
+
+    spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0 --py-files fenceline.zip \\
+        spark_pipeline/history.py --bootstrap-servers broker:9092 --cluster prod \\
+        --output s3a://data/fenceline-history --checkpoint s3a://data/checkpoints/fenceline-history
+
+What it finds is what `fenceline`'s own offline replay of the same records finds: tasks run the very fold that
+the live intake runs. `fenceline.reports` has the layout of the output, docs/spark-history.md the tables.
+
+Why foreachBatch with a state of its own, and not applyInPandasWithState or transformWithState: those call
+Python once for each id, copy what is known of it in and out, and need a sink that is exact by itself. Here a
+task gets whole partitions of the topic, in which an id's records lie in order, and folds 100,000 records at a
+time; what is known of ids lies in the output itself, as rows beside the transitions that follow from it. One
+manifest, created once for each micro-batch, makes all of that count at once (`reports.batches.History`). It
+needs mapInArrow and nothing newer, so it runs alike from 3.5 on.
+
+Where the topic was compacted before the job came, offsets are missing, and the rule is the live intake's: an
+id's next record after a hole is a baseline, never an event.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from spark_pipeline.reports import sight
+from spark_pipeline.reports.batches import History
+from spark_pipeline.reports.store import HistoryError, Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+TOPIC = "__transaction_state"
+AVAILABLE_NOW = "available-now"
+_SETTINGS = {
+    sight.OLD_OFFSET_READER: "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+    # A micro-batch has rows of few tables and days: a file of each is open at once, so no row is sorted.
+    "spark.sql.optimizer.plannedWrite.enabled": "false",
+    "spark.sql.maxConcurrentOutputFileWriters": "64",
+    # Local times would move rows to other days.
+    "spark.sql.session.timeZone": "UTC",
+}
+_EXAMPLES = """examples:
+  all there is, then stop (run it again from cron: it goes on where it was):
+    spark-submit … history.py --bootstrap-servers broker:9092 --cluster prod \\
+        --output s3a://data/fenceline-history --checkpoint s3a://data/checkpoints/fenceline-history
+  for ever, a micro-batch each five minutes:
+    spark-submit … history.py … --trigger "5 minutes"
+  with SASL; @FILE reads arguments from a file, one a line, so that no secret is in the process list:
+    spark-submit … history.py … --kafka security.protocol=SASL_SSL --kafka sasl.mechanism=PLAIN @secret.args
+
+The principal needs READ and DESCRIBE on the topic and READ on groups that begin with spark-kafka-source.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    made = argparse.ArgumentParser(
+        "history.py",
+        description="Write every transition of a cluster's transactional ids, and reports, as Parquet.",
+        epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter, fromfile_prefix_chars="@",
+    )  # fmt: skip
+    say = made.add_argument
+    say("--bootstrap-servers", required=True, metavar="HOST:PORT,…")
+    say("--kafka", action="append", default=[], type=_property, metavar="KEY=VALUE",
+        help="a property of Kafka's Java clients, such as security.protocol=SSL; repeatable")  # fmt: skip
+    say("--cluster", required=True, type=_name, help="its name in fenceline.toml: the dashboard looks for it")
+    say(
+        "--output",
+        required=True,
+        metavar="URL",
+        help="a folder; [history] url in fenceline.toml names the same",
+    )
+    say("--checkpoint", required=True, metavar="URL", help="a folder of its own; it belongs to the output")
+    say("--trigger", default=AVAILABLE_NOW, help='available-now (the default), or an interval: "1 minute"')
+    say("--starting", default="earliest", choices=("earliest", "latest"), help="where the first run begins")
+    say("--tasks", type=_positive, help="how many fold in parallel; by default as many as there are cores")
+    say(
+        "--max-records", type=_positive, default=2_000_000, help="most records of one micro-batch (2,000,000)"
+    )
+    say("--topic", default=TOPIC, help=argparse.SUPPRESS)
+    return made
+
+
+def start(spark: SparkSession, history: History, options: argparse.Namespace) -> StreamingQuery:
+    """Start the query."""
+    stream = records(spark, properties(options), options)
+    writer = stream.writeStream.queryName(f"fenceline-history-{options.cluster}").foreachBatch(history)
+    now = options.trigger == AVAILABLE_NOW
+    return (
+        writer.option("checkpointLocation", options.checkpoint)
+        .trigger(**({"availableNow": True} if now else {"processingTime": options.trigger}))
+        .start()
+    )
+
+
+def records(spark: SparkSession, kafka: Mapping[str, str], options: argparse.Namespace) -> DataFrame:
+    """Return the topic's records as they come; fails where Kafka dropped some that were not read yet."""
+    reader = spark.readStream.format("kafka").option("subscribe", options.topic)
+    for name, value in kafka.items():
+        reader = reader.option(f"kafka.{name}", value)
+    reader = reader.option("startingOffsets", options.starting).option("failOnDataLoss", "true")
+    return reader.option("maxOffsetsPerTrigger", options.max_records).load()
+
+
+def properties(options: argparse.Namespace) -> dict[str, str]:
+    """Return the properties of Kafka's Java clients."""
+    return {**dict(options.kafka), "bootstrap.servers": options.bootstrap_servers}
+
+
+def run(spark: SparkSession, options: argparse.Namespace) -> str:
+    """Run until all is read, or for ever; return what was done, in one sentence. Raises HistoryError."""
+    for name, value in _SETTINGS.items():
+        spark.conf.set(name, value)
+    tasks = options.tasks or spark.sparkContext.defaultParallelism
+    spark.conf.set("spark.sql.shuffle.partitions", str(tasks))
+    there = sight.check(spark, properties(options), options.topic)
+    store = Store(spark, options.output, options.cluster)
+    history = History(store, options.cluster, options.topic, options.checkpoint, tasks)
+    before, began = history.manifest.records if history.manifest else 0, time.monotonic()
+    try:
+        start(spark, history, options).awaitTermination()
+    except StreamingQueryException as error:
+        if history.refusal is not None:
+            raise history.refusal from error
+        raise
+    after = history.manifest
+    if there and options.starting == "earliest" and (after is None or not after.records):
+        raise HistoryError(f"nothing was read although {options.topic} has records; the output tells nothing")
+    count = after.records if after else 0
+    took, batch = time.monotonic() - began, after.batch if after else "-"
+    return f"{count - before:,} records read in {took:.1f} s, {count:,} in all, up to micro-batch {batch}"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the job; return the exit status."""
+    options = parser().parse_args(arguments)
+    spark = SparkSession.builder.appName(f"fenceline history of {options.cluster}").getOrCreate()
+    try:
+        print(f"history: {run(spark, options)}", flush=True)  # noqa: T201 - a command speaks
+    except HistoryError as error:
+        print(f"history: {error}", file=sys.stderr, flush=True)  # noqa: T201
+        return 1
+    finally:
+        spark.stop()
+    return 0
+
+
+def _property(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise argparse.ArgumentTypeError(f"write KEY=VALUE, not {name!r}")
+    return name.removeprefix("kafka."), value
+
+
+def _name(text: str) -> str:
+    # As dashboard.config has it: it becomes a folder's name.
+    if not text or len(text) > 64 or not all((c.isalnum() and c.isascii()) or c in "-_." for c in text):
+        raise argparse.ArgumentTypeError("use letters, digits, - _ and . (at most 64)")
+    return text
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be 1 or more, not {number}")
+    return number
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

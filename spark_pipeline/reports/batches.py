@@ -1,0 +1,180 @@
+"""One micro-batch of the history job, from Kafka's rows to a published manifest."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from fenceline.reports import PROGRESS, STATE, STRANGE, Manifest, Part, part_name
+from spark_pipeline.reports import merge
+from spark_pipeline.reports.columns import DDL
+from spark_pipeline.reports.store import HistoryError, Store
+from spark_pipeline.reports.task import Start, run
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_IN = ("partition", "offset", "key", "value", "at_ms", "is_record")
+
+
+@dataclass
+class History:
+    """What `foreachBatch` calls; `tasks` fold in parallel.
+
+    A micro-batch is done when its manifest is there: it comes again with the same records where the driver
+    died before Spark noted that, and is then left alone. What it had written before counts for nothing, as
+    no manifest names it. So every record counts once, whatever dies.
+    """
+
+    store: Store
+    cluster: str
+    topic: str
+    checkpoint: str
+    tasks: int
+    #: What was published last; None before the first micro-batch.
+    manifest: Manifest | None = field(init=False)
+    #: Why a micro-batch was refused: Spark only tells that its function failed.
+    refusal: HistoryError | None = field(init=False, default=None)
+    _query: str = field(init=False, default="")
+
+    def __post_init__(self) -> None:
+        self.manifest = self.store.newest()
+        self.store.sweep(self.manifest)
+
+    def __call__(self, rows: DataFrame, batch: int) -> None:
+        """Fold a micro-batch, once. Raises HistoryError where checkpoint and output are of two runs."""
+        try:
+            self._run(rows, batch)
+        except HistoryError as error:
+            self.refusal = error
+            raise
+
+    def _run(self, rows: DataFrame, batch: int) -> None:
+        self._query = self._query or json.loads(self.store.query_of(self.checkpoint))["id"]
+        before = self.manifest
+        if not self._is_next(before, batch):
+            return
+        due = merge_due(before.parts if before else ())
+        made = self._write(rows, batch, before, snapshot=bool(due))
+        after = self._told(rows.sparkSession, before, made, batch)
+        if due and before:
+            after = self._merged(rows.sparkSession, after, due, batch)
+        self.store.publish(after)
+        self.manifest = after
+        if before and due:
+            self.store.delete(before.retired)
+
+    def _is_next(self, before: Manifest | None, batch: int) -> bool:
+        """Return whether this micro-batch is still to be done."""
+        known = -1 if before is None else before.batch
+        mine = before is None or before.query == self._query
+        if mine and batch == known:
+            return False
+        if mine and batch == known + 1:
+            return True
+        raise HistoryError(
+            f"{self.store.folder} holds micro-batches up to {known} of query {before and before.query}, and "
+            f"checkpoint {self.checkpoint} is at micro-batch {batch} of query {self._query}: one of them is "
+            "of another run. Name the checkpoint that belongs to this output, or give both a new folder: "
+            "the job then reads the topic from its start."
+        )
+
+    def _write(self, rows: DataFrame, batch: int, before: Manifest | None, *, snapshot: bool) -> str:
+        """Fold and write the micro-batch's part; return its name."""
+        start = Start(before.positions, before.holes, snapshot) if before else Start()
+        known = None
+        if before is not None and before.state:
+            spark, parts = rows.sparkSession, [self.store.part(name) for name in before.state]
+            known = merge.rows(spark, parts).where(f.col("table") == STATE)
+        made = part_name(batch, uuid.uuid4().hex[:8])
+        self._save(folded(rows, known, start, self.tasks), made)
+        return made
+
+    def _save(self, found: DataFrame, part: str) -> None:
+        found.write.partitionBy("table", "day").parquet(self.store.part(part))
+
+    def _told(self, spark: SparkSession, before: Manifest | None, made: str, batch: int) -> Manifest:
+        """Return the manifest with what the new part tells."""
+        at_ms = time.time_ns() // 1_000_000
+        old = before or Manifest(self.cluster, self.topic, self._query, batch, at_ms)
+        positions, holes, records = dict(old.positions), dict(old.holes), old.records
+        undecoded, strange = dict(old.undecoded), dict(old.strange)
+        told = (f.col("table") == PROGRESS) | (f.col("table") == STRANGE)
+        for row in merge.rows(spark, [self.store.part(made)]).where(told).collect():
+            if row["table"] == PROGRESS:
+                positions[row["partition"]] = row["offset"]
+                records += row["n"]
+                if row["known_to"] is not None:
+                    holes[row["partition"]] = row["known_to"]
+            else:
+                undecoded[row["reason"]] = undecoded.get(row["reason"], 0) + row["n"]
+                strange.setdefault(row["reason"], (row["partition"], row["offset"], row["detail"]))
+        return replace(
+            old, batch=batch, at_ms=at_ms, positions=positions, holes=holes, records=records,
+            undecoded=undecoded, strange=strange, parts=(*old.parts, self._part(made, 0)),
+            state=(*old.state, made),
+        )  # fmt: skip
+
+    def _part(self, name: str, level: int) -> Part:
+        days = self.store.days(name)
+        return Part(name, level, days[0] if days else "", days[-1] if days else "")
+
+    def _merged(self, spark: SparkSession, told: Manifest, due: Sequence[Part], batch: int) -> Manifest:
+        """Merge the parts that are due, and the newest one, whose state is all that is known."""
+        newest = told.parts[-1]
+        gone = [*(part.name for part in due), newest.name]
+        paths = [self.store.part(name) for name in gone]
+        found = merge.rows(spark, paths[:-1]).where(f.col("table") != STATE)
+        found = found.unionByName(merge.rows(spark, paths[-1:]))
+        made = part_name(batch, uuid.uuid4().hex[:8])
+        self._save(merge.merged(found), made)
+        left = tuple(part for part in told.parts if part.name not in gone)
+        level = max(part.level for part in due) + 1
+        merged = self._part(made, level)
+        return replace(told, parts=(*left, merged), state=(made,), retired=tuple(gone))
+
+
+def folded(records: DataFrame, known: DataFrame | None, start: Start, tasks: int) -> DataFrame:
+    """Return what follows from Kafka's rows and what was known before, in `columns.SCHEMA`.
+
+    The rows of a partition go to one task, what was known first and then the records by offset.
+    """
+    rows = records.select(
+        "partition", "offset", "key", "value", f.expr("unix_millis(timestamp)").alias("at_ms"),
+        f.lit(True).alias("is_record"),
+    )  # fmt: skip
+    if known is not None:
+        state = known.select(
+            "partition", f.col("known_to").alias("offset"), "key", f.col("state").alias("value"),
+            f.lit(None).cast("bigint").alias("at_ms"), f.lit(False).alias("is_record"),
+        )  # fmt: skip
+        rows = rows.unionByName(state)
+
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return run(start, batches)
+
+    ordered = rows.repartition(tasks, "partition").sortWithinPartitions("partition", "is_record", "offset")
+    return ordered.select(*_IN).mapInArrow(task, DDL)
+
+
+def merge_due(parts: Sequence[Part]) -> list[Part]:
+    """Return the parts that the next micro-batch is to merge with its own; none where there are few.
+
+    The next one is a part of level 0; a full level takes those below it along.
+    """
+    due: list[Part] = []
+    more = 1
+    for level in range(merge.HIGHEST):
+        held = [part for part in parts if part.level == level]
+        if len(held) + more < merge.FAN:
+            break
+        due += held
+        more = 1
+    return due

@@ -1,0 +1,78 @@
+"""Many small parts -> one: revisions resolved, sums added up. Spark does it where the data is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from fenceline.reports import APPLICATIONS, IDS, STATE, TRANSITIONS
+from spark_pipeline.reports.columns import DDL, SCHEMA
+
+#: So many parts of one level become one of the next.
+FAN = 16
+#: Parts of this level are left as they are: some days of a job that looks once a minute.
+HIGHEST = 3
+_SUMMED = {
+    IDS: ("day", "application", "transactional_id"),
+    APPLICATIONS: ("day", "application"),
+}
+_MAPS = {"counts": "map<string,bigint>", "open_times": "map<int,bigint>", "marker_times": "map<int,bigint>"}
+
+
+def rows(spark: SparkSession, parts: Sequence[str]) -> DataFrame:
+    """Return all rows of some parts, given by where they lie, in `columns.SCHEMA`."""
+    return spark.read.schema(DDL).parquet(*parts)
+
+
+def resolved(found: DataFrame, table: str) -> DataFrame:
+    """Return a table's rows as they count: each transition as it reads now, each sum once."""
+    mine = found.where(f.col("table") == table)
+    if table == TRANSITIONS:
+        return _latest(mine, ("partition", "offset"))
+    if table == STATE:
+        return _latest(mine, ("partition", "key"))
+    keys = _SUMMED[table]
+    sums = [f.sum(name).alias(name) for name in ("commits", "aborts", "epochs")]
+    return mine.groupBy(*keys).agg(*sums, *(_added(name, kind) for name, kind in _MAPS.items()))
+
+
+def merged(found: DataFrame) -> DataFrame:
+    """Return what parts tell together, in their own schema. Of state, all must be of one micro-batch."""
+    tables = [_in_schema(resolved(found, table), table) for table in (TRANSITIONS, IDS, APPLICATIONS)]
+    whole = tables[0]
+    for each in (*tables[1:], found.where(f.col("table") == STATE)):
+        whole = whole.unionByName(each)
+    return whole
+
+
+def _latest(found: DataFrame, keys: tuple[str, ...]) -> DataFrame:
+    newest = f.max_by(f.struct(*SCHEMA.names), "known_to").alias("newest")
+    return found.groupBy(*keys).agg(newest).select("newest.*")
+
+
+def _added(name: str, kind: str) -> Column:
+    """Add maps up; what comes to nothing is left out."""
+    return f.expr(
+        f"map_filter(aggregate(collect_list({name}), cast(map() as {kind}), "
+        "(total, each) -> map_zip_with(total, each, (k, a, b) -> coalesce(a, 0L) + coalesce(b, 0L))), "
+        f"(k, n) -> n != 0) as {name}"
+    )
+
+
+def _in_schema(found: DataFrame, table: str) -> DataFrame:
+    if table == TRANSITIONS:
+        return found
+    kinds = dict(part.split(" ", 1) for part in DDL.split(", "))
+    given = set(found.columns)
+    return found.select(
+        *(
+            f.lit(table).alias(name)
+            if name == "table"
+            else f.col(name)
+            if name in given
+            else f.lit(None).cast(kinds[f"`{name}`"]).alias(name)
+            for name in SCHEMA.names
+        )
+    )

@@ -1,0 +1,69 @@
+"""What is known of an id between two micro-batches, packed: `fold.Newest` -> bytes -> `fold.Prior`.
+
+About 90 bytes an id: the plain fields of its last record and its newest transition, which is all that its
+next record is judged by. An id that the coordinator forgot leaves its expiry.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from fenceline import recent
+from fenceline.decode.transaction_state import STATES
+from fenceline.facts import NOT_FROM_LOG, Kind, TransactionRecord
+from fenceline.fold import Newest, Prior
+
+#: How it stands, state, producer id, epoch, timeout, last update, start (-1: none), client version, offset.
+_KNOWN = Struct(">BBqhiqqhq")
+_KNOWN_ID, _LOST_ID, _FORGOTTEN_ID = range(3)
+#: How it stands, when it expired.
+_FORGOTTEN = Struct(">Bq")
+_CODES = {state: code for code, state in enumerate(STATES)}
+
+
+def pack(newest: Newest) -> bytes:
+    """Return what must be known of an id to judge its next record."""
+    last = newest.packed[: recent.SIZE]
+    record = newest.record
+    if record is None:
+        return _FORGOTTEN.pack(_FORGOTTEN_ID, newest.expired_ms or 0) + last
+    started_ms = -1 if record.started_ms is None else record.started_ms
+    standing = _LOST_ID if newest.offset == NOT_FROM_LOG else _KNOWN_ID
+    return _KNOWN.pack(
+        standing, _CODES[record.state], record.producer_id, record.producer_epoch, record.timeout_ms,
+        record.updated_ms, started_ms, record.client_version, newest.offset,
+    ) + last  # fmt: skip
+
+
+def lose(packed: bytes) -> bytes:
+    """Return the same after a record that could not be decoded: the next one follows from nothing."""
+    return packed if packed[0] == _FORGOTTEN_ID else bytes([_LOST_ID]) + packed[1:]
+
+
+def prior(packed: bytes) -> Prior:
+    """Return what `pack` packed, as `fold` takes it."""
+    if packed[0] == _FORGOTTEN_ID:
+        return _forgotten(packed[_FORGOTTEN.size :])
+    standing, code, producer_id, epoch, timeout_ms, updated_ms, started_ms, version, offset = (
+        _KNOWN.unpack_from(packed)
+    )
+    state, last = STATES[code], packed[_KNOWN.size :]
+    if standing == _LOST_ID:
+        return Prior(state, packed=last)
+    started = None if started_ms == -1 else started_ms
+    record = TransactionRecord(
+        "", state, producer_id, epoch, timeout_ms, None, updated_ms, started, version
+    )  # fmt: skip
+    return Prior(state, record, offset, last)
+
+
+def expired_ms(packed: bytes) -> int | None:
+    """Return when the coordinator forgot the id, None where it has not."""
+    return _FORGOTTEN.unpack_from(packed)[1] if packed[0] == _FORGOTTEN_ID else None
+
+
+def _forgotten(last: bytes) -> Prior:
+    # Holes before its expiry have no say in what comes after.
+    newest = recent.newest(last, 0)
+    expired = newest is not None and newest.kind is Kind.EXPIRY
+    return Prior(offset=newest.offset if newest and expired else NOT_FROM_LOG, packed=last)

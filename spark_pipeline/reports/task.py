@@ -1,0 +1,178 @@
+"""A task of the history job: records of some partitions, in order -> everything that follows from them.
+
+Spark hands it the rows of whole partitions of `__transaction_state`, for each first what was known of its
+ids and then its records by offset (`history.folded`). That order is what all verdicts rest on, so it is
+checked here and not trusted.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from fenceline.facts import RawRecord
+from fenceline.fold import Folded, fold
+from fenceline.reports import PROGRESS, STATE, STRANGE
+from spark_pipeline.reports import columns, priors
+
+#: Records folded at once: the more, the fewer transitions are told and then told again.
+CHUNK = 100_000
+#: How long an id that the coordinator forgot is remembered: as long as the dashboard remembers it.
+_REMEMBERED_MS = 30 * 86_400_000
+#: A named tuple made from a tuple, without the call to its own `__new__`: a third of the time.
+_new = tuple.__new__
+
+
+class OutOfOrder(Exception):
+    """Records did not come in the order of their offsets, or came twice: no verdict could be trusted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What the driver knows before a micro-batch; see `fenceline.reports.Manifest`."""
+
+    positions: Mapping[int, int] = field(default_factory=dict)
+    holes: Mapping[int, int] = field(default_factory=dict)
+    #: Tell all that is known of every id, and not only what changed.
+    snapshot: bool = False
+
+
+def run(start: Start, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Fold rows (partition, offset, key, value, at_ms, is_record) and yield rows in `columns.SCHEMA`.
+
+    Where `is_record` is false, `value` is what an earlier micro-batch knew of an id, as `priors` packs it.
+    Raises OutOfOrder.
+    """
+    current: _PartitionFold | None = None
+    for rows in batches:
+        numbers = rows.column("partition").to_numpy()
+        edges = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
+        for begin, end in pairwise(edges):
+            if begin == end:
+                continue
+            number = int(numbers[begin])
+            if current is None or number != current.partition:
+                if current is not None:
+                    yield from current.finish()
+                current = _PartitionFold(number, start)
+            yield from current.take(rows.slice(begin, end - begin))
+    if current is not None:
+        yield from current.finish()
+
+
+class _PartitionFold:
+    """One partition's records, folded chunk by chunk onto what is known of its ids."""
+
+    def __init__(self, partition: int, start: Start) -> None:
+        self.partition, self._snapshot = partition, start.snapshot
+        self._next = start.positions.get(partition, 0)
+        hole = start.holes.get(partition)
+        self._holes = [] if hole is None else [hole]
+        self._known: dict[bytes, bytes] = {}
+        self._changed: set[bytes] = set()
+        self._records: defaultdict[bytes, list[RawRecord]] = defaultdict(list)
+        self._waiting = self._count = 0
+        self._newest_ms = 0
+
+    def take(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Take rows of this partition, what was known first."""
+        known = int(len(rows) - rows.column("is_record").true_count)
+        if known and self._count:
+            raise OutOfOrder(f"partition {self.partition}: what is known came after records")
+        if known:
+            first = rows.slice(0, known)
+            self._known.update(zip(*(first.column(c).to_pylist() for c in ("key", "value")), strict=True))
+        if known < len(rows):
+            self._gather(rows.slice(known))
+            if self._waiting >= CHUNK:
+                yield from self._fold()
+
+    def _gather(self, rows: pa.RecordBatch) -> None:
+        offsets = rows.column("offset").to_numpy()
+        steps = np.diff(offsets, prepend=self._next - 1)
+        if steps.min() < 1:
+            where = int(offsets[steps.argmin()])
+            raise OutOfOrder(f"partition {self.partition}: offset {where} where {self._next} or more was due")
+        self._holes += offsets[steps > 1].tolist()
+        self._next = int(offsets[-1]) + 1
+        records = self._records
+        values = (rows.column(name).to_pylist() for name in ("key", "value", "offset", "at_ms"))
+        for key, value, offset, at_ms in zip(*values, strict=True):
+            at = at_ms if value is None else None
+            records[key or b""].append(_new(RawRecord, (value, offset, at)))
+        self._waiting += len(offsets)
+        self._count += len(offsets)
+
+    def _fold(self) -> Iterator[pa.RecordBatch]:
+        """Fold what was gathered."""
+        known, folded = self._known, Folded(lives={})
+        found = {key: priors.prior(known[key]) for key in self._records if key in known}
+        fold(folded, self.partition, self._records, found, self._holes)
+        for key, newest in folded.newest.items():
+            known[key] = priors.pack(newest)
+            self._newest_ms = max(self._newest_ms, newest.record.updated_ms if newest.record else 0)
+        for key in folded.lost & known.keys():
+            known[key] = priors.lose(known[key])
+        self._changed |= folded.newest.keys() | folded.lost & known.keys()
+        self._holes = self._holes[-1:]
+        self._records.clear()
+        self._waiting = 0
+        yield from columns.of_lives(list((folded.lives or {}).values()), self.partition, self._next - 1)
+        yield from self._strange(folded)
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """Fold the rest, and tell what is known now and how far this partition was read."""
+        if self._waiting:
+            yield from self._fold()
+        if self._snapshot:
+            self._forget()
+        told = sorted(self._known if self._snapshot else self._changed)
+        if told:
+            yield columns.batch(
+                STATE,
+                {
+                    "partition": [self.partition] * len(told),
+                    "known_to": [self._next - 1] * len(told),
+                    "key": told,
+                    "state": [self._known[key] for key in told],
+                },
+            )
+        yield columns.batch(
+            PROGRESS,
+            {
+                "partition": [self.partition],
+                "offset": [self._next],
+                "known_to": [self._holes[-1] if self._holes else None],
+                "n": [self._count],
+            },
+        )
+
+    def _forget(self) -> None:
+        """Forget ids that expired long ago, by the partition's own clock: nothing else ever would."""
+        before = self._newest_ms - _REMEMBERED_MS
+        for key in [key for key, packed in self._known.items() if _expired_before(packed, before)]:
+            del self._known[key]
+
+    def _strange(self, folded: Folded) -> Iterator[pa.RecordBatch]:
+        if folded.undecoded:
+            firsts = [folded.strange[reason] for reason in folded.undecoded]
+            yield columns.batch(
+                STRANGE,
+                {
+                    "reason": list(folded.undecoded),
+                    "n": list(folded.undecoded.values()),
+                    "partition": [partition for partition, _, _ in firsts],
+                    "offset": [offset for _, offset, _ in firsts],
+                    "detail": [detail for _, _, detail in firsts],
+                },
+            )
+
+
+def _expired_before(packed: bytes, instant_ms: int) -> bool:
+    expired_ms = priors.expired_ms(packed)
+    return expired_ms is not None and expired_ms < instant_ms
