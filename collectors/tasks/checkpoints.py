@@ -1,0 +1,68 @@
+"""Checkpoints of streaming queries, looked at again and again, as a Celery task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from celery import shared_task
+from django.conf import settings
+
+from collectors.checkpoints import CheckpointsCollector
+from collectors.tasks.slice import POLL_TTL, POLLERS, RETRY_S, goes_on, report, wait
+from dashboard import leases, save_checkpoints, slices
+from dashboard.config import CheckpointRoot
+
+#: What was read of each cluster's checkpoints, from slice to slice.
+_collectors: dict[str, CheckpointsCollector] = {}
+
+
+def start() -> None:
+    """Send a first slice where nobody looks at the checkpoints that are configured."""
+    for cluster in leases.unheld(save_checkpoints.NAME):
+        if _roots(cluster):
+            checkpoints.apply_async((cluster, None), queue=POLLERS, expires=slices.SLICE_S)
+
+
+@shared_task(name="collectors.checkpoints")
+def checkpoints(cluster: str, previous: int | None = None) -> None:
+    """Look at a cluster's checkpoints for one slice; `previous`: the last slice's token."""
+    if _roots(cluster):
+        slices.run(
+            checkpoints,
+            cluster,
+            save_checkpoints.NAME,
+            look,
+            queue=POLLERS,
+            previous=previous,
+            ttl=POLL_TTL,
+        )
+
+
+def look(lease: leases.Lease, end: float) -> None:
+    """Look and save as the holder of `lease` until `time.monotonic()` passes `end`."""
+    while goes_on(end):
+        collector = _collectors.get(lease.cluster) or _begin(lease)
+        wait(lease, collector.wait_s(), end)
+        if not goes_on(end):
+            return
+        found = collector.look(slices.now_ms(), every_s=settings.FENCELINE.limits.checkpoints_every_s)
+        if found.blind:
+            report(lease, found.blind)
+            wait(lease, RETRY_S, end)
+            continue
+        save_checkpoints.save(lease, found.looks, found.gone, gaps=found.gaps, now_ms=slices.now_ms())
+        collector.saved()
+
+
+def _begin(lease: leases.Lease) -> CheckpointsCollector:
+    made = CheckpointsCollector(_roots(lease.cluster), save_checkpoints.known(lease))
+    _collectors[lease.cluster] = made
+    return made
+
+
+def _roots(cluster: str) -> Sequence[CheckpointRoot]:
+    """Return the roots of a cluster that is configured, none where the limits turn looking off."""
+    config = settings.FENCELINE
+    if cluster not in config.clusters or not config.limits.checkpoints_every_s:
+        return ()
+    return [root for root in config.checkpoints if root.cluster == cluster]
