@@ -97,7 +97,8 @@ def detail(look: CheckpointLook, verdict: Restart, *, asynchronous: bool) -> dic
         "kept": {"offsets": _ends(checkpoint.offsets), "commits": _ends(checkpoint.commits)},
         "restart": {
             "first_batch": verdict.first_batch,
-            "severity": verdict.severity and verdict.severity.value,
+            "severity": verdict.severity,
+            "remedy": verdict.remedy,
         },
         "ledger": look.ledger and _of_ledger(look.ledger),
     }

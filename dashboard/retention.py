@@ -7,16 +7,29 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import F, OuterRef, Q, QuerySet, Subquery
 
 from dashboard import leases
-from dashboard.models import FindingRecord, GapRecord, Recent, Recovery, Tally, TransitionRecord
+from dashboard.models import (
+    Batch,
+    FindingRecord,
+    GapRecord,
+    Query,
+    Recent,
+    Recovery,
+    Run,
+    SinkDecision,
+    Tally,
+    TransitionRecord,
+)
 from fenceline.limits import Retention
 
 NAME = "retention"
 #: Rows of one database transaction: some milliseconds.
 AT_ONCE = 1_000
 _DAY_MS = 86_400_000
+#: So many batches of a query stay, however old: as many as Spark keeps.
+_NEWEST = 100
 
 
 def prune(lease: leases.Lease, keep: Retention, *, now_ms: int) -> int:
@@ -47,3 +60,35 @@ def _outdated(cluster_id: int, keep: Retention, now_ms: int) -> Iterator[QuerySe
     yield Recovery.objects.filter(cluster_id=cluster_id, closed_ms__lt=before_ms(keep.transitions_d))
     yield GapRecord.objects.filter(cluster_id=cluster_id, until_ms__lt=closed_ms)
     yield FindingRecord.objects.filter(cluster_id=cluster_id, closed_at__lt=closed_at)
+    yield from _of_queries(cluster_id, before_ms(keep.batches_d))
+
+
+def _of_queries(cluster_id: int, before_ms: int) -> Iterator[QuerySet[Any]]:
+    """Yield what is too old of queries, of each a portion: all but the newest ones, and what is not over."""
+    runs = Run.objects.filter(query__cluster=cluster_id, heard_ms__lt=before_ms)
+    yield runs.exclude(run_id=F("query__run_id"))
+    ended = SinkDecision.objects.exclude(outcome="")
+    for table, is_old in (
+        (Batch.objects.all(), _was_before(before_ms, "planned_ms", "committed_ms", "started_ms")),
+        (ended, _was_before(before_ms, "decided_ms", "done_ms")),
+    ):
+        for query, oldest, newest in _spans(cluster_id, table):
+            upto = min(oldest + AT_ONCE, newest - _NEWEST + 1)
+            yield table.filter(is_old, query=query, batch_id__gte=oldest, batch_id__lt=upto)
+
+
+def _spans(cluster_id: int, table: QuerySet[Any]) -> Iterator[tuple[int, int, int]]:
+    """Yield queries with their oldest and newest batch in a table, as far as there are more than stay."""
+    ids = table.filter(query=OuterRef("pk")).values("batch_id")
+    rows = Query.objects.filter(cluster_id=cluster_id).annotate(
+        oldest=Subquery(ids.order_by("batch_id")[:1]), newest=Subquery(ids.order_by("-batch_id")[:1])
+    )
+    yield from rows.filter(newest__gte=F("oldest") + _NEWEST).values_list("pk", "oldest", "newest")
+
+
+def _was_before(instant_ms: int, *columns: str) -> Q:
+    """Whether a row is from before an instant, by those of its times that are known."""
+    found = Q()
+    for column in columns:
+        found &= Q(**{f"{column}__lt": instant_ms}) | Q(**{column: None})
+    return found

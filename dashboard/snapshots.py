@@ -38,6 +38,7 @@ from fenceline.facts import Gap, State, TopicPartitions
 from fenceline.groups import Waiting
 from fenceline.limits import Limits
 from fenceline.partitions import Ground, Pin, Verdict
+from fenceline.queries import QueryStatus
 from fenceline.sight import EVERYWHERE, Sense
 from fenceline.snapshot import (
     BlockedGroup,
@@ -97,6 +98,7 @@ class Reader:
         partitions = tuple(self._partitions())
         groups = tuple(self._groups())
         transactions = tuple(self._transactions(now_ms, limits, clocks, partitions, groups))
+        queries = self._queries.read(now_ms=now_ms)
         lately = self._figures.lately(now_ms=now_ms, limits=limits, clocks=ahead)
         return Snapshot(
             cluster=self._cluster.name,
@@ -105,12 +107,12 @@ class Reader:
             transactions=transactions,
             partitions=partitions,
             groups=groups,
-            queries=self._queries.read(now_ms=now_ms),
+            queries=queries,
             usual=self._figures.usual(_past_usual(transactions, now_ms, limits), now_ms),
             applications=lately.applications,
             takeovers=lately.takeovers,
             timeouts=lately.timeouts,
-            places=self._places(gaps, rows, transactions, partitions, groups),
+            places=self._places(gaps, rows, transactions, partitions, groups, queries),
         )
 
     def _gaps(self) -> Iterator[Gap]:
@@ -217,6 +219,7 @@ class Reader:
         transactions: Iterable[OpenTransaction],
         partitions: Iterable[PinnedPartition],
         groups: Iterable[BlockedGroup],
+        queries: Iterable[QueryStatus],
     ) -> Mapping[str, frozenset[str]]:
         """Return where things lie, of all that may be found and all that was: only while a part is hidden."""
         several = len([row for row in rows if row.name.startswith(TAIL)]) > 1
@@ -226,6 +229,8 @@ class Reader:
         things |= {f"partition:{each}" for each in partitions}
         things |= {f"partition:{offset}" for group in groups for offset in group.offsets}
         things |= {f"group:{each.group_id}" for each in groups}
+        things |= {each.subject for each in queries}
+        things |= {f"partition:{where}" for each in queries for where in each.positions}
         found = FindingRecord.objects.filter(cluster=self._cluster, closed_at=None)
         for subject, affected in found.values_list("subject", "affected"):
             things |= {subject, *affected}

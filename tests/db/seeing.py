@@ -206,3 +206,24 @@ def life(name: str, *steps: tuple[Kind, int]) -> None:
         for kind, at in steps
     ]
     Recent.objects.create(cluster=prod(), key=key_of(name.encode()), packed=recent.pack(entries[::-1]))
+
+
+def ended(name: str, kind: Kind, *, producer_id: int, started_ms: int, offset: int = 9) -> None:
+    """Keep one end of an id as its history: of the transaction that began at that instant."""
+    at_ms = started_ms + 50
+    told = Transition(
+        kind,
+        Confidence.CERTAIN,
+        Reason.SAME_EPOCH,
+        at_ms,
+        producer_id,
+        3,
+        3,
+        60_000,
+        50,
+        at_ms,
+        None,
+        3,
+        offset,
+    )
+    Recent.objects.create(cluster=prod(), key=key_of(name.encode()), packed=recent.pack([recent.entry(told)]))

@@ -1,0 +1,280 @@
+"""Proves the chain as it is read, ledger beside coordinators; and whether queries may be stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from dashboard.chains import (
+    chain_of,
+    chains_of,
+    decision_of,
+    done_of,
+    newest_batch,
+    owner_query,
+    safe_cluster,
+    safe_to_stop,
+)
+from dashboard.models import Query, SinkDecision
+from fenceline.chain import ChainLink, Link, LinkState
+from fenceline.facts import Kind
+from fenceline.safe import SafeToStop
+from fenceline.spark import Outcome
+from tests.db import seeing, streaming
+from tests.db.conftest import NOW_MS
+from tests.db.seeing import prod
+from tests.db.streaming import batch, decided, decision, done, query, written
+
+NAME = written().transactional_id
+LETTERS = {"done": "D", "waiting": "w", "broken": "B", "unknown": "?", "absent": "-"}
+
+
+def letters(links: Sequence[ChainLink]) -> str:
+    return "".join(LETTERS[each.state] for each in links)
+
+
+def at_coordinator(number: int = 0, state: str = "Ongoing", **columns: Any) -> None:
+    """Let a coordinator say this of what `streaming.written` has written."""
+    said = written(number)
+    values = {
+        "producer_id": said.producer_id,
+        "producer_epoch": said.producer_epoch,
+        "started_ms": said.started_ms,
+        "updated_ms": NOW_MS + 50,
+        "client_version": 0,
+        **columns,
+    }
+    seeing.transaction(said.transactional_id, state=state, **values)
+
+
+def chained(now_ms: int = NOW_MS + 1_000) -> str:
+    (row,) = Query.objects.all()
+    alone = chain_of(row, newest_batch(row), now_ms=now_ms)
+    assert chains_of([row], now_ms=now_ms)[row.pk] == alone
+    return letters(alone)
+
+
+def test_a_batch_that_is_decided_and_under_way() -> None:
+    row = query()
+    batch(row)
+    decided(row, decision(3, number=2))
+    at_coordinator(0, "CompleteCommit")
+    at_coordinator(1)
+    assert chained() == "DDDwww"
+    links = chain_of(row, newest_batch(row), now_ms=NOW_MS + 1_000)
+    assert links[3].evidence == f"1 of 2 transactions committed, {written(1).transactional_id} still open"
+
+
+@pytest.mark.parametrize(
+    ("number", "columns", "after_ms", "wanted", "why"),
+    [
+        (1, {}, 1_000, "DDDwww", "its driver is heard"),
+        (2, {"state": "failed"}, 1_000, "DDDBww", "it ended with an exception"),
+        (3, {"state": "stopped"}, 1_000, "DDDBww", "it was stopped"),
+        (4, {"state": "unheard", "heard_ms": None}, 1_000, "DDDwww", "no listener: who knows"),
+        (5, {"state": "unheard", "heard_ms": None}, 10_001, "DDDBww", "but nobody has gone on for long"),
+        (6, {}, 10_001, "DDDBww", "neither has a driver that is heard"),
+    ],
+)
+def test_who_carries_a_decision_out(
+    number: int, columns: dict[str, Any], after_ms: int, wanted: str, why: str
+) -> None:
+    row = query(**columns)
+    batch(row)
+    decided(row, decision(3))
+    at_coordinator()
+    assert chained(NOW_MS + after_ms) == wanted, f"case {number}: {why}"
+
+
+@pytest.mark.parametrize(
+    ("number", "state", "columns", "wanted", "why"),
+    [
+        (1, "CompleteCommit", {}, "DDDDww", "committed"),
+        (2, "CompleteCommit", {"producer_epoch": 4, "client_version": 2}, "DDDDww", "by protocol 2"),
+        (3, "CompleteAbort", {"producer_epoch": 4}, "DDDBww", "timed out"),
+        (4, "Ongoing", {"started_ms": NOW_MS + 9, "producer_epoch": 4}, "DDD?ww", "the id has gone on"),
+        (5, "Ongoing", {"producer_id": 9}, "DDD?ww", "it has another producer id"),
+    ],
+)
+def test_what_the_coordinator_says(
+    number: int, state: str, columns: dict[str, Any], wanted: str, why: str
+) -> None:
+    row = query()
+    batch(row)
+    decided(row, decision(3))
+    at_coordinator(0, state, **columns)
+    assert chained() == wanted, f"case {number}: {why}"
+
+
+def test_an_id_that_has_gone_on_is_looked_up_in_its_history() -> None:
+    row = query()
+    batch(row)
+    decided(row, decision(3))
+    at_coordinator(0, "Empty", producer_epoch=4, started_ms=None)
+    assert chained() == "DDD?ww"
+    seeing.ended(NAME, Kind.COMMIT, producer_id=4_000, started_ms=NOW_MS)
+    assert chained() == "DDDDww"
+
+
+def test_the_newest_round_decides() -> None:
+    row = query()
+    batch(row)
+    decided(row, decision(3, streaming.Decided.ABORTED), done(3, Outcome.ABORTED))
+    decided(row, decision(3, round=1))
+    at_coordinator(0, "CompleteCommit")
+    assert chained() == "DDDDww"
+
+
+def test_all_of_it_and_the_batch_after() -> None:
+    row = query(finished=3)
+    over = batch(row, committed_ms=NOW_MS + 400)
+    decided(row, decision(3), done(3))
+    assert chained() == "DDDDDD"
+    batch(row, 4)
+    Query.objects.update(planned=4)
+    assert chained() == "Dwwwww"
+    assert letters(chain_of(row, over)) == "DDDDDD", "an older one is told as well"
+
+
+def test_a_batch_that_was_planned_before_the_checkpoint_was_put_back_is_not_the_newest() -> None:
+    row = query(planned=3)
+    batch(row, 3)
+    batch(row, 9)
+    newest = newest_batch(row)
+    assert newest is not None
+    assert newest.batch_id == 3
+
+
+def test_a_query_that_only_a_listener_knows() -> None:
+    row = query(checkpoint="", planned=None, finished=None, planned_ms=None, sink="kafka", ledger_id="")
+    batch(row, 4, planned_ms=None, offsets=[], started_ms=NOW_MS, duration_ms=50)
+    batch(row, 2, planned_ms=None, offsets=[], started_ms=NOW_MS, duration_ms=50)
+    assert chained() == "DD---D"
+    assert chain_of(row, newest_batch(row))[5].at_ms == NOW_MS + 50
+
+
+def test_no_batch_is_known() -> None:
+    row = query(planned=None, finished=None)
+    assert letters(chain_of(row, None)) == "wwwwww"
+    assert letters(chains_of([row])[row.pk]) == "wwwwww"
+
+
+def test_many_chains_are_read_in_a_handful_of_questions() -> None:
+    rows = [query(f"q-{n}", checkpoint=f"{streaming.PATH}-{n}") for n in range(20)]
+    for row in rows:
+        batch(row)
+        decided(row, decision(3))
+    at_coordinator()
+    with CaptureQueriesContext(connection) as captured:
+        found = chains_of(rows, now_ms=NOW_MS)
+    assert {letters(each) for each in found.values()} == {"DDDwww"}
+    assert len(captured) <= 5
+
+
+def test_a_decision_comes_back_as_it_was() -> None:
+    row = query()
+    told, ended = decision(3, number=2), done(3, Outcome.LOST, NAME)
+    kept = decided(row, told, ended)
+    kept = SinkDecision.objects.get(pk=kept.pk)
+    assert decision_of(kept).transactions == told.transactions
+    assert done_of(kept) == ended
+    assert done_of(decided(row, decision(4))) is None
+
+
+def test_the_owner_of_an_id() -> None:
+    mine = query()
+    query("other", prefix="payments", checkpoint="file:///b", ledger_id="ffffffff9999")
+    cluster = prod().pk
+    assert owner_query(cluster, NAME) == mine
+    assert owner_query(cluster, NAME.replace("orders-", "payments-")) is None, "another prefix"
+    assert owner_query(cluster, "payments-ffffffff-p3-g2-b0-s1") is not None
+    assert owner_query(cluster, "orders-gateway-7") is None
+    assert owner_query(cluster + 1, NAME) is None
+
+
+def seen() -> None:
+    seeing.collectors("checkpoints")
+
+
+def stop(row: Query, *, after_ms: int = 0) -> SafeToStop:
+    return safe_to_stop(row, NOW_MS + after_ms)
+
+
+def test_safe_between_batches() -> None:
+    seen()
+    row = query(finished=3)
+    assert stop(row) == SafeToStop(True, "orders may be stopped now.")
+
+
+def test_not_safe_while_a_batch_is_decided() -> None:
+    seen()
+    row = query(prepared=1, expires_ms=NOW_MS + 60_000)
+    decided(row, decision(3))
+    at_coordinator()
+    found = stop(row)
+    assert (found.safe, found.prepared, found.expires_ms) == (False, 1, NOW_MS + 60_000)
+    assert found.open_ids == (NAME,)
+    assert found.sentence.startswith("Do not stop orders now: batch 3 is prepared and not committed; lost at")
+
+
+def test_safe_while_a_batch_is_written_with_its_open_ids() -> None:
+    seen()
+    row = query()
+    at_coordinator()
+    seeing.transaction("orders-ffffffff-p0-g1-b1-s0")
+    found = stop(row)
+    assert (found.safe, found.open_ids) == (True, (NAME,))
+
+
+@pytest.mark.parametrize(
+    ("number", "columns", "word"),
+    [
+        (1, {"checkpoint": ""}, "no configured root holds its checkpoint"),
+        (2, {"error": "permission denied"}, "permission denied"),
+    ],
+)
+def test_what_is_not_seen_is_not_judged(number: int, columns: dict[str, Any], word: str) -> None:
+    seen()
+    found = stop(query(finished=3, **columns))
+    assert found.safe is None, f"case {number}"
+    assert word in found.sentence
+
+
+def test_a_blind_or_late_collector_is_not_believed() -> None:
+    row = query(finished=3)
+    assert stop(row).reasons == ("no collector looks at checkpoints",)
+    seen()
+    assert stop(row).safe is True
+    assert stop(row, after_ms=30_001).reasons == ("the collector of checkpoints is behind",)
+    gap = seeing.gap("checkpoints", f"query:{row.ident}")
+    assert stop(row).reasons == (gap.reason,)
+
+
+def test_a_restart_that_would_fail_speaks_against() -> None:
+    seen()
+    row = query(finished=3, restart_words="fails: x", detail={"restart": {"severity": "critical"}})
+    assert stop(row).sentence == "Do not stop orders now: a restart fails: x."
+
+
+def test_a_whole_cluster_and_what_is_gone_from_it() -> None:
+    seen()
+    query("a", finished=3, checkpoint="file:///a", name="first")
+    query("gone", checkpoint="file:///b", error="the folder is gone", detail={"gone": True})
+    assert safe_cluster(prod(), NOW_MS).sentence == "The one query of prod may be stopped now."
+    other = query("b", checkpoint="file:///c", name="second")
+    decided(other, decision(3))
+    found = safe_cluster(prod(), NOW_MS)
+    assert (found.safe, found.prepared) == (False, 1)
+    assert found.sentence == "Do not stop the queries of prod now: see second."
+
+
+def test_links_are_kafkas_and_sparks_own_steps() -> None:
+    row = query()
+    batch(row)
+    links = chain_of(row, newest_batch(row), now_ms=NOW_MS)
+    assert [each.link for each in links] == list(Link)
+    assert links[0] == ChainLink(Link.PLANNED, LinkState.DONE, NOW_MS - 2_000, "offsets/3 is there")

@@ -1,0 +1,352 @@
+"""Proves that the judge is shown streaming queries as the tables hold them, and what the rules make of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from dashboard import judge
+from dashboard.models import FindingRecord, PartitionRecord, Query, Run
+from dashboard.query_snapshots import LogStarts, Queries
+from dashboard.snapshots import Reader
+from fenceline.facts import Severity, TopicPartition
+from fenceline.limits import Limits
+from fenceline.queries import QueryStatus, Unusable
+from fenceline.sight import Sense
+from fenceline.spark import Damage, Outcome, QueryState
+from tests.db import seeing
+from tests.db.conftest import NOW_MS
+from tests.db.seeing import prod
+from tests.db.streaming import batch, decided, decision, done, query, written
+from tests.db.test_snapshots import plans
+
+KAFKA = "KafkaV2[Subscribe[orders]]"
+
+
+def read(reader: Queries | None = None, *, now_ms: int = NOW_MS) -> QueryStatus:
+    (found,) = (reader or Queries(prod().pk)).read(now_ms=now_ms)
+    return found
+
+
+def run(of: Query, run_id: str = "r-1", **columns: Any) -> Run:
+    values = {"first_heard_ms": NOW_MS, "heard_ms": NOW_MS, **columns}
+    return Run.objects.create(query=of, run_id=run_id, **values)
+
+
+def finished(of: Query, number: int, **columns: Any) -> None:
+    batch(of, number, **{"committed_ms": NOW_MS - 100_000 + number * 100, **columns})
+
+
+def test_a_query_as_its_row_has_it() -> None:
+    broken = {"path": "offsets/3", "damage": "torn", "detail": "cut"}
+    restart = {"severity": "critical", "remedy": "restore it", "first_batch": None}
+    query(restart_words="fails: x", detail={"restart": restart, "broken": [broken]})
+    found = read()
+    assert (found.subject, found.name, found.alive, found.under_way) == (
+        f"query:{found.ident}",
+        "orders",
+        True,
+        3,
+    )
+    assert (found.restart_severity, found.restart, found.remedy) == (
+        Severity.CRITICAL,
+        "fails: x",
+        "restore it",
+    )
+    assert found.unusable == (Unusable("offsets/3", Damage.TORN, "cut"),)
+    assert found.moved_ms == NOW_MS - 500
+
+
+@pytest.mark.parametrize(
+    ("number", "columns", "alive"),
+    [
+        (1, {}, True),
+        (2, {"state": "idle"}, True),
+        (3, {"heard_ms": NOW_MS - 60_001}, None),
+        (4, {"state": "unheard", "heard_ms": None}, None),
+        (5, {"state": "stopped"}, False),
+        (6, {"state": "failed"}, False),
+    ],
+)
+def test_whether_a_driver_runs_it(number: int, columns: dict[str, Any], alive: bool | None) -> None:
+    query(**columns)
+    assert read().alive is alive, f"case {number}"
+
+
+def test_what_a_listener_says_of_being_alive_needs_no_new_revision() -> None:
+    row = query()
+    reader = Queries(prod().pk)
+    assert read(reader).alive is True
+    assert read(reader, now_ms=NOW_MS + 90_000).alive is None
+    Query.objects.filter(pk=row.pk).update(heard_ms=NOW_MS + 89_000)
+    assert read(reader, now_ms=NOW_MS + 90_000).alive is True
+
+
+def test_positions_are_those_of_the_last_finished_batch() -> None:
+    row = query()
+    finished(row, 2)
+    batch(row, 3)
+    seeing.partition()
+    (found,) = read().positions
+    assert (str(found), found.position, found.stands_ms) == ("orders-0", 20, NOW_MS - 99_800)
+    assert (found.log_start, found.high_watermark, found.pace) == (0, 5_812, None)
+
+
+def test_a_position_stands_since_the_first_batch_that_read_no_more() -> None:
+    row = query(finished=4, planned=4)
+    for number in (1, 2, 3, 4):
+        finished(row, number, offsets=[["0", f'{{"orders":{{"0":{min(number, 2) * 10},"1":{number}}}}}']])
+    stands = {each.partition: each.stands_ms for each in read().positions}
+    assert stands == {0: NOW_MS - 99_800, 1: NOW_MS - 99_600}
+
+
+def test_a_position_that_is_followed_keeps_its_instant() -> None:
+    row = query(finished=2)
+    finished(row, 2)
+    reader = Queries(prod().pk)
+    before = read(reader).positions
+    finished(row, 3, offsets=[["0", '{"orders":{"0":20}}']])
+    Query.objects.update(finished=3, rev=2)
+    assert read(reader).positions == before
+    finished(row, 4, offsets=[["0", '{"orders":{"0":21}}']])
+    Query.objects.update(finished=4, rev=3)
+    (moved,) = read(reader).positions
+    assert (moved.position, moved.stands_ms) == (21, NOW_MS - 99_600)
+
+
+def test_before_the_first_batch_a_query_stands_where_it_began() -> None:
+    initial = {"0": {"orders": {"0": 7, "1": -2}}}
+    query(finished=None, planned=0, detail={"initial": initial})
+    assert [(str(each), each.position, each.stands_ms) for each in read().positions] == [
+        ("orders-0", 7, None)
+    ]
+
+
+def test_of_sources_that_are_not_kafkas_nothing_is_told() -> None:
+    row = query()
+    finished(row, 2, offsets=[["0", '{"logOffset":4}'], ["1", None], ["2", "17"]])
+    assert read().positions == ()
+
+
+def test_a_listener_alone_tells_positions_too() -> None:
+    row = query(planned=None, finished=None, checkpoint="")
+    told = [{"description": KAFKA, "start": None, "end": '{"orders":{"0":44}}'}]
+    batch(row, 9, planned_ms=None, offsets=[], started_ms=NOW_MS - 9_000, duration_ms=100, sources=told)
+    (found,) = read().positions
+    assert (found.position, found.stands_ms) == (44, NOW_MS - 8_900)
+
+
+def test_prepared_batches_come_with_the_fates_of_their_transactions() -> None:
+    row = query()
+    decided(row, decision(3, number=3))
+    decided(row, decision(2), done(2))
+    said = written(0)
+    columns = {"producer_id": said.producer_id, "producer_epoch": said.producer_epoch, "started_ms": NOW_MS}
+    seeing.transaction(said.transactional_id, state="CompleteCommit", **columns)
+    aborted = written(1)
+    columns |= {"producer_id": aborted.producer_id, "producer_epoch": 4}
+    seeing.transaction(aborted.transactional_id, state="CompleteAbort", **columns)
+    (found,) = read().sink_batches
+    assert (found.batch_id, found.expires_ms, found.records) == (3, NOW_MS + 60_000, 1_500)
+    assert found.committed == (said.transactional_id,)
+    assert found.aborted == (aborted.transactional_id,)
+    assert found.unknown == (written(2).transactional_id,)
+    assert not found.recorded
+
+
+def test_losses_that_are_recorded_are_told_as_such() -> None:
+    row = query()
+    name = written().transactional_id
+    decided(row, decision(3, number=2), done(3, Outcome.LOST, name))
+    (found,) = read().sink_batches
+    assert (found.recorded, found.aborted, found.records, found.decided_ms) == (
+        True,
+        (name,),
+        500,
+        NOW_MS + 100,
+    )
+
+
+def test_the_past_tells_what_is_usual_and_whether_the_watermark_stands() -> None:
+    row = query(finished=30, planned=30)
+    for number in range(1, 31):
+        mark = min(number, 12) * 1_000
+        finished(row, number, duration_ms=number, input_rows=5, next_watermark_ms=mark)
+    found = read()
+    assert found.usual_ms == 30
+    assert found.stall is not None
+    assert (found.stall.watermark_ms, found.stall.batches) == (12_000, 18)
+
+
+def test_without_a_listener_input_is_seen_by_offsets() -> None:
+    row = query(finished=6, planned=6)
+    for number in range(1, 7):
+        end = number if number < 5 else 4
+        finished(row, number, next_watermark_ms=9_000, offsets=[["0", f'{{"orders":{{"0":{end}}}}}']])
+    found = read()
+    assert found.stall is not None
+    assert found.stall.batches == 3, "the first one has nothing before it, the last two read nothing"
+
+
+def test_the_past_is_read_again_when_something_is_new_and_no_more_than_each_half_minute() -> None:
+    row = query(finished=20, planned=20)
+    for number in range(1, 21):
+        finished(row, number, duration_ms=10)
+    reader = Queries(prod().pk)
+    assert read(reader).usual_ms == 10
+    row.batch_set.update(duration_ms=20)
+    Query.objects.update(rev=2)
+    assert read(reader, now_ms=NOW_MS + 29_999).usual_ms == 10
+    assert read(reader, now_ms=NOW_MS + 30_000).usual_ms == 20
+
+
+@pytest.mark.parametrize(
+    ("number", "runs", "word"),
+    [(1, ["a", "a", "b"], ""), (2, ["a", "b", "a"], "runs a and b tell of its batches in turn")],
+)
+def test_two_runs(number: int, runs: list[str], word: str) -> None:
+    row = query(finished=3, planned=3)
+    for batch_id, run_id in enumerate(runs, 1):
+        finished(row, batch_id, run_id=run_id)
+    assert read().writers == word, f"case {number}"
+
+
+def test_two_drivers_by_sparks_own_word_until_a_newer_run() -> None:
+    row = query()
+    exception = "SparkConcurrentModificationException: [CONCURRENT_STREAM_LOG_UPDATE] …"
+    run(row, exception=exception, ended_ms=NOW_MS - 5_000)
+    reader = Queries(prod().pk)
+    found = read(reader)
+    assert found.writers == "Spark has found that another driver had written the same batch"
+    assert found.writers_ms == NOW_MS - 5_000
+    run(row, "r-2", heard_ms=NOW_MS + 1)
+    Query.objects.update(rev=2)
+    assert read(reader, now_ms=NOW_MS + 30_000).writers == ""
+
+
+def test_two_generations_of_a_sink() -> None:
+    row = query()
+    decided(row, decision(1, at_ms=NOW_MS - 3_000), done(1))
+    newer = decided(row, decision(2, at_ms=NOW_MS - 2_000), done(2))
+    newer.generation = 2
+    newer.save()
+    decided(row, decision(3, at_ms=NOW_MS - 1_000), done(3))
+    assert read().writers.startswith("generation 1 of its sink has decided at")
+
+
+@pytest.mark.parametrize(("moved_s_ago", "is_told"), [(599, True), (601, False)])
+def test_two_folders_of_one_id_that_both_move(moved_s_ago: int, is_told: bool) -> None:
+    query("a", checkpoint="file:///a", finished_ms=NOW_MS)
+    query("b", checkpoint="file:///b", finished_ms=NOW_MS - moved_s_ago * 1_000)
+    found = Queries(prod().pk).read(now_ms=NOW_MS)
+    assert all(bool(each.writers) is is_told for each in found)
+
+
+def test_what_a_listener_dropped_in_the_newest_run() -> None:
+    row = query(run_id="r-2")
+    run(row, dropped=9)
+    reader = Queries(prod().pk)
+    assert read(reader).dropped == 0
+    run(row, "r-2", dropped=4)
+    assert (read(reader).dropped, read(reader).dropped_ms) == (4, NOW_MS)
+
+
+WHERE = TopicPartition("orders", 0)
+
+
+@pytest.mark.parametrize(
+    ("number", "points", "pace", "why"),
+    [
+        (1, [(0, 100)], None, "one look tells nothing"),
+        (2, [(0, 100), (119, 200)], None, "not two minutes yet"),
+        (3, [(0, 100), (120, 220)], 1.0, "120 in 120 seconds"),
+        (4, [(0, 100), (60, 100), (120, 100)], 0.0, "it stands"),
+        (5, [(0, 900), (120, 0), (180, 60)], None, "it went back: another topic of that name"),
+        (6, [(0, 0), (3_000, 0), (3_601, 3_000)], 3_000 / 601, "an hour is looked back on"),
+        (7, [(0, 0), *((n, n) for n in range(1, 241))], 1.0, "each second, thinned out"),
+    ],
+)
+def test_how_fast_a_log_is_cut(
+    number: int, points: list[tuple[int, int]], pace: float | None, why: str
+) -> None:
+    starts = LogStarts()
+    for at_s, start in points:
+        starts.note({WHERE: start}, NOW_MS + at_s * 1_000)
+    assert starts.pace(WHERE) == pace, f"case {number}: {why}"
+
+
+def test_the_pace_reaches_the_rules() -> None:
+    row = query(finished=2)
+    finished(row, 2, offsets=[["0", '{"orders":{"0":900}}']])
+    seeing.partition()
+    reader = Queries(prod().pk)
+    read(reader)
+    PartitionRecord.objects.update(log_start=600)
+    (found,) = read(reader, now_ms=NOW_MS + 120_000).positions
+    assert found.pace == 5.0
+
+
+def snapshot_rules(now_ms: int = NOW_MS) -> list[tuple[str, str]]:
+    rows = FindingRecord.objects.filter(closed_at=None).order_by("rule")
+    return [(row.rule, row.severity) for row in rows]
+
+
+def test_a_tick_finds_a_decided_batch_and_closes_it_when_that_is_done(take: Any) -> None:
+    seeing.collectors("transaction_state", "partitions", "groups", "checkpoints")
+    row = query(finished=2)
+    kept = decided(row, decision(3, at_ms=NOW_MS - 11_000))
+    reader, lease = Reader("prod"), take(judge.NAME)
+    judge.tick(lease, reader, now_ms=NOW_MS)
+    assert snapshot_rules() == [("batch_prepared", "critical")]
+    gap = seeing.gap("checkpoints", f"query:{row.ident}")
+    kept.outcome = "committed"
+    kept.save()
+    judge.tick(lease, reader, now_ms=NOW_MS)
+    assert snapshot_rules() == [("batch_prepared", "critical")], "hidden: neither opens nor closes"
+    gap.delete()
+    judge.tick(lease, reader, now_ms=NOW_MS)
+    assert snapshot_rules() == []
+
+
+def test_a_part_that_is_hidden_hides_the_queries_that_lie_there(take: Any) -> None:
+    seeing.collectors("transaction_state", "checkpoints")
+    row = query()
+    decided(row, decision(3, at_ms=NOW_MS - 11_000))
+    seeing.gap("checkpoints", "root:file:///elsewhere")
+    found = Reader("prod").read(now_ms=NOW_MS, limits=Limits())
+    assert found.places == {f"query:{row.ident}": {f"checkpoint:{row.checkpoint}"}}
+    assert {each.name: each.senses for each in found.collectors}["checkpoints"] == {Sense.QUERIES}
+    judge.tick(take(judge.NAME), Reader("prod"), now_ms=NOW_MS)
+    assert snapshot_rules() == [("batch_prepared", "critical")]
+
+
+def test_a_query_that_failed_is_told_without_any_checkpoint(take: Any) -> None:
+    seeing.collectors("transaction_state")
+    query(state=QueryState.FAILED.value, exception="boom", checkpoint="", planned=None, finished=None)
+    judge.tick(take(judge.NAME), Reader("prod"), now_ms=NOW_MS)
+    assert snapshot_rules() == [("query_failed", "critical")]
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="asks SQLite for its plans")
+def test_a_tick_reads_along_indexes(take: Any) -> None:
+    """Millions of batches and decisions lie beside the few that a tick is about."""
+    row = query(finished=2)
+    finished(row, 2)
+    decided(row, decision(3))
+    reader = Queries(prod().pk)
+    with CaptureQueriesContext(connection) as first:
+        read(reader)
+    with CaptureQueriesContext(connection) as again:
+        read(reader)
+    Query.objects.update(rev=2)
+    with CaptureQueriesContext(connection) as changed:
+        read(reader, now_ms=NOW_MS + 30_000)
+    for captured in (first, again, changed):
+        scans = [sql for sql, plan in plans(captured) if "SCAN" in plan]
+        assert not [sql for sql in scans if "batch" in sql or "sinkdecision" in sql], "a whole table is read"
+    assert any("decision_open" in plan for _, plan in plans(again))
+    assert any("decision_lost" in plan for _, plan in plans(again))
+    assert len(again) <= 8, "of what has not changed a tick reads no more"
