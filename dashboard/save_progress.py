@@ -8,24 +8,36 @@ time is the driver's, and the post says how far that clock is from ours.
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import fields
 from functools import partial
 from typing import NamedTuple
 
-from django.db import transaction
+from django.db import connection, transaction
 
 from dashboard import live, store
 from dashboard.known_queries import find
 from dashboard.models import Batch, Cluster, Query, Run
+from dashboard.rows import taken, upsert
 from fenceline.decode.told import Kind, Post, Told
-from fenceline.spark import BatchProgress, QueryState
+from fenceline.spark import BatchProgress, QueryState, SourceProgress
 
-_BATCH = [
+#: What a batch's row says of its progress, as values of a statement.
+Columns = tuple[int | float | str | None, ...]
+
+_BATCH_KEY = ("query_id", "batch_id")
+_TOLD = (
     "run_id", "started_ms", "duration_ms", "input_rows", "output_rows", "input_rate", "processed_rate",
-    "durations", "sources", "operators", "rev",
-]  # fmt: skip
+    "durations", "sources", "operators",
+)  # fmt: skip
+#: Of these its checkpoint tells, once it does.
+_PLANNED = ("watermark_ms", "offsets")
+_UPSERT_BATCH = upsert(
+    Batch._meta.db_table, (*_BATCH_KEY, *_PLANNED, *_TOLD, "rev"), _BATCH_KEY, taken((*_TOLD, "rev"))
+)
+_SOURCE = tuple(each.name for each in fields(SourceProgress))
 _RUN = [
     "name", "started_ms", "ended_ms", "first_heard_ms", "heard_ms", "exception", "batch_id", "spooled",
     "dropped", "spool_age_ms", "spark_version",
@@ -98,7 +110,7 @@ class _Part:
         self._queries: dict[str, Query] = {}
         self._runs: dict[tuple[int, str], Run] = {}
         self._told_by: dict[tuple[int, int], str] = {}
-        self._batches: dict[tuple[int, int], Batch] = {}
+        self._batches: dict[tuple[int, int], Columns] = {}
         #: Runs to be written, queries of which there is news, and what each run told last.
         self._touched: set[tuple[int, str]] = set()
         self._news: set[int] = set()
@@ -106,11 +118,13 @@ class _Part:
 
     def save(self, events: Sequence[Told], alive: Mapping[str, str]) -> Saved:
         """Save it, and ring once where there was news; what is known already changes nothing."""
+        # Whatever needs no lock is done before.
+        columns = [_columns(each.progress) if each.progress else () for each in events]
         with transaction.atomic():
             # Who saves at the same time waits here, and then sees what we have saved.
             rev = Cluster.objects.select_for_update().get(pk=self._cluster_id).rev + 1
             self._look_up(events, alive, rev)
-            accepted = sum(self._take(each) for each in events)
+            accepted = sum(map(self._take, events, columns))
             for run_id, query_id in alive.items():
                 self._is_alive(self._queries[query_id], run_id)
             rows = [row for row in self._queries.values() if self._bring_up(row)]
@@ -125,8 +139,12 @@ class _Part:
         """Read, or make, the rows of everything that the post speaks of."""
         names = dict.fromkeys(sorted(alive.values()), "")
         names |= {each.query_id: each.name for each in events if each.name or each.query_id not in names}
+        known: dict[str, list[Query]] = defaultdict(list)
+        for row in Query.objects.filter(cluster_id=self._cluster_id, query_id__in=names):
+            known[row.query_id].append(row)
         for query_id in sorted(names):
-            self._queries[query_id] = find(self._cluster_id, query_id, names[query_id], rev=rev)
+            one = known[query_id][0] if len(known[query_id]) == 1 else None
+            self._queries[query_id] = one or find(self._cluster_id, query_id, names[query_id], rev=rev)
         numbers = {each.progress.batch_id for each in events if each.progress}
         rows = Batch.objects.filter(query__in=self._queries.values(), batch_id__in=numbers)
         for query, number, run_id in rows.exclude(run_id="").values_list("query_id", "batch_id", "run_id"):
@@ -136,12 +154,12 @@ class _Part:
         for run in Run.objects.filter(query__in=self._queries.values(), run_id__in=wanted):
             self._runs[run.query_id, run.run_id] = run
 
-    def _take(self, event: Told) -> bool:
+    def _take(self, event: Told, columns: Columns) -> bool:
         """Take an event over; return whether it was news."""
         query = self._queries[event.query_id]
         heard_ms = min(self._now_ms, event.at_ms + self._behind_ms)
         run = self._run(query, event.run_id, heard_ms)
-        if news := self._is_news(query, run, event, heard_ms):
+        if news := self._is_news(query, run, event, heard_ms, columns):
             run.first_heard_ms = min(run.first_heard_ms, heard_ms)
             run.heard_ms = max(run.heard_ms, heard_ms)
         self._last[query.pk, event.run_id] = event
@@ -152,9 +170,7 @@ class _Part:
         key = query.pk, run_id
         run = self._runs.get(key)
         if run is None:
-            run = Run(
-                query=query, run_id=run_id, first_heard_ms=heard_ms, heard_ms=heard_ms - 1
-            )
+            run = Run(query=query, run_id=run_id, first_heard_ms=heard_ms, heard_ms=heard_ms - 1)
             self._runs[key] = run
             self._news.add(query.pk)
         if key not in self._touched:
@@ -165,9 +181,9 @@ class _Part:
             run.spool_age_ms, run.spark_version = self._report.oldest_age_ms, self._report.spark
         return run
 
-    def _is_news(self, query: Query, run: Run, event: Told, heard_ms: int) -> bool:
+    def _is_news(self, query: Query, run: Run, event: Told, heard_ms: int, columns: Columns) -> bool:
         if event.progress is not None:
-            return self._take_batch(query, run, event.progress)
+            return self._take_batch(query, run, event.progress, columns)
         if event.kind is Kind.IDLE:
             # It has nothing of its own to be known by.
             return heard_ms > run.heard_ms
@@ -181,13 +197,13 @@ class _Part:
         self._news.add(query.pk)
         return True
 
-    def _take_batch(self, query: Query, run: Run, progress: BatchProgress) -> bool:
+    def _take_batch(self, query: Query, run: Run, progress: BatchProgress, columns: Columns) -> bool:
         key = query.pk, progress.batch_id
         teller = self._runs.get((query.pk, self._told_by.get(key, "")))
         if teller is not None and (teller is run or teller.first_heard_ms > run.first_heard_ms):
             return False
         self._told_by[key] = run.run_id
-        self._batches[key] = _batch(query, progress)
+        self._batches[key] = columns
         run.batch_id = max(progress.batch_id, -1 if run.batch_id is None else run.batch_id)
         run.name = run.name or progress.name
         self._news.add(query.pk)
@@ -231,12 +247,10 @@ class _Part:
         Run.objects.bulk_create(
             runs, update_conflicts=True, unique_fields=["query", "run_id"], update_fields=_RUN
         )
-        batches = [self._batches[key] for key in sorted(self._batches)]
-        for batch in batches:
-            batch.rev = rev
-        Batch.objects.bulk_create(
-            batches, update_conflicts=True, unique_fields=["query", "batch_id"], update_fields=_BATCH
-        )
+        batches = [(*key, *self._batches[key], rev) for key in sorted(self._batches)]
+        if batches:
+            with connection.cursor() as cursor:
+                cursor.executemany(_UPSERT_BATCH, batches)
 
 
 def _state(run: Run, event: Told | None, before: str) -> QueryState:
@@ -248,20 +262,20 @@ def _state(run: Run, event: Told | None, before: str) -> QueryState:
     return QueryState.IDLE if event.kind is Kind.IDLE else QueryState.RUNNING
 
 
-def _batch(query: Query, progress: BatchProgress) -> Batch:
-    return Batch(
-        query=query,
-        batch_id=progress.batch_id,
-        # Where its checkpoint tells, that stands.
-        watermark_ms=progress.watermark_ms,
-        run_id=progress.run_id,
-        started_ms=progress.started_ms,
-        duration_ms=progress.duration_ms,
-        input_rows=progress.input_rows,
-        output_rows=progress.output_rows,
-        input_rate=progress.input_rate,
-        processed_rate=progress.processed_rate,
-        durations=dict(progress.durations),
-        sources=[asdict(each) for each in progress.sources],
-        operators=[each._asdict() for each in progress.operators],
+def _columns(progress: BatchProgress) -> Columns:
+    """Return what a batch's row says of its progress, in the order of the statement."""
+    sources = [{name: getattr(each, name) for name in _SOURCE} for each in progress.sources]
+    return (
+        progress.watermark_ms,
+        "[]",
+        progress.run_id,
+        progress.started_ms,
+        progress.duration_ms,
+        progress.input_rows,
+        progress.output_rows,
+        progress.input_rate,
+        progress.processed_rate,
+        json.dumps(progress.durations),
+        json.dumps(sources),
+        json.dumps([each._asdict() for each in progress.operators]),
     )

@@ -37,7 +37,7 @@ _ABANDONED_S = 3_600
 _FOLDER = re.compile(r"\d{15}-\d+-[0-9a-f]{8}")
 _SEGMENT = re.compile(r"(\d{20})\.z")
 _HEAD = re.compile(rb'\{"seq":(\d{1,18}),"at_ms":(\d{1,18}),')
-_LOCK, _CURSOR, _ABOUT = "lock", "cursor", "about.json"
+_CURSOR, _ABOUT = "cursor", "about.json"
 _NEW = ".new-"
 
 log = logging.getLogger("spark_listener")
@@ -312,18 +312,17 @@ def adopt(root: Path) -> list[Leftover]:
 
 
 def _locked(folder: Path) -> list[int] | None:
-    """Return open files of lock and cursor; None where another holds the lock, or has just deleted it."""
-    files: list[int] = []
-    try:
-        for name in (_LOCK, _CURSOR):
-            files.append(os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    """Return open files of a folder and its cursor; None where another has locked or just deleted it.
+
+    It is the folder itself that is locked: systemd's cleaner of old temporary files then leaves it alone.
+    """
+    files = [os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
+    with suppress(OSError):
         fcntl.flock(files[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.fstat(files[0]).st_ino == (folder / _LOCK).stat().st_ino:
+        if os.fstat(files[0]).st_ino == folder.stat().st_ino:
+            files.append(os.open(folder / _CURSOR, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             return files
-    except OSError:
-        pass
-    for file in files:
-        os.close(file)
+    os.close(files[0])
     return None
 
 

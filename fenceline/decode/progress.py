@@ -61,6 +61,8 @@ def clean(value: object, longest: int = _LONGEST_TEXT) -> str:
     if not isinstance(value, str):
         return ""
     text = value if len(value) <= longest else f"{value[: longest - 1]}…"
+    if text.isascii() and "\0" not in text:
+        return text
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 

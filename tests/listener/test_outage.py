@@ -1,0 +1,84 @@
+"""Proves that an hour of 10 batches a second outlives a dashboard that is down, and a killed driver."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from spark_listener import FencelineListener
+from tests.db.telling import QUERY
+from tests.listener.driver import Driver
+from tests.listener.events import QUICK, TOKEN, started, tell
+from tests.listener.servers import Dashboard
+from tests.waiting import wait_for
+
+DEADLINE_S = 300
+#: An hour of 10 batches a second, from so many queries.
+EVENTS, QUERIES = 36_000, 50
+
+
+@pytest.fixture
+def dashboard(tmp_path: Path) -> Iterator[Dashboard]:
+    with Dashboard(tmp_path) as dashboard:
+        yield dashboard
+
+
+def kept(dashboard: Dashboard) -> dict[str, int]:
+    """Return how many batches of each query the dashboard's database has."""
+    with sqlite3.connect(dashboard.database) as connection:
+        rows = connection.execute(
+            "SELECT q.query_id, count(*) FROM dashboard_batch b "
+            "JOIN dashboard_query q ON q.id = b.query_id GROUP BY 1"
+        )
+        return dict(rows)
+
+
+def name(number: int) -> str:
+    return f"{number:08}{QUERY[8:]}"
+
+
+def test_an_hour_of_batches_is_there_after_an_outage(dashboard: Dashboard, tmp_path: Path) -> None:
+    listener = FencelineListener(dashboard.url, TOKEN, spool=tmp_path / "spool", pace=QUICK)
+    for query in range(QUERIES):
+        listener.onQueryStarted(started(name(query), name(query)))
+    for number in range(EVENTS // QUERIES):
+        for query in range(QUERIES):
+            tell(listener, range(number, number + 1), query=name(query), run=name(query))
+    dashboard.start()
+    expected = {name(query): EVENTS // QUERIES for query in range(QUERIES)}
+    wait_for(lambda: sum(kept(dashboard).values()) == EVENTS, "every batch is there", DEADLINE_S)
+    assert kept(dashboard) == expected
+    listener.close()
+    assert not list((tmp_path / "spool").iterdir()), "nothing is left behind"
+    assert "Traceback" not in dashboard.log()
+
+
+def test_what_a_killed_driver_left_is_posted_by_the_next_one(dashboard: Dashboard, tmp_path: Path) -> None:
+    dashboard.start()
+    spool = tmp_path / "spool"
+    # The first of them ends in the middle of an event, as a full disk or a lost machine leaves it.
+    for first, torn in ((0, True), (300, False)):
+        with Driver("http://127.0.0.1:1", spool, first, 300) as driver:
+            driver.kill()
+        if torn:
+            newest = max(spool.glob("*/*.z"))
+            os.truncate(newest, newest.stat().st_size - 3)
+    with Driver(dashboard.url, spool, 600, 300):
+        wait_for(lambda: sum(kept(dashboard).values()) >= 899, "all but the torn one", DEADLINE_S)
+        wait_for(lambda: len(list(spool.iterdir())) == 1, "the others' folders are gone", DEADLINE_S)
+    with sqlite3.connect(dashboard.database) as connection:
+        numbers = {number for (number,) in connection.execute("SELECT batch_id FROM dashboard_batch")}
+    assert numbers == set(range(900)) - {299}
+
+
+def test_two_drivers_that_share_a_folder_never_mix(dashboard: Dashboard, tmp_path: Path) -> None:
+    spool = tmp_path / "spool"
+    with Driver(dashboard.url, spool, 0, 200), Driver(dashboard.url, spool, 200, 200):
+        assert len(list(spool.iterdir())) == 2
+        dashboard.start()
+        wait_for(lambda: sum(kept(dashboard).values()) == 400, "all of both", DEADLINE_S)
+        assert len(list(spool.iterdir())) == 2, "each keeps its own"
