@@ -10,6 +10,7 @@ from django.db.models import Model
 from django.http import HttpRequest
 
 from dashboard.models import (
+    Batch,
     Cluster,
     Collector,
     CommitRecord,
@@ -21,8 +22,11 @@ from dashboard.models import (
     PartitionRecord,
     PinRecord,
     Position,
+    Query,
     Recovery,
     ReplicaLook,
+    Run,
+    SinkDecision,
     Token,
     Transaction,
 )
@@ -119,5 +123,25 @@ _show(
     ["transactional_id", "cluster", "cause", "confidence", "outcome", "opened_ms", "closed_ms", "rev"],
     filters=["cluster", "outcome", "cause"],
     search=["transactional_id"],
+)
+_show(
+    Query,
+    ["__str__", "cluster", "state", "sink", "planned", "finished", "prepared", "restart", "seen_ms", "rev"],
+    filters=["cluster", "state", "sink"],
+    search=["name", "ident", "checkpoint"],
+)
+_show(
+    Run, ["run_id", "query", "started_ms", "ended_ms", "heard_ms", "batch_id", "dropped"], search=["run_id"]
+)
+_show(
+    Batch,
+    ["batch_id", "query", "planned_ms", "committed_ms", "duration_ms", "input_rows"],
+    search=["query__name", "query__ident"],
+)
+_show(
+    SinkDecision,
+    ["batch_id", "round", "query", "decided", "by", "outcome", "decided_ms", "done_ms"],
+    filters=["decided", "outcome"],
+    search=["query__name", "query__ident"],
 )
 _show(Token, ["name", "role", "created_at"], filters=["role"])

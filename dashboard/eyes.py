@@ -37,7 +37,7 @@ def eyes(rows: Iterable[Row], noun: str = TRANSACTIONS) -> list[Row]:
     """
     found = list(rows)
     if noun == EVERYTHING:
-        return eyes(found) + [row for row in found if row.name in (PARTITIONS, GROUPS)]
+        return eyes(found) + [row for row in found if row.name in (PARTITIONS, GROUPS, CHECKPOINTS)]
     if noun == QUERIES:
         return [row for row in found if row.name == CHECKPOINTS]
     if noun != TRANSACTIONS:

@@ -10,6 +10,7 @@ from typing import Any
 from django.db.models import Count
 
 from dashboard import paging
+from dashboard.chains import owner_query
 from dashboard.models import Batch, Query, SinkDecision, Transaction
 from dashboard.paging import Page
 from dashboard.rows import key_of
@@ -18,6 +19,8 @@ from fenceline.spark import Decided
 
 #: Of a batch so many transactions are told at once.
 MOST_TRANSACTIONS = 500
+#: So many decisions are looked through for an id: batches take turns in using one.
+_MOST_DECISIONS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,14 @@ class Sent:
         return self.started_ms + self.timeout_ms
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Whose sink writes under a transactional id, and in which batch last; None where none is decided yet."""
+
+    query: Query
+    batch_id: int | None
+
+
 def page(of: Query, *, page: int, size: int) -> Page[Entry]:
     """Return one page of a query's batches, the newest first."""
     rows = Batch.objects.filter(query=of)
@@ -100,6 +111,16 @@ def sent(of: Query, decision: SinkDecision | None) -> Sequence[Sent]:
     rows = Transaction.objects.select_related("cluster").filter(cluster=of.cluster_id, key__in=list(keys))
     known = {row.transactional_id: row for row in rows} if told else {}
     return [_sent(each, known.get(each["transactional_id"])) for each in told]
+
+
+def written_for(cluster_id: int, transactional_id: str) -> Written | None:
+    """Return whose sink an id is of, and the newest batch that it was decided about; None for other ids."""
+    query = owner_query(cluster_id, transactional_id)
+    if query is None:
+        return None
+    lately = SinkDecision.objects.filter(query=query).order_by("-batch_id", "-round")[:_MOST_DECISIONS]
+    names = ((row, {each["transactional_id"] for each in row.transactions}) for row in lately)
+    return Written(query, next((row.batch_id for row, found in names if transactional_id in found), None))
 
 
 def decided(of: Query) -> Mapping[str, int]:

@@ -167,21 +167,19 @@ def timed(parts: Sequence[Part], cluster_id: int, now_ms: int) -> Sequence[Part]
     ]
 
 
-def readers(cluster_id: int, topic: str, partition: int) -> Sequence[tuple[Query, Part]]:
-    """Return the queries that read a partition, and how far."""
-    rows = list(
-        Query.objects.filter(cluster=cluster_id).select_related("cluster").defer("detail")[:_MOST_QUERIES]
-    )
-    done = _batches(rows, _finished(rows))
-    by_key = {row.pk: row for row in rows}
-    found = [
-        (by_key[pk], part)
-        for pk, batch in done.items()
+def readers(row: PartitionRecord, *, most: int) -> Sequence[tuple[Query, Part]]:
+    """Return the queries that read a partition, and how far, those that are furthest behind first."""
+    found = Query.objects.filter(cluster=row.cluster_id).select_related("cluster").defer("detail")
+    known = {each.pk: each for each in found[:_MOST_QUERIES]}
+    pins = partitions.pins([(row.cluster_id, row.topic, row.partition)])
+    parts = [
+        (known[pk], replace(part, seen=row, pins=pins.get((row.cluster_id, row.topic, row.partition), ())))
+        for pk, batch in _batches(list(known.values()), _finished(list(known.values()))).items()
         for source in _sources(batch, None)
         for part in source.parts
-        if (part.topic, part.partition) == (topic, partition)
+        if (part.topic, part.partition) == (row.topic, row.partition)
     ]
-    return sorted(found, key=lambda each: each[0].name)
+    return sorted(parts, key=lambda each: (-(each[1].lag_hw or 0), str(each[0])))[:most]
 
 
 def _finished(rows: Sequence[Query]) -> Mapping[int, int]:

@@ -89,7 +89,12 @@ def after(wanted: Filter, *, place: int, limit: int) -> Sequence[Query]:
 
 def worst(cluster: str, limit: int) -> Sequence[Query]:
     """Return the queries that need somebody most."""
-    return page(Filter(cluster=cluster), page=1, size=limit).items
+    return list(_all(cluster).select_related("cluster").order_by(*_order(Filter()))[:limit])
+
+
+def number(cluster: str = "") -> int:
+    """Return how many queries are known."""
+    return _all(cluster).count()
 
 
 def query(cluster: str, ident: str) -> Query | None:

@@ -7,11 +7,12 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 
-from dashboard import charts, groups, history, partitions, queries
+from dashboard import charts, groups, history, partitions, queries, streaming
 from dashboard.standings import WORST_VERDICTS
 from dashboard.views import context
 from dashboard.views.clock import now_ms
 from dashboard.views.page import answer, signed_in
+from dashboard.views.queries import rows as query_rows
 from dashboard.views.verdict import verdict
 from fenceline.facts import Kind
 
@@ -19,6 +20,8 @@ _STRIP_MS = 3_600_000
 _STRIP_KINDS = ((Kind.COMMIT,), *(kinds for _, kinds, _ in charts.STRIP))
 #: How many of the longest open transactions the page lists.
 _LONGEST_OPEN = 8
+#: How many of the queries that need somebody most it lists.
+_MOST_QUERIES = 6
 
 
 @signed_in
@@ -64,9 +67,17 @@ def _read(request: HttpRequest) -> Mapping[str, Any]:
         "ids": sum(states.values()),
         "open": open_now,
         "longest": longest,
+        **_queries(request, frame.cluster),
         "several": len(clusters) > 1,
         **_strip(request, frame.cluster),
     }
+
+
+def _queries(request: HttpRequest, cluster: str) -> Mapping[str, Any]:
+    """Return the streaming queries that need somebody most, and how many there are."""
+    worst = streaming.worst(cluster, _MOST_QUERIES)
+    number = len(worst) if len(worst) < _MOST_QUERIES else streaming.number(cluster)
+    return {"query_number": number, "queries": query_rows(worst, now_ms(request))}
 
 
 def _strip(request: HttpRequest, cluster: str) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from kombu.exceptions import OperationalError
 
-from dashboard import groups, owners, partitions, queries
+from dashboard import groups, owners, partitions, queries, reading
 from dashboard.celery import app
 from dashboard.models import PartitionRecord, PinRecord, ReplicaLook
 from dashboard.standings import NEXT_STEPS
@@ -147,6 +147,7 @@ def _detail(request: HttpRequest, cluster: str, topic: str, number: int) -> Mapp
         "owner": owners.whose(str(row), row.topic),
         "readers": readers[:_MOST_READERS],
         "more_readers": len(readers) > _MOST_READERS,
+        "queries": reading.readers(row, most=_MOST_READERS),
         "waiting": sum(each.waiting == "probably" for each in readers),
         "ends": [(end, max(0, end.high_watermark - end.lso)) for end in reversed(ends)],
         "held": [(end.at_ms, max(0, end.high_watermark - end.lso)) for end in ends],

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from django.conf import settings
 
 from dashboard import queries
-from dashboard.eyes import JUDGE, RECONCILE, TAIL, TRANSACTIONS, eyes
+from dashboard.eyes import JUDGE, QUERIES, RECONCILE, TAIL, TRANSACTIONS, eyes
 from dashboard.models import Cluster, GapRecord
 from fenceline.words import clock
 
@@ -65,7 +65,10 @@ def freshness(cluster: str, clusters: Sequence[Cluster], now_ms: int, noun: str 
     seen = queries.sight(cluster, noun)
     seeing = {name: eyes((row for row in rows if row.cluster.name == name), noun) for name in names}
     unseen = [
-        name for name in names if not seeing[name] or any(eye.seen_through_ms is None for eye in seeing[name])
+        name
+        for name in names
+        if any(eye.seen_through_ms is None for eye in seeing[name])
+        or not (seeing[name] or _needs_no_eye(name, noun))
     ]
     which = {(name, eye.name) for name in names for eye in seeing[name]}
     gaps = [_from_gap(gap) for gap in seen.gaps if (gap.cluster.name, gap.source) in which]
@@ -79,6 +82,11 @@ def freshness(cluster: str, clusters: Sequence[Cluster], now_ms: int, noun: str 
     listed = [(name, troubles.get(name, "")) for name in names if name in alone]
     reasons = sorted(gaps + late, key=_oldest)
     return Freshness(None if unseen else seen.as_of_ms, rows, reasons, unseen, listed)
+
+
+def _needs_no_eye(cluster: str, noun: str) -> bool:
+    """Return whether nothing is to be looked at: without a root, queries are known from listeners alone."""
+    return noun == QUERIES and all(root.cluster != cluster for root in settings.FENCELINE.checkpoints)
 
 
 class Status(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
 
-from dashboard import charts, history, ids, owners, queries, recoveries, waits
+from dashboard import charts, history, ids, micro_batches, owners, queries, recoveries, waits
 from dashboard.models import FindingRecord, Transaction
 from dashboard.views import context, lived, machine, way
 from dashboard.views.clock import now_ms
@@ -143,6 +143,7 @@ def _known(request: HttpRequest, row: Transaction) -> Mapping[str, Any]:
         "candidates": waits.candidates(row, found),
         "offsets_wait": [each for each in found.waiting if each.pending],
         "owner": owners.of_transaction(row.transactional_id),
+        "written_for": micro_batches.written_for(row.cluster_id, row.transactional_id),
         "deadline": way.deadline(row, now_ms(request)),
         "findings": findings,
         "tone": next((found.severity for found in findings if found.severity != Severity.INFO), ""),

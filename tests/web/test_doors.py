@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.db import OperationalError, connection
 from django.test import Client
 
-from tests.web import held, seed
+from tests.web import held, seed, streams
 
 pytestmark = pytest.mark.django_db
 CLOSED = (
@@ -23,6 +23,8 @@ CLOSED = (
     "/partitions/prod/payments/0",
     "/groups",
     "/groups/prod/billing",
+    "/queries",
+    "/queries/prod/6f1d2a3b-4c5d-4e6f-8a9b-0c1d2e3f4a5b",
     "/recoveries",
     "/recoveries/prod/1",
     "/rules/open_too_long",
@@ -94,10 +96,11 @@ def test_admin_shows_rows_and_changes_none(client: Client) -> None:
     client.force_login(User.objects.create_superuser("root"))
     row = seed.transaction(seed.cluster(), b"<script>alert(1)</script>")
     held.busy(seed.cluster())
+    streams.busy(seed.cluster())
     for model in (
         "cluster", "transaction", "collector", "position", "gaprecord", "findingrecord", "token",
         "partitionrecord", "pinrecord", "replicalook", "group", "groupoffset", "commitrecord", "grouprecord",
-        "recovery",
+        "recovery", "query", "run", "batch", "sinkdecision",
     ):  # fmt: skip
         assert client.get(f"/admin/dashboard/{model}/").status_code == 200
         assert client.get(f"/admin/dashboard/{model}/add/").status_code == 403
