@@ -39,6 +39,7 @@ from fenceline.groups import Waiting
 from fenceline.limits import Limits
 from fenceline.partitions import Ground, Pin, Verdict
 from fenceline.queries import QueryStatus
+from fenceline.rules.sources import waits_since
 from fenceline.sight import EVERYWHERE, Sense
 from fenceline.snapshot import (
     BlockedGroup,
@@ -48,6 +49,7 @@ from fenceline.snapshot import (
     OpenTransaction,
     PinnedPartition,
     Snapshot,
+    StandingQuery,
 )
 
 #: Collectors that look at nothing outside.
@@ -97,8 +99,9 @@ class Reader:
         ahead: Clocks = {number: clock.ahead_ms for number, clock in clocks.items()}
         partitions = tuple(self._partitions())
         groups = tuple(self._groups())
-        transactions = tuple(self._transactions(now_ms, limits, clocks, partitions, groups))
         queries = self._queries.read(now_ms=now_ms)
+        waiting = _waiting(groups), _standing(queries, partitions)
+        transactions = tuple(self._transactions(now_ms, limits, clocks, partitions, *waiting))
         lately = self._figures.lately(now_ms=now_ms, limits=limits, clocks=ahead)
         return Snapshot(
             cluster=self._cluster.name,
@@ -134,14 +137,15 @@ class Reader:
         limits: Limits,
         clocks: Mapping[int, _Clock],
         partitions: Sequence[PinnedPartition],
-        groups: Sequence[BlockedGroup],
+        waiting: Mapping[str, tuple[str, ...]],
+        standing: Mapping[str, tuple[StandingQuery, ...]],
     ) -> Iterator[OpenTransaction]:
         """Yield open transactions that are old enough for any rule."""
         behind = min((clock.ahead_ms or 0 for clock in clocks.values()), default=0)
         newest_ms = now_ms - _youngest_ms(limits) - min(0, behind)
         old = Q(started_ms__lte=newest_ms) | Q(started_ms__gt=now_ms) | Q(started_ms=None)
         rows = Transaction.objects.filter(IS_OPEN, old, cluster=self._cluster)
-        first_seen, waiting = _first_seen(partitions), _waiting(groups)
+        first_seen = _first_seen(partitions)
         for (
             name,
             application,
@@ -169,6 +173,7 @@ class Reader:
                 partitions=_unpacked(packed),
                 application=application,
                 waiting=waiting.get(name, ()),
+                queries=standing.get(name, ()),
             )
 
     def _partitions(self) -> Iterator[PinnedPartition]:
@@ -296,6 +301,20 @@ def _waiting(groups: Iterable[BlockedGroup]) -> Mapping[str, tuple[str, ...]]:
                 for blocker in offset.blockers:
                     found[blocker.transactional_id].add(group.group_id)
     return {name: tuple(sorted(each)) for name, each in found.items()}
+
+
+def _standing(
+    queries: Iterable[QueryStatus], partitions: Iterable[PinnedPartition]
+) -> Mapping[str, tuple[StandingQuery, ...]]:
+    """Return the queries that stand at an LSO by the id that holds it: the first that is open there."""
+    held = {(each.topic, each.partition): each for each in partitions if each.pins}
+    found: dict[str, dict[StandingQuery, None]] = defaultdict(dict)
+    for query in queries:
+        for each in query.positions:
+            pinned = held.get((each.topic, each.partition))
+            if pinned is not None and waits_since(each, pinned) is not None:
+                found[pinned.pins[0].transactional_id][StandingQuery(query.ident, query.name)] = None
+    return {name: tuple(each) for name, each in found.items()}
 
 
 def _blocked(fields: Sequence[Any]) -> BlockedOffset:

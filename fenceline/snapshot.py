@@ -18,6 +18,13 @@ from fenceline.queries import QueryStatus
 from fenceline.sight import EVERYWHERE, Sense, Sight
 
 
+class StandingQuery(NamedTuple):
+    """A streaming query that stands at a pinned LSO."""
+
+    ident: str
+    name: str
+
+
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
     """A transaction that is not complete, as the rules see it."""
@@ -36,6 +43,8 @@ class OpenTransaction:
     application: str = ""
     #: Groups that stand at an LSO which it holds, in order.
     waiting: tuple[str, ...] = ()
+    #: Streaming queries that do: they wait if they read read_committed.
+    queries: tuple[StandingQuery, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

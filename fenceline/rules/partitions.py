@@ -120,4 +120,9 @@ def _affected(snapshot: Snapshot, each: PinnedPartition) -> tuple[str, ...]:
         for group in snapshot.groups
         if any(offset.waiting and (offset.topic, offset.partition) == where for offset in group.offsets)
     ]
-    return tuple(f"group:{name}" for name in groups)
+    queries = [
+        query.subject
+        for query in snapshot.queries
+        if any((at.topic, at.partition, at.position) == (*where, each.lso) for at in query.positions)
+    ]
+    return (*(f"group:{name}" for name in groups), *queries)

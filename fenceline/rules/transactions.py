@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, Finding, Severity, State
 from fenceline.habits import Usual
 from fenceline.limits import Limits
 from fenceline.snapshot import OpenTransaction, Repeated, Snapshot
-from fenceline.words import clock, count, duration, rough, some
+from fenceline.words import clock, duration, rough, some
 
 
 def open_too_long(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
@@ -152,6 +152,7 @@ def _finding(
     next_step: str,
 ) -> Finding:
     affected = [f"partition:{name}" for name in _names(each)] + [f"group:{name}" for name in each.waiting]
+    affected += [f"query:{query.ident}" for query in each.queries]
     return Finding(
         rule=rule,
         cluster=each.cluster,
@@ -191,10 +192,15 @@ def _held(each: OpenTransaction) -> str:
     if not names:
         return "no partition is held back yet"
     held = f"read_committed consumers of {some(names)} wait at its first record"
-    if not each.waiting:
-        return held
-    verb = "stands" if len(each.waiting) == 1 else "stand"
-    return f"{held}; {count(len(each.waiting), 'group')} {verb} there: {some(each.waiting)}"
+    streams = [query.name for query in each.queries]
+    groups = _there(each.waiting, "group", "groups")
+    return "; ".join([held, *groups, *_there(streams, "streaming query", "streaming queries")])
+
+
+def _there(names: Sequence[str], one: str, many: str) -> Iterator[str]:
+    if names:
+        noun, verb = (one, "stands") if len(names) == 1 else (many, "stand")
+        yield f"{len(names):,} {noun} {verb} there: {some(names)}"
 
 
 def _end(each: OpenTransaction, started_ms: int, timed_out: bool) -> str:

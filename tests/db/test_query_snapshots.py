@@ -16,6 +16,7 @@ from fenceline.facts import Severity, TopicPartition
 from fenceline.limits import Limits
 from fenceline.queries import QueryStatus, Unusable
 from fenceline.sight import Sense
+from fenceline.snapshot import StandingQuery
 from fenceline.spark import Damage, Outcome, QueryState
 from tests.db import seeing
 from tests.db.conftest import NOW_MS
@@ -289,7 +290,20 @@ def test_the_pace_reaches_the_rules() -> None:
     assert found.pace == 5.0
 
 
-def snapshot_rules(now_ms: int = NOW_MS) -> list[tuple[str, str]]:
+def test_who_stands_at_an_lso_is_named_with_the_transaction_that_holds_it() -> None:
+    row = query(finished=2)
+    finished(row, 2, offsets=[["0", '{"orders":{"0":812}}']])
+    seeing.position()
+    seeing.partition()
+    seeing.pin(name="payments-7", verdict="open", ground="owned")
+    seeing.transaction("payments-7")
+    seeing.transaction("other", producer_id=8)
+    found = Reader("prod").read(now_ms=NOW_MS, limits=Limits())
+    named = {each.transactional_id: each.queries for each in found.transactions}
+    assert named == {"payments-7": (StandingQuery(row.ident, "orders"),), "other": ()}
+
+
+def snapshot_rules() -> list[tuple[str, str]]:
     rows = FindingRecord.objects.filter(closed_at=None).order_by("rule")
     return [(row.rule, row.severity) for row in rows]
 

@@ -9,6 +9,7 @@ import pytest
 from fenceline.facts import Severity
 from fenceline.limits import Limits
 from fenceline.queries import QueryStatus, SinkBatch, SourcePosition, Stall, Unusable
+from fenceline.snapshot import StandingQuery
 from fenceline.spark import Damage, QueryState
 from tests.fenceline.rules.build import (
     NOW_MS,
@@ -23,6 +24,7 @@ from tests.fenceline.rules.build import (
     severities,
     sink_batch,
     stands,
+    transaction,
 )
 
 WEEK_S = 7 * 86_400
@@ -191,6 +193,18 @@ def test_a_blocked_query_names_the_blocker_and_how_sure_that_is() -> None:
     assert finding.affected == ("partition:payments-0", "transaction:payments-7")
     (unknown,) = found("query_blocked", queries=(query(positions=(stands(),)),), partitions=(pinned(),))
     assert "held by what is not known yet" in unknown.evidence
+
+
+def test_who_holds_a_partition_names_the_queries_that_stand_there() -> None:
+    subject = query(positions=(stands(),))
+    (held,) = found("lso_pinned", queries=(subject,), partitions=(HELD,))
+    assert held.affected == ("query:q-1",)
+    (past,) = found("lso_pinned", queries=(query(positions=(stands(900),)),), partitions=(HELD,))
+    assert past.affected == ()
+    standing = (StandingQuery("q-1", "orders"), StandingQuery("q-2", "audit"))
+    (open_one,) = found("open_too_long", transactions=(transaction(90, queries=standing),))
+    assert "2 streaming queries stand there: orders and audit" in open_one.evidence
+    assert open_one.affected[-2:] == ("query:q-1", "query:q-2")
 
 
 @pytest.mark.parametrize(
