@@ -194,13 +194,16 @@ def _no_connector(spark: SparkSession) -> str:
 
 
 def attach_listener(spark: SparkSession, chosen: Arguments) -> None:
-    """Tell Fenceline what the query does, where its address was given."""
+    """Tell Fenceline what the query does, where its address was given. Raises Stopped for a wrong one."""
     if chosen.fenceline_url:
         from spark_listener import FencelineListener
 
-        listener = FencelineListener(
-            chosen.fenceline_url, chosen.fenceline_token, cluster=chosen.fenceline_cluster
-        )
+        try:
+            listener = FencelineListener(
+                chosen.fenceline_url, chosen.fenceline_token, cluster=chosen.fenceline_cluster or None
+            )
+        except ValueError as error:
+            raise Stopped(f"--fenceline-url, --fenceline-token: {error}") from None
         spark.streams.addListener(listener)
 
 
@@ -241,6 +244,8 @@ def attend(query: StreamingQuery, stop: Stop) -> None:
     while query.isActive and query.status["isTriggerActive"] and _last_batch(query) == last:
         if stop.at_once.wait(0.02):
             break
+    if not query.isActive:
+        query.awaitTermination()
     query.stop()
 
 

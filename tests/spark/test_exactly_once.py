@@ -170,6 +170,7 @@ def test_surroundings_that_are_wrong_are_told_in_a_line(job: Callable[..., tuple
     for status, said, instead in (
         (2, f"no broker answers at {nobody}", {"bootstrap_servers": nobody}),
         (2, "no topic nothing (--from)", {"from": "nothing"}),
+        (2, "--fenceline-url, --fenceline-token: ", {"fenceline_url": "nowhere", "fenceline_token": "t"}),
         (2, "no topic nothing (--to)", {"to": "nothing"}),
         (2, "is no list of columns", {"value_format": "json", "schema": "a b c", "sql": "SELECT a"}),
     ):
@@ -235,7 +236,7 @@ def test_spark_submit_runs_it_with_the_archive_until_sigterm(
     """The JVM gets the signal, as under a container's init; every record is there once, before and after."""
     arguments = ["--bootstrap-servers", kafka_42.bootstrap, "--from", topics[0], "--to", topics[1],
                  "--checkpoint", str(tmp_path / "checkpoint"), "--max-offsets-per-trigger", "16",
-                 "--sql", "SELECT from_json(value, 'order STRING').order AS key, value FROM input"]  # fmt: skip
+                 "--sql", "SELECT json_tuple(value, 'order') AS key, value FROM input"]  # fmt: skip
     job = Submitted(tmp_path / "job", arguments)
     try:
         wait_for(
