@@ -57,10 +57,10 @@ class Looked(NamedTuple):
 
 
 class _Searched:
-    """One root: its store, and the checkpoints that were found in it."""
+    """One root: its store, and the checkpoints that were found in it; `others` look after themselves."""
 
-    def __init__(self, root: Root) -> None:
-        self._config = root
+    def __init__(self, root: Root, others: Collection[str]) -> None:
+        self._config, self._others = root, others
         self._store: Store | None = None
         self.folders: dict[str, CheckpointFolder] = {}
         #: Why the root, or a part of it, could not be searched; by scope.
@@ -72,7 +72,7 @@ class _Searched:
 
     @property
     def path(self) -> str:
-        return self._config.root.rstrip("/") or self._config.root
+        return _path(self._config)
 
     @property
     def spent_s(self) -> float:
@@ -130,7 +130,8 @@ class _Searched:
             if self._is_one(store, path, listed, unseen):
                 there[path] = listed
                 continue
-            below = [join(path, name) for name in sorted(listed) if _may_hold_some(listed[name])]
+            inside = (join(path, name) for name in sorted(listed) if _may_hold_some(listed[name]))
+            below = [each for each in inside if each not in self._others]
             if below and (depth == DEEPEST or listed_folders + len(below) > MOST_FOLDERS):
                 self.trouble[ROOT + self.path] = _too_much(store.told(self.path), store.told(path))
                 unseen.update(below)
@@ -171,7 +172,8 @@ class CheckpointsCollector:
     """Looks at all checkpoints of one cluster. `known`: those that were there when a look was saved last."""
 
     def __init__(self, roots: Sequence[Root], known: Iterable[str] = ()) -> None:
-        self._roots = [_Searched(root) for root in roots]
+        by_path = {_path(root): root for root in roots}
+        self._roots = [_Searched(root, by_path.keys() - {path}) for path, root in by_path.items()]
         self._due = time.monotonic()
         self._lately = Lately()
         #: Checkpoints that were saved once, and which nobody has found gone.
@@ -249,6 +251,10 @@ class CheckpointsCollector:
 
     def _spent_s(self) -> float:
         return sum(root.spent_s for root in self._roots)
+
+
+def _path(root: Root) -> str:
+    return root.root.rstrip("/") or root.root
 
 
 def _may_hold_some(entry: Entry) -> bool:

@@ -1,0 +1,1 @@
+"""What collectors see that need neither a broker nor a database."""
