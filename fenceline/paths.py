@@ -53,8 +53,9 @@ def same(one: str, other: str, *, default: str = "", mapped: Mapping[str, str] |
 
 
 def both(spelled: str, url: str) -> str:
-    """Return a path for people: as it is configured and, where that differs, as it is opened."""
-    return spelled if spelled.rstrip("/") == url.rstrip("/") else f"{spelled} (opened as {url})"
+    """Return a path for people: as it is configured and, where that says something else, as it is opened."""
+    known = url.rstrip("/"), url.removeprefix("file://").rstrip("/")
+    return spelled if spelled.rstrip("/") in known else f"{spelled} (opened as {url})"
 
 
 def _split(path: str) -> tuple[str, str, str]:

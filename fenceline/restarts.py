@@ -257,9 +257,8 @@ def _behind(case: _Case) -> Restart | None:
         f"{OFFSETS} after {case.finished + 1}: Spark goes on from there, and writes again what is there"
     )
     if _has_state_ids(case):
-        words = (
-            f"fails: the state of batch {case.planned - 1} is known from {COMMITS}/{case.planned - 1} alone"
-        )
+        needed = case.planned - 1
+        words = f"fails: which files hold the state after batch {needed}, only {COMMITS}/{needed} says"
         return Restart(Verdict.SILENT_GAP, None, words, Severity.CRITICAL, remedy)
     return Restart(Verdict.SILENT_GAP, case.planned, words, Severity.CRITICAL, remedy)
 

@@ -87,6 +87,8 @@ def test_one_path_in_two_spellings_is_told_as_one() -> None:
     assert not same("s3a://bucket/x", "s3a://bucket/y")
     assert both("s3a://bucket/x", "s3://bucket/x") == "s3a://bucket/x (opened as s3://bucket/x)"
     assert both("file:///x/", "file:///x") == "file:///x/"
+    assert both("/x", "file:///x") == "/x"
+    assert both("x", "file:///x") == "x (opened as file:///x)"
 
 
 @given(st.text(max_size=60), st.text(max_size=20))

@@ -1,0 +1,150 @@
+"""Proves that the task looks and saves, tells what it cannot see, and loses nothing when a save fails."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pytest_django import Settings
+
+from collectors.tasks import checkpoints as task
+from dashboard import save_checkpoints, slices
+from dashboard.config import CheckpointRoot, ClusterConfig, Config
+from dashboard.leases import Lease, LeaseLost
+from dashboard.models import Batch, Collector, GapRecord, Query
+from fenceline.limits import Limits
+from fenceline.restarts import Verdict
+from tests.waiting import wait_for
+
+ID = "9e0e48fd-8628-4fc5-ba71-6cd718564ea4"
+LIMITS = Limits(checkpoints_every_s=0.01)
+
+
+@pytest.fixture(autouse=True)
+def _forgotten() -> Iterator[None]:
+    yield
+    task._collectors.clear()
+
+
+@pytest.fixture
+def root(tmp_path: Path, settings: Settings) -> Path:
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    configure(settings, folder)
+    return folder
+
+
+def configure(settings: Settings, *roots: Path, limits: Limits = LIMITS) -> None:
+    clusters = {name: ClusterConfig(name, {"bootstrap.servers": "x:1"}) for name in ("prod", "other")}
+    checkpoints = [CheckpointRoot(str(root), "prod") for root in roots]
+    settings.FENCELINE = Config(clusters=clusters, checkpoints=checkpoints, limits=limits)
+
+
+def make(folder: Path, batches: range) -> None:
+    for log in ("offsets", "commits"):
+        (folder / log).mkdir(parents=True, exist_ok=True)
+    (folder / "metadata").write_text(json.dumps({"id": ID}))
+    for batch in batches:
+        meta = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": 1_795_000_000_000 + batch})
+        (folder / "offsets" / str(batch)).write_text(f"v1\n{meta}\n{batch}")
+        (folder / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+
+
+def look(lease: Lease, until: Callable[[], Any], what: str) -> Any:
+    """Let the task look, in short slices, until something is so."""
+
+    def looked() -> Any:
+        task.look(lease, time.monotonic() + 0.05)
+        return until()
+
+    return wait_for(looked, what)
+
+
+def saved() -> Query | None:
+    return Query.objects.filter(cluster__name="prod").exclude(checkpoint="").first()
+
+
+def test_what_is_there_is_saved_with_its_verdict(root: Path, take: Callable[..., Lease]) -> None:
+    make(root / "orders", range(3))
+    lease = take(save_checkpoints.NAME)
+    query = look(lease, saved, "the query is saved")
+    assert (query.query_id, query.checkpoint) == (ID, str(root / "orders"))
+    assert (query.planned, query.finished, query.restart) == (2, 2, Verdict.CLEAN)
+    make(root / "orders", range(3, 5))
+    batches = Batch.objects.filter(query=query)
+    look(lease, lambda: batches.count() == 5, "the new batches are saved")
+    assert list(batches.order_by("batch_id").values_list("offsets", flat=True)) == [
+        [["0", str(batch)]] for batch in range(5)
+    ]
+    assert not batches.filter(committed_ms=None).exists()
+    row = Collector.objects.get(name=save_checkpoints.NAME)
+    assert row.seen_through_ms is not None
+
+
+def test_a_save_that_fails_loses_nothing(
+    root: Path, take: Callable[..., Lease], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(root / "orders", range(3))
+    lease = take(save_checkpoints.NAME)
+
+    def lost(*_: object, **__: object) -> int:
+        raise LeaseLost("another one holds it")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(save_checkpoints, "save", lost)
+        with pytest.raises(LeaseLost):
+            look(lease, lambda: False, "nothing")
+    look(lease, lambda: Batch.objects.count() == 3, "every batch is saved after all")
+
+
+def test_a_root_that_cannot_be_read_is_a_gap_until_it_can(root: Path, take: Callable[..., Lease]) -> None:
+    root.rmdir()
+    lease = take(save_checkpoints.NAME)
+    gaps = GapRecord.objects.filter(source=save_checkpoints.NAME, until_ms=None)
+    gap = look(lease, gaps.first, "a gap tells it")
+    assert gap.scope == "cluster"
+    assert f"{root} does not exist: check the path" in gap.reason
+    make(root / "orders", range(1))
+    look(lease, saved, "it is seen again")
+    assert not gaps.exists()
+
+
+def test_what_was_removed_while_nobody_looked_is_gone(root: Path, take: Callable[..., Lease]) -> None:
+    make(root / "orders", range(1))
+    make(root / "payments", range(1))
+    lease = take(save_checkpoints.NAME)
+    look(lease, lambda: Query.objects.count() == 2, "both are saved")
+    task._collectors.clear()
+    for file in sorted((root / "orders").rglob("*"), reverse=True):
+        file.rmdir() if file.is_dir() else file.unlink()
+    (root / "orders").rmdir()
+    gone = Query.objects.filter(checkpoint=str(root / "orders"))
+    look(lease, lambda: "is gone" in gone.get().error, "the row says that its folder is gone")
+
+
+@pytest.mark.parametrize(("roots", "every_s", "sent"), [(1, 1.0, ["prod"]), (0, 1.0, []), (1, 0.0, [])])
+def test_only_clusters_with_a_root_are_looked_at(
+    tmp_path: Path,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    roots: int,
+    every_s: float,
+    sent: list[str],
+) -> None:
+    configure(settings, *[tmp_path] * roots, limits=Limits(checkpoints_every_s=every_s))
+    messages: list[str] = []
+    monkeypatch.setattr(
+        task.checkpoints, "apply_async", lambda arguments, **options: messages.append(arguments[0])
+    )
+    monkeypatch.setattr(slices, "run", lambda *arguments, **options: messages.append("ran"))
+    task.start()
+    assert messages == sent
+    task.checkpoints("other")
+    assert "ran" not in messages
+    if sent:
+        task.checkpoints("prod")
+        assert messages[-1] == "ran"
