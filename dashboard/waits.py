@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dashboard import groups, partitions, queries
+from dashboard import groups, partitions, queries, query_waits
 from dashboard.groups import Waiter
 from dashboard.models import Group, PartitionRecord, PinRecord, Transaction
+from dashboard.query_waits import StandingQuery
 from fenceline.facts import NOT_TOLD, OPEN_STATES
 from fenceline.partitions import Verdict
 
@@ -19,6 +20,8 @@ class Waits:
     verdict: str = Verdict.CLEAR.value
     pins: Sequence[PinRecord] = ()
     waiting: Sequence[Waiter] = ()
+    #: Streaming queries that stand where it holds the LSO.
+    queries: Sequence[StandingQuery] = ()
 
     @property
     def number(self) -> int:
@@ -35,17 +38,20 @@ class Place:
     seen: PartitionRecord | None
     pin: PinRecord | None
     waiting: Sequence[Waiter]
+    queries: Sequence[StandingQuery] = ()
 
 
 def of(rows: Sequence[Transaction]) -> Mapping[int, Waits]:
-    """Return how transactions stand, by the key of their row: in three queries for all of them."""
+    """Return how transactions stand, by the key of their row: in a few SQL queries for all of them."""
     pins = partitions.pins_of(rows)
+    streams = query_waits.standing([pin for each in pins.values() for pin in each])
     waiting = groups.waiters(rows, pins, {row.pk: offsets_partitions(row) for row in rows})
     return {
         row.pk: Waits(
             partitions.verdict_of(row.state in OPEN_STATES, pins.get(row.pk, ())),
             pins.get(row.pk, ()),
             waiting.get(row.pk, ()),
+            [query for pin in pins.get(row.pk, ()) for query in streams.get(pin.pk, ())],
         )
         for row in rows
     }
@@ -97,4 +103,5 @@ def _place(name: partitions.Name, seen: PartitionRecord | None, pin: PinRecord |
     _, topic, number = name
     standing = [each for each in waits.waiting if not each.pending]
     here = [each for each in standing if (each.topic, each.partition) == (topic, number)]
-    return Place(topic, number, seen, pin, here)
+    streams = [each for each in waits.queries if (each.topic, each.partition) == (topic, number)]
+    return Place(topic, number, seen, pin, here, streams)

@@ -39,12 +39,14 @@ class Coordinator(Schema):
 
 
 class WaitingOut(Schema):
-    """A group that waits: at the LSO that this transaction holds, or for a commit of its own (`pending`).
+    """Who waits: at the LSO that this transaction holds, or for a commit of its own (`pending`).
 
-    Not `certain`: the pending commit may be another transaction's.
+    A consumer group, or a streaming query by its identity; the other one is "". Not `certain`: the pending
+    commit may be another transaction's; or the query may read uncommitted, which cannot be seen.
     """
 
     group: str
+    query: str
     topic: str
     partition: int
     pending: bool
@@ -165,6 +167,7 @@ def _told(row: Transaction, standing: waits.Waits, broker: int | None) -> dict[s
         "waiting": [
             WaitingOut(
                 group=each.group,
+                query="",
                 topic=each.topic,
                 partition=each.partition,
                 pending=each.pending,
@@ -172,6 +175,18 @@ def _told(row: Transaction, standing: waits.Waits, broker: int | None) -> dict[s
                 since=schemas.iso(each.since_ms),
             )
             for each in standing.waiting
+        ]
+        + [
+            WaitingOut(
+                group="",
+                query=each.ident,
+                topic=each.topic,
+                partition=each.partition,
+                pending=False,
+                certain=False,
+                since=schemas.iso(each.since_ms),
+            )
+            for each in standing.queries
         ],
         "rev": row.rev,
     }

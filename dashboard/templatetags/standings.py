@@ -123,6 +123,12 @@ def group_url(cluster: str, group_id: str) -> str:
 
 
 @register.simple_tag
+def stream_url(cluster: str, ident: str) -> str:
+    """Return the address of a streaming query's page."""
+    return addresses.query(cluster, ident)
+
+
+@register.simple_tag
 def id_url(cluster: str, transactional_id: str) -> str:
     """Return the address of a transactional id's page."""
     return addresses.transaction(cluster, transactional_id)
