@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -10,7 +11,7 @@ from django.test import Client
 
 from dashboard.models import Cluster
 from fenceline.facts import NOT_TOLD, State
-from tests.web import held, seed
+from tests.web import held, seed, streams
 
 pytestmark = pytest.mark.django_db
 ONE = "/transactions/prod/payments-7"
@@ -50,6 +51,18 @@ def test_the_groups_that_stand_where_it_is_open_wait_for_it(page: Client, prod: 
     listed = read(page, "/transactions?state=open")
     assert '<td class="col-waiting number">1 group</td>' in listed
     assert "col-waiting" not in read(page, "/transactions")
+
+
+def test_a_query_that_stands_where_it_holds_the_lso_is_named_too(page: Client, prod: Cluster) -> None:
+    seed.transaction(prod, "payments-7", producer_id=4017, partitions={"payments": [0, 1]})
+    pin = held.pinned(prod, "payments", 0, "late")
+    held.partition(prod, "payments", 1)
+    stands = streams.query(prod, finished=7)
+    streams.batch(stands, 7, offsets=[["0", json.dumps({"payments": {"0": pin.start_offset, "1": 5}})]])
+    text = read(page)
+    assert "2 partitions in this transaction · 1 query at its LSO" in text
+    assert f'query <a href="/queries/prod/{stands.ident}"><bdi>orders_enrich</bdi></a>' in text
+    assert text.count('<span class="muted">nobody</span>') == 1
 
 
 def test_who_waits_for_another_one_in_the_same_partition_is_not_its_waiter(

@@ -1,0 +1,117 @@
+"""Proves the way from files to findings: a folder and a ledger as Spark and the sink write them, judged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from collectors.checkpoints import CheckpointsCollector
+from dashboard import judge, save_checkpoints
+from dashboard.chains import chain_of, newest_batch, safe_to_stop
+from dashboard.leases import Lease
+from dashboard.models import FindingRecord, Query
+from dashboard.snapshots import Reader
+from fenceline.chain import RECOVER_AND_COMMIT, Link, broken
+from fenceline.decode import ledger as ledgers
+from fenceline.decode.ledger import Generation, Round
+from fenceline.spark import Ledger
+from tests.db import seeing
+from tests.db.conftest import NOW_MS
+from tests.db.streaming import LEDGER_ID, QUERY_ID, decision, done, written
+
+LATER_MS = NOW_MS + 11_000
+
+
+class Root(NamedTuple):
+    """A `[[checkpoints]]`."""
+
+    root: str
+    map: Mapping[str, str] = {}
+    options: Mapping[str, str] = {}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A checkpoint whose batch 3 is decided and not committed."""
+    at = tmp_path / "checkpoints" / "orders"
+    for name in ("offsets", "commits", ledgers.FOLDER):
+        (at / name).mkdir(parents=True)
+    (at / "metadata").write_text(json.dumps({"id": QUERY_ID}))
+    for number in range(4):
+        plan(at, number)
+    for number in range(3):
+        (at / "commits" / str(number)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+    head, ledger = Ledger(LEDGER_ID, QUERY_ID, "orders", NOW_MS), at / ledgers.FOLDER
+    (ledger / ledgers.LEDGER).write_bytes(ledgers.encode_ledger(head))
+    (ledger / ledgers.generation_name(1)).write_bytes(ledgers.encode_generation(Generation(1, "r-1", NOW_MS)))
+    (ledger / ledgers.decision_name(Round(3, 0))).write_bytes(ledgers.encode_decision(decision(3)))
+    return at
+
+
+def plan(at: Path, number: int) -> None:
+    planned = {"batchWatermarkMs": 0, "batchTimestampMs": NOW_MS + number * 10, "conf": {"a": "b"}}
+    position = {"orders": {"0": number * 10}}
+    (at / "offsets" / str(number)).write_text(f"v1\n{json.dumps(planned)}\n{json.dumps(position)}")
+
+
+@pytest.fixture
+def tick(folder: Path, take: Callable[..., Lease]) -> Callable[[], list[str]]:
+    """Look, save and judge once; return the rules that find something."""
+    seeing.collectors("transaction_state", "partitions", "groups", seen_ms=LATER_MS)
+    checkpoints, judging = take(save_checkpoints.NAME), take(judge.NAME)
+    collector, reader = CheckpointsCollector([Root(str(folder.parent))]), Reader("prod")
+
+    def tick() -> list[str]:
+        found = collector.look(LATER_MS, every_s=0)
+        assert not found.blind
+        save_checkpoints.save(checkpoints, found.looks, found.gone, gaps=found.gaps, now_ms=LATER_MS)
+        collector.saved()
+        judge.tick(judging, reader, now_ms=LATER_MS)
+        return sorted(FindingRecord.objects.filter(closed_at=None).values_list("rule", flat=True))
+
+    return tick
+
+
+def links(link: Link) -> tuple[str, str]:
+    row = Query.objects.get()
+    found = next(each for each in chain_of(row, newest_batch(row), now_ms=LATER_MS) if each.link is link)
+    return found.state.value, found.recovery
+
+
+def test_a_decided_batch_is_found_and_its_end_closes_it(folder: Path, tick: Callable[[], list[str]]) -> None:
+    said = written()
+    columns = {"producer_id": said.producer_id, "producer_epoch": said.producer_epoch}
+    row = seeing.transaction(said.transactional_id, started_ms=said.started_ms, **columns)
+    assert tick() == ["batch_prepared"]
+    assert links(Link.COMMITTED) == ("broken", RECOVER_AND_COMMIT)
+    assert safe_to_stop(Query.objects.get(), LATER_MS).safe is False
+    row.state = "CompleteCommit"
+    row.save()
+    (folder / ledgers.FOLDER / ledgers.done_name(Round(3, 0))).write_bytes(ledgers.encode_done(done(3)))
+    (folder / "commits" / "3").write_text('v1\n{"nextBatchWatermarkMs":0}')
+    assert tick() == []
+    assert links(Link.CHECKPOINTED) == ("done", "")
+    kept = Query.objects.get()
+    assert broken(chain_of(kept, newest_batch(kept), now_ms=LATER_MS)) is None
+    assert safe_to_stop(kept, LATER_MS).safe is True
+
+
+def test_an_aborted_one_is_a_loss(tick: Callable[[], list[str]]) -> None:
+    said = written()
+    columns = {"producer_id": said.producer_id, "producer_epoch": said.producer_epoch + 1}
+    seeing.transaction(said.transactional_id, state="CompleteAbort", started_ms=said.started_ms, **columns)
+    assert tick() == ["batch_lost"]
+    assert links(Link.COMMITTED) == ("broken", "lost")
+
+
+def test_what_a_restart_would_do_is_told_and_mended(folder: Path, tick: Callable[[], list[str]]) -> None:
+    (folder / "offsets" / "2").unlink()
+    assert "restart_fails" in tick()
+    row = FindingRecord.objects.get(rule="restart_fails")
+    assert row.evidence.startswith("A restart fails: batch 2 doesn't exist")
+    plan(folder, 2)
+    assert "restart_fails" not in tick()
