@@ -75,7 +75,10 @@ def read(spark: SparkSession, life: Life) -> DataFrame:
 
 
 def count(key: tuple[int], frames: Iterator[Any], state: Any) -> Iterator[Any]:
-    """Count a group's rows: each update has a version, what it added and the sum, so that a hole shows."""
+    """Count a group's rows: each update has a version, what it added and the sum, so that a hole shows.
+
+    In append mode: Spark's data sources in Python take no other.
+    """
     import pandas
 
     version, total = state.get if state.exists else (0, 0)
@@ -92,7 +95,7 @@ def transformed(rows: DataFrame, life: Life) -> DataFrame:
             rows.withColumn("group", f.col("number") % GROUPS)
             .groupBy("group")
             .applyInPandasWithState(
-                count, "key string, value string", "version long, total long", "update", "NoTimeout"
+                count, "key string, value string", "version long, total long", "append", "NoTimeout"
             )
         )
     else:
@@ -105,7 +108,6 @@ def transformed(rows: DataFrame, life: Life) -> DataFrame:
 def write(spark: SparkSession, rows: DataFrame, life: Life) -> StreamingQuery:
     """Start the query through one of the sink's adapters."""
     writer = rows.writeStream.option("checkpointLocation", life.checkpoint).queryName("kills")
-    writer = writer.outputMode("update" if life.stateful else "append")
     if life.adapter == "foreach_batch":
         sink = ExactlyOnceKafkaSink(
             checkpoint=life.checkpoint,

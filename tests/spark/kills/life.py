@@ -9,13 +9,15 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from fenceline.facts import State
 from sandbox.processes import family, signal_all
+from transaction_admin.kafka_python import KafkaPythonAdmin
 
 #: Names the file of the life, for a worker that nothing else reaches.
 LIFE = "FENCELINE_TEST_LIFE"
@@ -184,16 +186,24 @@ def parent(pid: int) -> int:
 
 def wait_for_open(life: Life, seconds: float = 10) -> bool:
     """Wait until a transaction of the sink is open; False when none is after so many seconds."""
-    from fenceline.facts import State
-    from transaction_admin.kafka_python import KafkaPythonAdmin
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if open_transactions(life.bootstrap, life.prefix):
+            return True
+        time.sleep(0.02)
+    return False
 
-    admin = KafkaPythonAdmin({"bootstrap.servers": life.bootstrap})
+
+def open_transactions(bootstrap: str, prefix: str) -> list[str]:
+    """Return the transactional ids with a prefix whose transaction is open."""
+    return transactions(bootstrap, prefix, [State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT])
+
+
+def transactions(bootstrap: str, prefix: str, states: Collection[State]) -> list[str]:
+    """Return the transactional ids with a prefix that are in one of these states."""
+    admin = KafkaPythonAdmin({"bootstrap.servers": bootstrap})
     try:
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            if any(name.startswith(life.prefix) for name in admin.list_transactions([State.ONGOING]).entries):
-                return True
-            time.sleep(0.02)
-        return False
+        listed = admin.list_transactions(states).entries
     finally:
         admin.close()
+    return [name for name in listed if name.startswith(prefix)]

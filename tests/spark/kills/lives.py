@@ -16,16 +16,14 @@ from typing import Any, Self
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from fenceline.facts import State
 from sandbox.processes import signal_all
 from tests.brokers import create_topics
 from tests.spark.conftest import ROOT, environment
-from tests.spark.kills.life import LIFE, Life, Point, session
+from tests.spark.kills.life import LIFE, Life, Point, open_transactions, session
 from tests.waiting import wait_for
-from transaction_admin.kafka_python import KafkaPythonAdmin
 
 #: How long one life may take on a busy machine.
-LIFE_S = 240
+LIFE_S = 600
 PARTITIONS = 3
 
 
@@ -51,7 +49,13 @@ class Driver:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env={**os.environ, **environment(folder), LIFE: str(self.path)},
+                # Executors of a local cluster keep their files there.
+                env={
+                    **os.environ,
+                    **environment(folder),
+                    LIFE: str(self.path),
+                    "SPARK_WORKER_DIR": str(folder / "work"),
+                },
             )
 
     def begin(self, life: Life) -> None:
@@ -258,13 +262,3 @@ def committed(bootstrap: str, topic: str) -> Iterator[tuple[str, str]]:
         else:
             yield (message.key() or b"").decode(), (message.value() or b"").decode()
     consumer.close()
-
-
-def open_transactions(bootstrap: str, prefix: str) -> list[str]:
-    """Return the transactional ids with a prefix whose transaction is open."""
-    admin = KafkaPythonAdmin({"bootstrap.servers": bootstrap})
-    try:
-        listed = admin.list_transactions([State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT]).entries
-    finally:
-        admin.close()
-    return [name for name in listed if name.startswith(prefix)]
