@@ -3,7 +3,7 @@
 The job (`spark_pipeline.history`) writes below its output, for each cluster:
 
     cluster=NAME/log/000000000012.json           a manifest for each micro-batch; the newest one counts
-    cluster=NAME/parts/000000000012-1f3a…/table=TABLE/day=2026-11-22/*.parquet
+    cluster=NAME/parts/part=000000000012-1f3a…/table=TABLE/day=2026-11-22/*.parquet
 
 A part is what one micro-batch found, or several merged. Only parts that the newest manifest names count: the
 others are of attempts that failed, or were merged. Rows of `transitions` with the same partition and offset
@@ -38,7 +38,7 @@ class NewerFormat(NotAManifest):
 
 
 class Part(NamedTuple):
-    """A folder of Parquet files, by its name below `parts/`."""
+    """A folder of Parquet files; `part_folder` says where."""
 
     name: str
     #: How often its rows were merged: 0 for one micro-batch.
@@ -87,6 +87,11 @@ def manifest_name(batch: int) -> str:
 def part_name(batch: int, run: str) -> str:
     """Return the name of a part; `run` tells attempts at the same micro-batch apart."""
     return f"{batch:0{_DIGITS}}-{run}"
+
+
+def part_folder(name: str) -> str:
+    """Return the folder of a part below `parts/`; spelled as Hive does, so that Spark reads many at once."""
+    return f"part={name}"
 
 
 def batch_of(name: str) -> int | None:

@@ -10,6 +10,7 @@ from dashboard.api import (
     collectors,
     findings,
     groups,
+    history,
     partitions,
     problems,
     queries,
@@ -32,6 +33,7 @@ api.add_router("/transitions", transitions.router)
 api.add_router("/applications", applications.router)
 api.add_router("/partitions", partitions.router)
 api.add_router("/groups", groups.router)
+api.add_router("/history", history.router)
 api.add_router("/queries", queries.router)
 api.add_router("/recoveries", recoveries.router)
 api.add_router("/findings", findings.router)

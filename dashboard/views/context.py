@@ -27,6 +27,7 @@ PAGES = (
     ("groups", "Groups", "g", "See"),
     ("queries", "Queries", "q", "See"),
     ("recoveries", "Recoveries", "r", "Act"),
+    ("history", "History", "h", "Run"),
     ("system", "System", "s", "Run"),
 )
 #: The list that a page about one thing belongs to.

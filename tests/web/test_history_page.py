@@ -1,0 +1,216 @@
+"""Proves the History page: the job's figures as they are, or why there are none and how to make them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from dashboard import reports
+from dashboard.config import ClusterConfig, Config
+from fenceline.facts import ABORTS, Kind
+from fenceline.reports import Manifest, folder_of, total
+from tests.web import reported, seed
+
+pytestmark = pytest.mark.django_db
+
+BOOTSTRAP = "broker-1.example:9092,broker-2.example:9092"
+
+
+@pytest.fixture(autouse=True)
+def looked_at_anew() -> None:
+    reports.forget()
+
+
+@pytest.fixture
+def place(tmp_path: Path, settings: Any) -> Path:
+    """The folder that the configuration names; nothing is in it, and it is not there."""
+    folder = tmp_path / "reports"
+    properties = {"bootstrap.servers": BOOTSTRAP}
+    names = ("prod", "staging")
+    settings.FENCELINE = Config(
+        clusters={name: ClusterConfig(name, properties) for name in names}, history_url=folder.as_uri()
+    )
+    seed.seen(seed.cluster())
+    return folder
+
+
+@pytest.fixture
+def manifest(place: Path) -> Manifest:
+    return reported.report(place)
+
+
+def read(page: Client, query: str = "") -> str:
+    answer = page.get(f"/history{query}")
+    assert answer.status_code == 200
+    return " ".join(answer.content.decode().split())
+
+
+def whole(place: Path, manifest: Manifest, first: str = "2026-01-01", last: str = "2026-12-31") -> Any:
+    days = reports.applications(place.as_uri(), manifest, first, last)
+    assert not isinstance(days, reports.Trouble), days
+    return total(each.figures for each in days)
+
+
+def test_each_figure_is_the_sum_of_the_reports(page: Client, place: Path, manifest: Manifest) -> None:
+    shown, sums = read(page), whole(place, manifest)
+    ended = sums.commits + sums.aborts
+    assert f"{ended:,} transactions ended in 30 days" in shown
+    assert f"By day: {sums.commits:,} commits, {sums.aborts:,} aborts." in shown
+    assert f"{manifest.records:,} records of" in shown
+    assert "value version 99" in shown
+    for name in "orders", "payments":
+        assert f"<bdi>{name}</bdi>" in shown
+    assert sums.counts[Kind.TIMEOUT] > 0
+    assert sums.aborts == sum(sums.counts.get(kind, 0) for kind in ABORTS)
+
+
+def test_an_application_and_a_range_narrow_everything(page: Client, place: Path, manifest: Manifest) -> None:
+    shown = read(page, "?application=orders&since=7d&by=aborts")
+    assert "transactions of orders ended in 7 days" in shown
+    assert "<bdi>payments</bdi>" not in shown
+    assert "by aborts" in shown
+    nobody = read(page, "?application=nobody")
+    assert "No transaction of nobody ended in these 30 days" in nobody
+    assert "Nothing from" in nobody
+    assert "Ignored" in read(page, "?since=forever")
+
+
+def test_the_busiest_ids_are_those_with_the_most(place: Path, manifest: Manifest) -> None:
+    for by in "commits", "aborts", "epochs":
+        found = reports.busiest(place.as_uri(), manifest, "2026-01-01", "2026-12-31", by=by, most=500)
+        assert not isinstance(found, reports.Trouble)
+        numbers = [getattr(each.figures, by) for each in found.items]
+        assert numbers == sorted(numbers, reverse=True)
+        assert found.whole
+        assert found.number == 24
+        assert total(each.figures for each in found.items).commits == whole(place, manifest).commits
+    one = reports.busiest(
+        place.as_uri(), manifest, "2026-01-01", "2026-12-31", application="orders", by="commits", most=3
+    )
+    assert not isinstance(one, reports.Trouble)
+    assert [each.application for each in one.items] == ["orders"] * 3
+
+
+def test_no_more_ids_are_ranked_than_memory_has_room_for(
+    place: Path, manifest: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reports, "MOST_IDS", 5)
+    found = reports.busiest(place.as_uri(), manifest, "2026-01-01", "2026-12-30", by="commits", most=500)
+    assert not isinstance(found, reports.Trouble)
+    assert (found.number, found.whole) == (5, False)
+
+
+def test_only_parts_that_the_manifest_names_count(place: Path, manifest: Manifest) -> None:
+    before = whole(place, manifest)
+    parts = place / folder_of("prod") / "parts"
+    shutil.copytree(parts / f"part={manifest.parts[0].name}", parts / "part=000000000002-died")
+    reports.forget()
+    assert whole(place, manifest, last="2026-12-29").commits == before.commits
+
+
+def command() -> str:
+    return f"--bootstrap-servers {BOOTSTRAP} \\"
+
+
+def test_before_the_first_run_the_page_says_how_to_run_the_job(page: Client, place: Path) -> None:
+    shown = read(page)
+    assert "No reports yet" in shown
+    assert f"{place.as_uri()} does not exist" in shown
+    assert command() in shown
+    assert f"--cluster prod \\ --output {place.as_uri()} \\ --checkpoint {place.as_uri()}-checkpoint" in shown
+    place.mkdir()
+    reports.forget()
+    assert "is empty" in read(page)
+
+
+def test_without_a_place_the_page_says_where_to_name_one(page: Client) -> None:
+    seed.seen(seed.cluster())
+    shown = read(page)
+    assert "No place for reports is configured" in shown
+    assert "[history] url = " in shown
+
+
+def test_of_a_secured_cluster_the_command_says_so_without_its_secrets(
+    page: Client, place: Path, settings: Any
+) -> None:
+    properties = {
+        "bootstrap.servers": BOOTSTRAP, "security.protocol": "SASL_SSL", "sasl.password": "hunter2 in clear",
+    }  # fmt: skip
+    settings.FENCELINE = Config(
+        clusters={"prod": ClusterConfig("prod", properties)}, history_url=place.as_uri()
+    )
+    shown = read(page)
+    assert "--kafka security.protocol=SASL_SSL @secret.args" in shown
+    assert "hunter2" not in shown
+
+
+def test_whatever_lies_there_is_told_with_path_and_remedy(page: Client, place: Path) -> None:
+    (place / "somebody").mkdir(parents=True)
+    assert "holds 1 other files and folders, and nothing of the history job" in read(page)
+    reported.report(place, "staging")
+    reports.forget()
+    assert "has reports of staging, and none of prod" in read(page)
+    log = place / folder_of("prod") / "log"
+    log.mkdir(parents=True)
+    (log / "notes.txt").write_text("hello")
+    reports.forget()
+    assert "holds no manifest" in read(page)
+
+
+def test_a_torn_manifest_leaves_the_one_before(page: Client, place: Path, manifest: Manifest) -> None:
+    log = place / folder_of("prod") / "log"
+    (log / "000000000002.json").write_text('{"format": 1, "clus')
+    assert f"{manifest.records:,} records of" in read(page)
+    for path in log.glob("00000000000[01].json"):
+        path.unlink()
+    reports.forget()
+    shown = read(page)
+    assert "The manifest cannot be read" in shown
+    assert "000000000002.json: it is torn" in shown
+    assert command() in shown
+
+
+def test_a_newer_layout_is_named_and_not_guessed_at(page: Client, place: Path, manifest: Manifest) -> None:
+    path = place / folder_of("prod") / "log" / "000000000003.json"
+    path.write_text(json.dumps({"format": 2, "anything": []}))
+    shown = read(page)
+    assert "Written by a newer Fenceline" in shown
+    assert "its format is 2, this Fenceline knows formats up to 1" in shown
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("no-such-store://bucket/x", "Protocol not known: no-such-store"),
+        ("abfs://container@account/x", "Install fsspec’s package"),
+    ],
+)
+def test_a_place_that_cannot_be_opened_is_told(
+    page: Client, place: Path, settings: Any, url: str, said: str
+) -> None:
+    settings.FENCELINE = Config(clusters=settings.FENCELINE.clusters, history_url=url)
+    shown = read(page).replace("&#x27;", "’").replace("'", "’")
+    assert "The reports cannot be read" in shown
+    assert said in shown
+
+
+def test_parts_that_are_missing_or_foreign_are_told(page: Client, place: Path, manifest: Manifest) -> None:
+    part = place / folder_of("prod") / "parts" / f"part={manifest.parts[0].name}"
+    for path in part.glob("table=applications/day=*/*.parquet"):
+        path.write_bytes(b"no parquet")
+    shown = read(page, "?since=7d")
+    assert "The reports cannot be read" in shown
+    assert command() in shown
+    shutil.rmtree(part)
+    shown = read(page, "?since=90d")
+    assert "A part of the reports is missing" in shown
+    assert manifest.parts[0].name in shown
+
+
+def test_the_sidebar_leads_there(page: Client, place: Path) -> None:
+    assert 'href="/history" data-go="h"' in page.get("/").content.decode()
