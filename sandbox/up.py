@@ -79,7 +79,11 @@ class Stack:
         text += f'"bootstrap.servers" = "{self.bootstrap}"\n'
         if self.options.sandbox:
             text += f"\n[limits]\nopen_too_long_s = {SANDBOX_OPEN_TOO_LONG_S}\n"
-            text += f"\n[[checkpoints]]\nroot = {json.dumps(str(self.data / 'spark' / 'checkpoints'))}\n"
+            # Spark makes its folder a minute later, and one that is not there is an error until then.
+            checkpoints = self.data / "spark" / "checkpoints"
+            with folder.plain_errors(checkpoints):
+                checkpoints.mkdir(parents=True, exist_ok=True)
+            text += f"\n[[checkpoints]]\nroot = {json.dumps(str(checkpoints))}\n"
         with folder.plain_errors(path):
             path.write_text(text)
         return path

@@ -199,7 +199,7 @@ def _prepared(snapshot: Snapshot, query: QueryStatus, waiting: Sequence[SinkBatc
             f"decided at {clock(first.decided_ms)}: {_records(waiting)}, "
             f"{count(len(ids), 'transaction')} not committed yet; {_driver(query)}"
         ),
-        next_step=f"Start {query.name} again (recoverAndCommit), or finish the batch from its page.",
+        next_step=f"Start {query.name} again: it commits the batch first of all (recoverAndCommit).",
         affected=_transactions(ids),
     )
 

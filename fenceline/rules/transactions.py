@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from fenceline.applications import Shape, application_of
 from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, Finding, Severity, State
 from fenceline.habits import Usual
 from fenceline.limits import Limits
@@ -221,6 +222,11 @@ def _next_step(each: OpenTransaction, timed_out: bool) -> str:
         return "Find the system that decides it: only that one may commit or abort it."
     if timed_out:
         return "Its coordinator aborts it with its next scan; nothing is to be done yet."
+    if application_of(each.transactional_id).kind is Shape.FENCELINE_SINK:
+        return (
+            "Start its Spark query again: it commits what its ledger has prepared and aborts the rest. "
+            "A fence would lose a prepared batch."
+        )
     return "Find its producer; if that is gone, only the timeout or a fence ends it."
 
 

@@ -65,6 +65,13 @@ def test_open_too_long_against_its_applications_past(
     assert told == ([severity] if severity else []), f"case {number}: {why}"
 
 
+def test_nobody_is_told_to_fence_what_our_own_sink_may_have_prepared() -> None:
+    (finding,) = found("open_too_long", transactions=(transaction(61, name="orders-0a1b2c3d-p3-g2-b1-s17"),))
+    assert finding.next_step.startswith("Start its Spark query again")
+    (other,) = found("open_too_long", transactions=(transaction(61),))
+    assert "or a fence ends it" in other.next_step
+
+
 def test_open_too_long_says_what_an_operator_needs() -> None:
     waiting = transaction(120, waiting=("audit", "billing"))
     (finding,) = found("open_too_long", transactions=(waiting,), usual={"payments": Usual(80, 900)})
