@@ -52,6 +52,9 @@ class Dashboard:
         self.stop()
 
     def start(self) -> None:
+        """Start it unless it runs; return when it answers."""
+        if self._process is not None:
+            return
         command = [
             sys.executable, "-m", "uvicorn", "dashboard.asgi:application", "--host", HOST, "--port",
             str(self.port), "--no-access-log", "--log-level", "warning",

@@ -1,0 +1,32 @@
+"""Proves that a real Spark's queries are heard, by a session of its own kind and by Spark Connect.
+
+Started, finished batches, idle, stopped and failed: each as it stands in the dashboard's database. Older
+versions of Spark: tests/matrix/test_spark_listener.py.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.listener.servers import Dashboard
+from tests.spark.conftest import environment, settings
+from tests.spark.hearing import hear
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
+    with Dashboard(tmp_path_factory.mktemp("dashboard")) as dashboard:
+        dashboard.start()
+        yield dashboard
+
+
+@pytest.mark.parametrize("how", ["classic", "connect"])
+def test_queries_are_heard_from_start_to_end(dashboard: Dashboard, tmp_path: Path, how: str) -> None:
+    around = environment(tmp_path)
+    assert hear(dashboard, how, tmp_path, sys.executable, settings(tmp_path), around) == {"4.2.0"}
