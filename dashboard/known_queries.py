@@ -49,7 +49,7 @@ def rows_of(cluster_id: int, folders: Iterable[Folder], *, rev: int) -> Mapping[
     other one stays as its history.
     """
     wanted = list(folders)
-    known = _by_path(cluster_id, [each.path for each in wanted])
+    known = by_path(cluster_id, [each.path for each in wanted])
     found: dict[str, Query] = {}
     for folder in wanted:
         row = known.get(folder.path)
@@ -58,6 +58,18 @@ def rows_of(cluster_id: int, folders: Iterable[Folder], *, rev: int) -> Mapping[
             row = None
         found[folder.path] = row or _adopted(cluster_id, folder, rev) or _new(cluster_id, folder, rev)
     return found
+
+
+def by_path(cluster_id: int, paths: Collection[str]) -> Mapping[str, Query]:
+    """Return the rows of checkpoints by path, of those that are known."""
+    some = list(paths)
+    return {
+        row.checkpoint: row
+        for start in range(0, len(some), _ASK_AT_ONCE)
+        for row in Query.objects.filter(
+            cluster_id=cluster_id, checkpoint__in=some[start : start + _ASK_AT_ONCE]
+        )
+    }
 
 
 def is_alive(row: Query, now_ms: int) -> bool | None:
@@ -72,17 +84,6 @@ def is_alive(row: Query, now_ms: int) -> bool | None:
 
 def _preference(row: Query) -> tuple[bool, bool, bool, int]:
     return row.checkpoint == "", row.error != "", row.ident != row.query_id, row.pk
-
-
-def _by_path(cluster_id: int, paths: Collection[str]) -> dict[str, Query]:
-    some = list(paths)
-    return {
-        row.checkpoint: row
-        for start in range(0, len(some), _ASK_AT_ONCE)
-        for row in Query.objects.filter(
-            cluster_id=cluster_id, checkpoint__in=some[start : start + _ASK_AT_ONCE]
-        )
-    }
 
 
 def _is_another(row: Query, folder: Folder) -> bool:

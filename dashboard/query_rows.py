@@ -20,8 +20,7 @@
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dashboard.models import Batch, Query, SinkDecision
@@ -135,17 +134,30 @@ def finished_rows(
     ]
 
 
-def decision_rows(query: Query, ledger: LedgerState) -> Sequence[SinkDecision]:
-    """Return every decision that a ledger holds, and how it ended."""
+def standings(ledger: LedgerState) -> Mapping[tuple[int, int], tuple[str, str]]:
+    """Return how each decision of a ledger stands, by batch and round: what was decided, and its outcome."""
+    done = {(each.batch_id, each.round): each.outcome.value for each in ledger.done}
+    return {
+        (each.batch_id, each.round): (each.decided.value, done.get((each.batch_id, each.round), ""))
+        for each in ledger.decisions
+    }
+
+
+def decision_rows(
+    query: Query, ledger: LedgerState, wanted: Collection[tuple[int, int]]
+) -> Sequence[SinkDecision]:
+    """Return some decisions of a ledger, by batch and round, and how they ended."""
     done = {(each.batch_id, each.round): each for each in ledger.done}
-    return [_decision(query, each, done.get((each.batch_id, each.round))) for each in ledger.decisions]
+    return [
+        _decision(query, each, done.get((each.batch_id, each.round)))
+        for each in ledger.decisions
+        if (each.batch_id, each.round) in wanted
+    ]
 
 
 def seen_mark(ledger: LedgerState) -> str:
     """Return a short text that changes when a ledger holds another decision, or another one has ended."""
-    decided = sorted((each.batch_id, each.round, each.decided.value) for each in ledger.decisions)
-    ended = sorted((each.batch_id, each.round, each.outcome.value) for each in ledger.done)
-    return hashlib.sha256(json.dumps([decided, ended]).encode()).hexdigest()[:16]
+    return hashlib.sha256(repr(sorted(standings(ledger).items())).encode()).hexdigest()[:16]
 
 
 def _decision(query: Query, told: Decision, done: Done | None) -> SinkDecision:

@@ -16,17 +16,17 @@ from django.db import transaction
 
 from dashboard import live, store
 from dashboard.eyes import CHECKPOINTS as NAME
-from dashboard.known_queries import Folder, is_alive, rows_of
+from dashboard.known_queries import Folder, by_path, is_alive, rows_of
 from dashboard.leases import Lease, renew
 from dashboard.models import Batch, Query, SinkDecision
-from dashboard.query_rows import decision_rows, finished_rows, planned_rows, query_columns
+from dashboard.query_rows import decision_rows, finished_rows, planned_rows, query_columns, standings
 from fenceline.families import fitting
 from fenceline.spark import CheckpointLook, Decided, Ledger, LedgerState, Outcome
 
 __all__ = ["NAME", "known", "save"]
 
-#: Rows in one save, so that no other writer waits for long: about 50 ms.
-_SAVE_AT_ONCE = 400
+#: Rows in one save, so that no other writer waits for long: some twenty checkpoints that have moved.
+_SAVE_AT_ONCE = 100
 _ASK_AT_ONCE = 5_000
 _LONGEST_SCOPE = 300
 #: Scopes of gaps that name a checkpoint's folder.
@@ -66,10 +66,16 @@ def save(
     """
     reasons = {scope.removeprefix(_FOLDER): why for scope, (_, why) in gaps.items()}
     wrong = {path: f"the folder {path} is gone" for path in gone} | reasons
-    changed = sum(_save_some(lease, part, wrong, now_ms) for part in _parts(looks))
+    paths = [each.checkpoint.path for each in looks]
+    known_rows = by_path(lease.cluster_id, paths)
+    fresh = [each for each in looks if _is_news(known_rows.get(each.checkpoint.path), each, wrong, now_ms)]
+    for part in _parts(fresh):
+        _save_some(lease, part, wrong, now_ms)
     with transaction.atomic():
         renew(lease, seen_through_ms=now_ms)
-        rows = _at(lease.cluster_id, wrong)
+        for some in _some(paths):
+            Query.objects.filter(cluster_id=lease.cluster_id, checkpoint__in=some).update(seen_ms=now_ms)
+        rows = list(by_path(lease.cluster_id, wrong).values())
         names = [row.ident for row in _blame(rows, wrong, set(gone))]
         told = {row.checkpoint: row.ident for row in rows}
         store.tell_gaps(lease, {_scope(scope, told): why for scope, why in gaps.items()}, now_ms)
@@ -79,14 +85,28 @@ def save(
             Query.objects.filter(cluster_id=lease.cluster_id, ident__in=names).update(rev=rev)
             transaction.on_commit(partial(live.ring, lease.cluster, "queries", rev, names))
         transaction.on_commit(partial(live.ring, lease.cluster, "collectors", rev))
-    return changed + len(names)
+    return len(fresh) + len(names)
+
+
+def _is_news(row: Query | None, look: CheckpointLook, wrong: Mapping[str, str], now_ms: int) -> bool:
+    return row is None or bool(look.planned or look.finished or _changes(row, look, wrong, now_ms))
+
+
+def _changes(row: Query, look: CheckpointLook, wrong: Mapping[str, str], now_ms: int) -> Mapping[str, Any]:
+    """Return the columns of a query that a look changes."""
+    columns = {
+        **query_columns(look, row, alive=is_alive(row, now_ms)),
+        "error": wrong.get(look.checkpoint.path, ""),
+    }
+    return {name: value for name, value in columns.items() if getattr(row, name) != value}
 
 
 def _parts(looks: Sequence[CheckpointLook]) -> Iterator[Sequence[CheckpointLook]]:
     part: list[CheckpointLook] = []
     size = 0
     for each in looks:
-        rows = 1 + len(each.planned) + len(each.finished) + len(each.ledger.decisions if each.ledger else ())
+        # Where batches are new, as many decisions are.
+        rows = 1 + 2 * (len(each.planned) + len(each.finished))
         if part and size + rows > _SAVE_AT_ONCE:
             yield part
             part, size = [], 0
@@ -96,7 +116,7 @@ def _parts(looks: Sequence[CheckpointLook]) -> Iterator[Sequence[CheckpointLook]
         yield part
 
 
-def _save_some(lease: Lease, looks: Sequence[CheckpointLook], wrong: Mapping[str, str], now_ms: int) -> int:
+def _save_some(lease: Lease, looks: Sequence[CheckpointLook], wrong: Mapping[str, str], now_ms: int) -> None:
     folders = [
         Folder(each.checkpoint.path, each.checkpoint.query_id, each.checkpoint.finished) for each in looks
     ]
@@ -104,38 +124,24 @@ def _save_some(lease: Lease, looks: Sequence[CheckpointLook], wrong: Mapping[str
         renew(lease)
         rev = store.next_rev(lease.cluster_id)
         rows = rows_of(lease.cluster_id, folders, rev=rev)
-        news = [
-            row.ident
-            for look in looks
-            if _save_one(row := rows[look.checkpoint.path], look, wrong, rev=rev, now_ms=now_ms)
-        ]
-        Query.objects.filter(pk__in=[row.pk for row in rows.values()]).update(seen_ms=now_ms)
-        if news:
-            transaction.on_commit(partial(live.ring, lease.cluster, "queries", rev, news))
-    return len(news)
+        for look in looks:
+            _save_one(rows[look.checkpoint.path], look, wrong, rev=rev, now_ms=now_ms)
+        names = [rows[look.checkpoint.path].ident for look in looks]
+        transaction.on_commit(partial(live.ring, lease.cluster, "queries", rev, names))
 
 
-def _save_one(row: Query, look: CheckpointLook, wrong: Mapping[str, str], *, rev: int, now_ms: int) -> bool:
-    """Save one look; return whether anything is new."""
-    before = row.detail.get("ledger")
-    columns = {
-        **query_columns(look, row, alive=is_alive(row, now_ms)),
-        "error": wrong.get(look.checkpoint.path, ""),
-    }
-    changed = [name for name, value in columns.items() if getattr(row, name) != value]
-    batches = _save_batches(row, look, rev, now_ms)
-    if look.ledger is not None and before != columns["detail"]["ledger"]:
+def _save_one(row: Query, look: CheckpointLook, wrong: Mapping[str, str], *, rev: int, now_ms: int) -> None:
+    changed = _changes(row, look, wrong, now_ms)
+    _save_batches(row, look, rev, now_ms)
+    if look.ledger is not None and "detail" in changed:
         _save_decisions(row, look.ledger, look.checkpoint.finished)
-    if not changed and not batches:
-        return False
-    for name in changed:
-        setattr(row, name, columns[name])
+    for name, value in changed.items():
+        setattr(row, name, value)
     row.rev = rev
     row.save(update_fields=[*changed, "rev"])
-    return True
 
 
-def _save_batches(row: Query, look: CheckpointLook, rev: int, now_ms: int) -> int:
+def _save_batches(row: Query, look: CheckpointLook, rev: int, now_ms: int) -> None:
     """Save what is new in the two logs; each of them writes its own columns."""
     planned = planned_rows(row, look.planned, rev)
     finished = finished_rows(row, look.finished, look.committed_ms, rev, now_ms)
@@ -144,7 +150,6 @@ def _save_batches(row: Query, look: CheckpointLook, rev: int, now_ms: int) -> in
         Batch.objects.bulk_create(
             rows, update_conflicts=True, unique_fields=["query", "batch_id"], update_fields=fields
         )
-    return len(planned) + len(finished)
 
 
 def _begin_anew(row: Query, planned: Sequence[Batch]) -> None:
@@ -157,12 +162,22 @@ def _begin_anew(row: Query, planned: Sequence[Batch]) -> None:
 
 
 def _save_decisions(row: Query, ledger: LedgerState, finished: int | None) -> None:
-    told = decision_rows(row, ledger)
+    told = standings(ledger)
+    first = min((batch for batch, _ in told), default=0)
+    kept = SinkDecision.objects.filter(query=row, batch_id__gte=first)
+    known = {
+        (batch, number): (decided, outcome)
+        for batch, number, decided, outcome in kept.values_list("batch_id", "round", "decided", "outcome")
+    }
+    news = {which for which, how in told.items() if known.get(which) != how}
     SinkDecision.objects.bulk_create(
-        told, update_conflicts=True, unique_fields=["query", "batch_id", "round"], update_fields=_DECISION
+        decision_rows(row, ledger, news),
+        update_conflicts=True,
+        unique_fields=["query", "batch_id", "round"],
+        update_fields=_DECISION,
     )
     if isinstance(ledger.ledger, Ledger) and not ledger.broken:
-        _let_go(row, {(each.batch_id, each.round) for each in told}, finished)
+        _let_go(row, told.keys(), finished)
 
 
 def _let_go(row: Query, told: Collection[tuple[int, int]], finished: int | None) -> None:
@@ -182,15 +197,8 @@ def _let_go(row: Query, told: Collection[tuple[int, int]], finished: int | None)
         each.save(update_fields=["outcome"])
 
 
-def _at(cluster_id: int, paths: Collection[str]) -> Sequence[Query]:
-    some = sorted(paths)
-    return [
-        row
-        for start in range(0, len(some), _ASK_AT_ONCE)
-        for row in Query.objects.filter(
-            cluster_id=cluster_id, checkpoint__in=some[start : start + _ASK_AT_ONCE]
-        )
-    ]
+def _some(paths: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (paths[start : start + _ASK_AT_ONCE] for start in range(0, len(paths), _ASK_AT_ONCE))
 
 
 def _blame(rows: Sequence[Query], wrong: Mapping[str, str], gone: Collection[str]) -> list[Query]:

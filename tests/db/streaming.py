@@ -144,6 +144,7 @@ def batch(of: Query, number: int = 3, **columns: Any) -> Batch:
 
 def decided(of: Query, told: Decision, ended: Done | None = None) -> SinkDecision:
     """Return the row of a decision."""
-    (row,) = decision_rows(of, ledger([told], [] if ended is None else [ended]))
+    held = ledger([told], [] if ended is None else [ended])
+    (row,) = decision_rows(of, held, [(told.batch_id, told.round)])
     row.save()
     return row
