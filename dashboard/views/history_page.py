@@ -226,7 +226,7 @@ def _headline(found: Found, manifest: Manifest | None, whole: Figures, wanted: W
     share = 100 * whole.aborts / ended
     said = "none" if not whole.aborts else f"{share:.2f} %" if share >= 0.01 else "less than 0.01 %"
     days = RANGES[wanted.since]
-    return f"{count(ended, 'transaction')}{of} ended in {days} days, {said} of them without records."
+    return f"{count(ended, 'transaction')}{of} ended in {days} days, {said} of them without their records."
 
 
 def _strange(manifest: Manifest | None) -> Sequence[tuple[str, int, int, int, str]]:

@@ -91,8 +91,8 @@ class History:
         start = Start(before.positions, before.holes, snapshot) if before else Start()
         known = None
         if before is not None and before.state:
-            spark, parts = rows.sparkSession, [self.store.part(name) for name in before.state]
-            known = merge.rows(spark, parts).where(f.col("table") == STATE)
+            told = merge.rows(rows.sparkSession, self.store.parts, before.state)
+            known = told.where(f.col("table") == STATE)
         made = part_name(batch, uuid.uuid4().hex[:8])
         self._save(folded(rows, known, start, self.tasks), made)
         return made
@@ -107,7 +107,7 @@ class History:
         positions, holes, records = dict(old.positions), dict(old.holes), old.records
         undecoded, strange = dict(old.undecoded), dict(old.strange)
         told = (f.col("table") == PROGRESS) | (f.col("table") == STRANGE)
-        for row in merge.rows(spark, [self.store.part(made)]).where(told).collect():
+        for row in merge.rows(spark, self.store.parts, [made]).where(told).collect():
             if row["table"] == PROGRESS:
                 positions[row["partition"]] = row["offset"]
                 records += row["n"]
@@ -130,9 +130,8 @@ class History:
         """Merge the parts that are due, and the newest one, whose state is all that is known."""
         newest = told.parts[-1]
         gone = [*(part.name for part in due), newest.name]
-        paths = [self.store.part(name) for name in gone]
-        found = merge.rows(spark, paths[:-1]).where(f.col("table") != STATE)
-        found = found.unionByName(merge.rows(spark, paths[-1:]))
+        found = merge.rows(spark, self.store.parts, gone[:-1]).where(f.col("table") != STATE)
+        found = found.unionByName(merge.rows(spark, self.store.parts, gone[-1:]))
         made = part_name(batch, uuid.uuid4().hex[:8])
         self._save(merge.merged(found), made)
         left = tuple(part for part in told.parts if part.name not in gone)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from fenceline.reports import APPLICATIONS, IDS, STATE, TRANSITIONS
+from fenceline.reports import APPLICATIONS, IDS, STATE, TRANSITIONS, part_folder
 from spark_pipeline.reports.columns import DDL, SCHEMA
 
 #: So many parts of one level become one of the next.
@@ -21,9 +21,10 @@ _SUMMED = {
 _MAPS = {"counts": "map<string,bigint>", "open_times": "map<int,bigint>", "marker_times": "map<int,bigint>"}
 
 
-def rows(spark: SparkSession, parts: Sequence[str]) -> DataFrame:
-    """Return all rows of some parts, given by where they lie, in `columns.SCHEMA`."""
-    return spark.read.schema(DDL).parquet(*parts)
+def rows(spark: SparkSession, folder: str, parts: Sequence[str]) -> DataFrame:
+    """Return all rows of some parts below a folder, in `columns.SCHEMA`."""
+    reader = spark.read.schema(DDL).option("basePath", folder)
+    return reader.parquet(*(f"{folder}/{part_folder(part)}" for part in parts)).select(*SCHEMA.names)
 
 
 def resolved(found: DataFrame, table: str) -> DataFrame:

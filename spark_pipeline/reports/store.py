@@ -12,8 +12,17 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from fenceline.reports import Manifest, NotAManifest, batch_of, folder_of, manifest_name, read_manifest
-from fenceline.reports import write_manifest as text_of
+from fenceline.reports import (
+    Manifest,
+    NewerFormat,
+    NotAManifest,
+    batch_of,
+    folder_of,
+    manifest_name,
+    part_folder,
+    read_manifest,
+    write_manifest,
+)
 
 #: Manifests of earlier micro-batches that are left, for readers and for people.
 _KEPT = 20
@@ -28,13 +37,13 @@ class Store:
 
     def __init__(self, spark: SparkSession, output: str, cluster: str) -> None:
         self.folder = f"{output.rstrip('/')}/{folder_of(cluster)}"
-        self._parts, self._log = f"{self.folder}/parts", f"{self.folder}/log"
+        self.parts, self._log = f"{self.folder}/parts", f"{self.folder}/log"
         self._jvm: Any = spark._jvm
         self._fs: Any = self._path(self.folder).getFileSystem(spark._jsc.hadoopConfiguration())
 
     def part(self, name: str) -> str:
         """Return where a part lies."""
-        return f"{self._parts}/{name}"
+        return f"{self.parts}/{part_folder(name)}"
 
     def days(self, part: str) -> list[str]:
         """Return the days of which a part has rows, ascending; as text they sort as they do as days."""
@@ -44,7 +53,7 @@ class Store:
         return sorted(name[4:] for name in found if name.startswith("day=") and name[4:5].isdigit())
 
     def newest(self) -> Manifest | None:
-        """Return the newest manifest, None where there is none; raises NewerFormat for a later Fenceline's.
+        """Return the newest manifest, None where there is none. Raises HistoryError for a later Fenceline's.
 
         One that is torn is of a driver that died while it wrote it: its micro-batch comes again, so it goes.
         """
@@ -52,9 +61,14 @@ class Store:
             path = self._path(f"{self._log}/{manifest_name(batch)}")
             try:
                 return read_manifest(self._read(path))
-            except NotAManifest as error:
-                if type(error) is not NotAManifest:
+            except Py4JJavaError as error:
+                # Of a local folder: it lies beside the sum of what it was to be.
+                if not error.java_exception.getClass().getName().endswith(".ChecksumException"):
                     raise
+                self._fs.delete(path, False)
+            except NewerFormat as error:
+                raise HistoryError(f"{path.toString()}: {error}; run the job with that one.") from error
+            except NotAManifest:
                 self._fs.delete(path, False)
         return None
 
@@ -70,7 +84,7 @@ class Store:
                 f"another driver has written micro-batch {manifest.batch} to {self.folder}: two of them run "
                 "on one checkpoint. Stop one."
             ) from error
-        stream.write(bytearray(text_of(manifest).encode()))
+        stream.write(bytearray(write_manifest(manifest).encode()))
         stream.close()
         for batch in self._batches():
             if batch < manifest.batch - _KEPT:
@@ -84,7 +98,9 @@ class Store:
     def sweep(self, manifest: Manifest | None) -> None:
         """Delete what attempts left that never came to a manifest."""
         named = {part.name for part in manifest.parts} | set(manifest.retired) if manifest else set()
-        self.delete(set(self._names(self._parts)) - named)
+        folders = {part_folder(name) for name in named}
+        for folder in set(self._names(self.parts)) - folders:
+            self._fs.delete(self._path(f"{self.parts}/{folder}"), True)
 
     def query_of(self, checkpoint: str) -> str:
         """Return the id of the query that a checkpoint is of."""

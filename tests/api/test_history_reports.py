@@ -1,0 +1,109 @@
+"""Proves `/api/v1/history/…`: the same sums by application, id and day, and problems in words."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from dashboard import reports
+from dashboard.config import ClusterConfig, Config
+from fenceline.reports import Manifest
+from tests.web import reported, seed
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def reader(client: Client) -> Client:
+    client.force_login(User.objects.create_user("reader"))
+    return client
+
+
+@pytest.fixture
+def place(tmp_path: Path, settings: Any) -> Path:
+    settings.FENCELINE = Config(
+        clusters={"prod": ClusterConfig("prod", {"bootstrap.servers": "127.0.0.1:9092"})},
+        history_url=tmp_path.as_uri(),
+    )
+    seed.seen(seed.cluster())
+    reports.forget()
+    return tmp_path
+
+
+@pytest.fixture
+def manifest(place: Path) -> Manifest:
+    return reported.report(place)
+
+
+def get(reader: Client, path: str, status: int = 200) -> Any:
+    answer = reader.get(f"/api/v1/history/{path}")
+    assert answer.status_code == status, answer.content
+    return answer.json()
+
+
+def test_three_ways_to_the_same_sums(reader: Client, manifest: Manifest) -> None:
+    span = "first_day=2026-11-01&last_day=2026-12-01"
+    by_application = get(reader, f"applications?{span}")
+    by_id, by_day = get(reader, f"ids?{span}&limit=500"), get(reader, f"days?{span}")
+    for figure in "commits", "aborts", "epochs":
+        sums = {sum(each[figure] for each in found["items"]) for found in (by_application, by_id, by_day)}
+        assert len(sums) == 1
+        assert sums != {0}
+    assert [each["application"] for each in by_application["items"]] == ["orders", "payments"]
+    for each in by_application["items"]:
+        assert each["counts"]["commit"] == each["commits"] >= each["open_times"]["count"] > 0
+        times = each["open_times"]
+        assert 0 < times["p50_ms"] <= times["p95_ms"] <= times["p99_ms"]
+    assert [each["day"] for each in by_day["items"]] == sorted(each["day"] for each in by_day["items"])
+    assert (by_id["number"], by_id["whole"], len(by_id["items"])) == (24, True, 24)
+    assert by_day["records"] == manifest.records
+    assert by_day["undecoded"] == {"value_version": 24}
+    assert by_day["batch"] == 1
+    assert by_day["as_of"].endswith("Z")
+
+
+def test_without_days_the_last_thirty_that_are_told(reader: Client, manifest: Manifest) -> None:
+    found = get(reader, "days")
+    assert found["last_day"] == reports.last_day(manifest)
+    assert (date.fromisoformat(found["last_day"]) - date.fromisoformat(found["first_day"])).days == 29
+    assert found["items"]
+
+
+def test_an_application_and_a_rank_narrow_the_ids(reader: Client, manifest: Manifest) -> None:
+    found = get(reader, "ids?application=orders&by=aborts&limit=3")
+    assert [each["application"] for each in found["items"]] == ["orders"] * 3
+    aborts = [each["aborts"] for each in found["items"]]
+    assert aborts == sorted(aborts, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "said"),
+    [
+        ("cluster=nowhere", 404, "no cluster"),
+        ("first_day=2026-12-01&last_day=2026-11-01", 400, "begin before they end"),
+        ("first_day=2000-01-01", 400, "up to 1100 days"),
+        ("first_day=yesterday", 422, "first_day"),
+    ],
+)
+def test_a_bad_question_is_told(
+    reader: Client, manifest: Manifest, query: str, status: int, said: str
+) -> None:
+    assert said in str(get(reader, f"days?{query}", status))
+
+
+def test_no_reports_is_a_404_with_the_remedy_and_damage_a_503(
+    reader: Client, place: Path, settings: Any
+) -> None:
+    assert "Run the history job" in get(reader, "days", 404)["detail"]
+    manifest = reported.report(place)
+    reports.forget()
+    for path in place.glob(f"cluster=prod/parts/part={manifest.parts[0].name}/table=*/day=*/*.parquet"):
+        path.write_bytes(b"no parquet")
+    assert "cannot be read" in get(reader, "days?first_day=2026-11-03", 503)["detail"]
+    settings.FENCELINE = Config(clusters=settings.FENCELINE.clusters)
+    assert "set [history] url" in get(reader, "ids", 404)["detail"]

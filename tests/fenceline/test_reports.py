@@ -1,0 +1,82 @@
+"""Proves the history job's manifest: what is written is read again, and everything else is told apart."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from fenceline.facts import Kind
+from fenceline.reports import (
+    FORMAT,
+    Figures,
+    Manifest,
+    NewerFormat,
+    NotAManifest,
+    Part,
+    batch_of,
+    manifest_name,
+    read_manifest,
+    total,
+    write_manifest,
+)
+
+MANIFEST = Manifest(
+    "prod", "__transaction_state", "b9f0", 7, 1_795_000_000_000, {0: 5, 49: 2**40}, {49: 12}, 99,
+    {"value_version": 2}, {"value_version": (49, 17, "value version 99")},
+    (Part("000000000007-1f3a", 0, "2026-11-21", "2026-11-22"),), ("000000000007-1f3a",),
+    ("000000000003-00aa",),
+)  # fmt: skip
+
+
+def test_a_manifest_is_read_as_it_was_written() -> None:
+    assert read_manifest(write_manifest(MANIFEST)) == MANIFEST
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "7",
+        '"x"',
+        "{}",
+        '{"format": "1"}',
+        '{"format": 1}',
+        '{"format": 1, "cluster": "x", "no": 1}',
+    ],
+)
+def test_anything_else_is_no_manifest(text: str) -> None:
+    with pytest.raises(NotAManifest, match="torn or no manifest"):
+        read_manifest(text)
+
+
+def test_each_cut_of_a_manifest_is_no_manifest() -> None:
+    text = write_manifest(MANIFEST)
+    for end in range(0, len(text), 7):
+        with pytest.raises(NotAManifest):
+            read_manifest(text[:end])
+
+
+def test_a_later_layout_is_told_apart() -> None:
+    with pytest.raises(NewerFormat, match=f"format is {FORMAT + 1}"):
+        read_manifest(json.dumps({"format": FORMAT + 1}))
+
+
+def test_names_of_manifests_sort_as_their_batches_and_other_files_are_none() -> None:
+    batches = [0, 9, 10, 99_999, 10**12, 10**13]
+    names = [manifest_name(batch) for batch in batches]
+    assert [batch_of(name) for name in names] == batches
+    assert names[:4] == sorted(names[:4])
+    for other in "_SUCCESS", ".000000000001.json.crc", "000000000001.json.tmp", "1.json", "notes.txt":
+        assert batch_of(other) is None
+
+
+def test_figures_add_up_and_take_back() -> None:
+    first = Figures({Kind.COMMIT: 3, Kind.ABORT: 1}, 4, {7: 3}, {1: 2})
+    revised = Figures({Kind.ABORT: -1, Kind.TIMEOUT: 1}, 0, {}, {1: 1})
+    sums = total([first, revised])
+    assert sums == Figures({Kind.COMMIT: 3, Kind.TIMEOUT: 1}, 4, {7: 3}, {1: 3})
+    assert (sums.commits, sums.aborts) == (3, 1)
+    assert total([]) == Figures()
