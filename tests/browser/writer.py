@@ -16,9 +16,9 @@ from django.contrib.auth.models import User  # noqa: E402
 from django.db.models import F  # noqa: E402
 
 from dashboard import live  # noqa: E402
-from dashboard.models import Cluster, Collector, GapRecord, Transaction  # noqa: E402
+from dashboard.models import Cluster, Collector, GapRecord, Query, Transaction  # noqa: E402
 from fenceline.facts import State  # noqa: E402
-from tests.web import happened, held, seed  # noqa: E402
+from tests.web import happened, held, seed, streams  # noqa: E402
 
 #: Far enough ahead that no page grows stale during a test; the server's clock is the tests'.
 _AHEAD_MS = 600_000
@@ -30,7 +30,7 @@ def user(name: str, password: str) -> None:
 
 
 def reset(kind: str, ids: int = 300) -> None:
-    """Fill the tables anew: "none", "new", "calm", "watched", "busy", "held" or "blind"; sign-ins stay."""
+    """Fill the tables anew: "none", "new", "calm", "watched", "busy", "held", "queries", "blind"."""
     Cluster.objects.all().delete()
     if kind == "none":
         return
@@ -51,9 +51,14 @@ def reset(kind: str, ids: int = 300) -> None:
         for raw in (*seed.NASTY, seed.LONG):
             held.offset(held.group(prod, raw))
             held.episode(prod, raw)
+    if kind == "queries":
+        seed.busy(prod, 20)
+        held.busy(prod)
+        streams.busy(prod)
     if kind == "watched":
         seed.seen(prod)
         held.watched(prod)
+        streams.watched(prod)
     if kind == "blind":
         seed.collector(prod, seen_through_ms=seed.now_ms() - 95_000, error="connection refused")
         seed.gap(prod)
@@ -101,6 +106,16 @@ def pin(topic: str, kind: str = "partitions") -> None:
     live.ring("prod", kind, prod.rev)
 
 
+def commit_batch(name: str, number: int) -> None:
+    """Let a query finish another batch, and ring."""
+    Cluster.objects.filter(name="prod").update(rev=F("rev") + 1)
+    prod = Cluster.objects.get(name="prod")
+    row = Query.objects.get(name=name)
+    streams.batch(row, number, started_ms=seed.now_ms())
+    Query.objects.filter(pk=row.pk).update(planned=number, finished=number, rev=prod.rev)
+    live.ring("prod", "queries", prod.rev, [row.ident])
+
+
 def find(name: str) -> None:
     """Let a finding appear."""
     Cluster.objects.filter(name="prod").update(rev=F("rev") + 1)
@@ -131,7 +146,8 @@ def ring(kind: str) -> None:
 def main() -> None:
     """Run commands until stdin ends."""
     commands = {
-        f.__name__: f for f in (user, reset, seen, change, add, fence, pin, find, lose, recover, ring)
+        f.__name__: f
+        for f in (user, reset, seen, change, add, fence, pin, commit_batch, find, lose, recover, ring)
     }
     for line in sys.stdin:
         name, arguments, options = json.loads(line)

@@ -154,7 +154,8 @@ def test_an_empty_page_says_how_a_query_becomes_known(page: Client, prod: Cluste
     assert "No streaming query is known" in text
     assert "[[checkpoints]]" in text
     assert "cluster = &quot;prod&quot;" in text or 'cluster = "prod"' in text
-    assert 'spark.streams.addListener(FencelineListener("http://testserver", token, cluster="prod"))' in text
+    line = 'FencelineListener("http://testserver", "env:FENCELINE_TOKEN", cluster="prod"))'
+    assert f"spark.streams.addListener({line}" in text
     root = CheckpointRoot(root="file:///checkpoints", cluster="prod")
     settings.FENCELINE = replace(settings.FENCELINE, checkpoints=[root])
     prod.collector_set.filter(name="checkpoints").delete()

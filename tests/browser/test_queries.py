@@ -1,0 +1,167 @@
+"""Proves the pages of streaming queries in Chromium: by axe, at every width, live, and counting down."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import Opener, Server
+from tests.browser.test_reader import examined
+from tests.web.streams import QUERY_ID
+
+ONE = f"/queries/prod/{QUERY_ID}"
+PAGES = {
+    "list": "/queries",
+    "abandoned": ONE,
+    "stateful": "/queries/prod/8b3f4c5d-6e7f-4a8b-8c1d-2e3f4a5b6c7d",
+    "unreadable": "/queries/prod/path-1f2e3d4c5b6a7988",
+    "overview": "/",
+}
+MORE = {
+    "no match": "/queries?state=stopped&q=nothing-like-it&sort=wrong",
+    "an earlier batch": f"{ONE}?batch=1196",
+    "listened to": "/queries/prod/9c4a5d6e-7f8a-4b9c-9d2e-3f4a5b6c7d8e",
+    "partition": "/partitions/prod/order_events/0",
+}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing(server: Server, opened: Opener, scheme: str) -> None:
+    server("reset", "queries")
+    page = opened("/queries", color_scheme=scheme)
+    found = {}
+    for name, path in (PAGES if scheme == "light" else PAGES | MORE).items():
+        page.goto(path)
+        page.evaluate("document.querySelectorAll('#content details').forEach((each) => (each.open = true))")
+        found[name] = examined(page)
+    assert not any(found.values()), {name: each for name, each in found.items() if each}
+
+
+@pytest.mark.parametrize("kind", ["none", "watched"])
+def test_axe_finds_nothing_where_nothing_is(server: Server, opened: Opener, kind: str) -> None:
+    server("reset", kind)
+    assert not examined(opened("/queries"))
+
+
+@pytest.mark.parametrize("width", [320, 768, 1001, 1281])
+def test_no_page_scrolls_sideways(server: Server, opened: Opener, width: int) -> None:
+    server("reset", "queries")
+    page = opened("/queries", viewport={"width": width, "height": 740})
+    for path in PAGES.values():
+        page.goto(path)
+        page.evaluate("document.querySelectorAll('#content details').forEach((each) => (each.open = true))")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+
+
+def test_at_360_pixels_state_batch_chain_and_lag_stay(server: Server, opened: Opener) -> None:
+    server("reset", "queries")
+    page = opened("/queries?q=orders_enrich", viewport={"width": 360, "height": 740})
+    cells = [
+        " ".join(cell.inner_text().split()) for cell in page.locator("tbody td").all() if cell.is_visible()
+    ]
+    assert cells == ["orders_enrich", "failed", "batch 1,204", "not committed", "1,168 lag", "stop now? no"]
+
+
+def seconds(page: Page, where: str) -> int:
+    words = page.locator(where).first.inner_text()
+    found = re.fullmatch(r"(\d+) m(?: (\d+) s)?", words)
+    assert found, words
+    return int(found[1]) * 60 + int(found[2] or 0)
+
+
+def test_a_prepared_batch_counts_down_without_asking(server: Server, opened: Opener) -> None:
+    server("reset", "queries")
+    page = opened(ONE)
+    asked: list[str] = []
+    page.on(
+        "request", lambda request: asked.append(request.url) if request.headers.get("hx-request") else None
+    )
+    page.get_by_role("button", name="Pause").click()
+    before = seconds(page, ".safe-left time")
+    asked.clear()
+    page.wait_for_function(
+        "(words) => document.querySelector('.safe-left time').textContent !== words",
+        arg=page.locator(".safe-left time").inner_text(),
+    )
+    assert seconds(page, ".safe-left time") < before
+    assert seconds(page, ".mended time") == seconds(page, ".safe-left time")
+    assert not asked
+
+
+def test_what_has_run_out_says_so(server: Server, opened: Opener) -> None:
+    server("reset", "queries")
+    page = opened("/queries")
+    page.evaluate(
+        "document.querySelector('h1 time').dateTime = new Date(fenceline.now() - 1).toISOString();"
+        "fenceline.showAges()"
+    )
+    expect(page.locator("h1")).to_contain_text("lost in no time: it may be lost")
+
+
+def test_a_batch_appears_by_its_bell_alone(server: Server, live: Opener) -> None:
+    server("reset", "queries")
+    listed = live("/queries?q=payments_ledger")
+    one = live("/queries/prod/7a2e3b4c-5d6e-4f7a-9b0c-1d2e3f4a5b6c")
+    expect(one.locator("#durations-chart .point path").first).to_be_attached()
+    one.evaluate("document.getElementById('durations-chart').stays = true")
+    bars = one.evaluate("document.getElementById('durations-chart').data[0].x.length")
+    server("commit_batch", "payments_ledger", 9_872)
+    expect(listed.locator("tbody tr").first).to_contain_text("9,872", timeout=15_000)
+    expect(one.locator("#batches ~ table tbody tr").first).to_contain_text("batch 9,872", timeout=15_000)
+    one.wait_for_function(
+        "(bars) => document.getElementById('durations-chart').data[0].x.length > bars", arg=bars
+    )
+    assert one.evaluate("document.getElementById('durations-chart').stays")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_charts_are_drawn_without_a_violation(server: Server, opened: Opener, scheme: str) -> None:
+    server("reset", "queries")
+    page = opened(ONE, color_scheme=scheme, timezone_id="Asia/Kolkata")
+    for name in ("durations-chart", "rows-chart"):
+        expect(page.locator(f"#{name} .point path").first).to_be_attached()
+        expect(page.locator(f"#{name}-frame")).to_have_attribute("aria-label", re.compile(r": \d"))
+    expect(page.locator("#rows-chart .scatterlayer path.js-line")).to_be_attached()
+    ticks = page.locator("#durations-chart .xtick text").all_text_contents()
+    # Batches have no time zone.
+    page.get_by_label("Local time").check()
+    expect(page.locator("#durations-chart .xtick text").first).to_have_text(ticks[0])
+
+
+def test_the_keyboard_goes_from_the_list_to_a_batch_and_its_transactions(
+    server: Server, opened: Opener
+) -> None:
+    server("reset", "queries")
+    page = opened("/")
+    page.keyboard.press("g")
+    page.keyboard.press("q")
+    page.wait_for_url("**/queries")
+    page.keyboard.press("/")
+    page.keyboard.type("orders_enrich")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/queries?q=orders_enrich")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**{ONE}")
+    page.get_by_role("link", name="batch 1,203").click()
+    page.wait_for_url(f"**{ONE}?batch=1203#chain")
+    page.get_by_role("link", name="see batch 1,204").click()
+    page.wait_for_url(f"**{ONE}#chain")
+    page.locator(".sent").get_by_role("link", name="orders_enrich-3f9c11d2-p1-g7-b0-s1").click()
+    page.wait_for_url("**/transactions/prod/orders_enrich-3f9c11d2-p1-g7-b0-s1")
+
+
+def test_filters_and_sorts_are_addresses(server: Server, opened: Opener) -> None:
+    server("reset", "queries")
+    page = opened("/queries")
+    page.get_by_role("link", name=re.compile("^failed")).click()
+    page.wait_for_url("**/queries?state=failed")
+    page.get_by_role("link", name="Last commit").click()
+    expect(page.locator("th[aria-sort]")).to_have_text("Last commit")
+    assert "state=failed" in page.url
+    page.get_by_role("link", name=re.compile("^exactly once")).click()
+    page.wait_for_url(re.compile("sink=exactly_once"))
+    page.go_back()
+    expect(page.locator("th[aria-sort]")).to_have_text("Last commit")
