@@ -88,12 +88,9 @@ class KafkaPythonAdmin:
 
     async def _find(self, ids: Collection[str]) -> Mapping[str, tuple[int, int]]:
         """Return for each wire id an error code, or 0 and its coordinator."""
-        refusal = await self._look_up_refused()
-        if refusal is not None:
-            gone = (
-                errors.TransactionalIdNotFoundError if refusal is _NO_TOPIC else errors.RequestTimedOutError
-            )
-            return dict.fromkeys(ids, (gone.errno, -1))
+        # Whoever ends a transaction has seen it: that the topic may not be seen is no reason not to look up.
+        if await self._look_up_refused() is _NO_TOPIC:
+            return dict.fromkeys(ids, (errors.TransactionalIdNotFoundError.errno, -1))
         rows = [
             row
             for batch in _batches(ids)

@@ -76,8 +76,8 @@ class Coordinator:
         admin: TransactionAdmin,
         observer: Observer | None = None,
     ) -> None:
-        self._settings, self._admin, self._observer = settings, admin, observer
-        self._root = checkpoint
+        self._settings, self._observer = settings, observer
+        self._transactions = Transactions(admin)
         self._query = QueryFiles(checkpoint)
         self._ledger = LedgerFolder(checkpoint)
         self._identity: Ledger | None = None
@@ -143,19 +143,18 @@ class Coordinator:
         A batch that somebody has prepared in the meantime is finished as it was prepared.
         """
         self._tell(Step.WRITTEN, attempt.batch_id)
-        transactions = self._transactions(attempt.stem)
         if not self._is_decided(attempt):
-            self._refuse_bad(attempt, written, transactions.verify(written, self._open_s(attempt)))
+            self._refuse_bad(attempt, written, self._transactions.verify(written, self._open_s(attempt)))
             self._tell(Step.VERIFIED, attempt.batch_id)
         held = self._decide(attempt, Decided.PREPARED, written)
         if held.decided is Decided.ABORTED:
-            transactions.abort(written)
+            self._transactions.abort(written)
             raise SinkError(
                 f"batch {attempt.batch_id} was rolled back by {held.by} before it was prepared: "
                 f"{held.reason}. Nothing of it is visible; it runs again when the query starts"
             )
         kept = {each[2:5] for each in held.transactions}
-        transactions.abort([each for each in written if each[2:5] not in kept])
+        self._transactions.abort([each for each in written if each[2:5] not in kept])
         self._tell(Step.PREPARED, attempt.batch_id)
         self._carry_out(held)
         self._after(attempt, written)
@@ -166,10 +165,10 @@ class Coordinator:
         if held.decided is Decided.PREPARED:
             log.warning("batch %d has failed after it was prepared: it stays prepared", attempt.batch_id)
             return
-        transactions = self._transactions(attempt.stem)
-        transactions.abort(written)
-        transactions.sweep(
-            lambda parts: parts.generation == attempt.generation and parts.parity == attempt.batch_id % 2
+        self._transactions.abort(written)
+        parity = attempt.batch_id % 2
+        self._transactions.sweep(
+            attempt.stem, lambda parts: parts.generation == attempt.generation and parts.parity == parity
         )
         self._finish(held, Outcome.ABORTED)
 
@@ -286,7 +285,7 @@ class Coordinator:
             return
         barrier = self._bar_older_drivers(found)
         stem = names.stem(self._opened().prefix, self._opened().ledger_id)
-        self._transactions(stem).sweep(lambda parts: parts.generation < self._generation)
+        self._transactions.sweep(stem, lambda parts: parts.generation < self._generation)
         if barrier is not None:
             self._finish(barrier, Outcome.ABORTED)
 
@@ -355,14 +354,12 @@ class Coordinator:
 
     def _carry_out(self, decision: Decision) -> None:
         """Do what a decision says and note it; to repeat it is safe."""
-        stem = names.stem(self._prefix(), decision.ledger_id)
-        transactions = self._transactions(stem)
         if decision.decided is Decided.ABORTED:
-            transactions.abort(decision.transactions)
+            self._transactions.abort(decision.transactions)
             self._finish(decision, Outcome.ABORTED)
             return
         on_first = None if self._observer is None else lambda: self._tell(Step.ENDING, decision.batch_id)
-        lost = transactions.commit(decision.transactions, on_first)
+        lost = self._transactions.commit(decision.transactions, on_first)
         if lost.transactions:
             report = LostTransactions(decision, lost.transactions, lost.why)
             if decision.batch_id not in self._settings.accept_loss:
@@ -386,7 +383,7 @@ class Coordinator:
         if not repeated and now_s < self._sweep_at_s:
             return
         # No batch runs now: whatever this ledger has open is nobody's.
-        self._transactions(attempt.stem).sweep(lambda parts: parts.generation <= attempt.generation)
+        self._transactions.sweep(attempt.stem, lambda parts: parts.generation <= attempt.generation)
         ended_s = time.monotonic()
         self._sweep_at_s = ended_s + max(SWEEP_EVERY_S, SWEEP_COST * (ended_s - now_s))
 
@@ -413,14 +410,6 @@ class Coordinator:
         if self._identity is None:
             raise SinkError("the sink was not opened")
         return self._identity
-
-    def _prefix(self) -> str:
-        if self._identity is None:
-            self._identity = self._ledger.identity()
-        return self._opened().prefix
-
-    def _transactions(self, stem: str) -> Transactions:
-        return Transactions(self._admin, stem)
 
     def _tell(self, step: Step, batch_id: int) -> None:
         log.debug("batch %d: %s", batch_id, step)

@@ -90,8 +90,9 @@ def _endpoint(value: str) -> Mapping[str, str]:
     return {"ssl.endpoint.identification.algorithm": value.lower() or "none"}
 
 
-_LOGIN = re.compile(r"\s*([\w.]+)\s+required\b([^;]*);?\s*", re.DOTALL)
-_PAIR = re.compile(r"(\w+)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'|([^\s\"';]+))")
+_QUOTED = r"\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'"
+_PAIR = re.compile(rf"(\w+)\s*=\s*(?:{_QUOTED}|([^\s\"';]+))")
+_LOGIN = re.compile(rf"\s*([\w.]+)\s+required\b((?:{_QUOTED}|[^;\"'])*);?\s*", re.DOTALL)
 _MODULES = ("PlainLoginModule", "ScramLoginModule")
 
 

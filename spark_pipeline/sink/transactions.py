@@ -63,10 +63,10 @@ def describe(
 
 
 class Transactions:
-    """The transactions of one sink."""
+    """The sink's transactions on one cluster."""
 
-    def __init__(self, admin: TransactionAdmin, stem: str) -> None:
-        self._admin, self._stem = admin, stem
+    def __init__(self, admin: TransactionAdmin) -> None:
+        self._admin = admin
 
     def verify(self, transactions: Sequence[SinkTransaction], open_s: float) -> list[Bad]:
         """Return those that are not open as their task left them, or not for long enough any more.
@@ -103,10 +103,10 @@ class Transactions:
         """Abort transactions of a batch that is decided to be; what is gone already is well."""
         self._abort([_ending(each, commit=False) for each in transactions])
 
-    def sweep(self, which: Callable[[names.Parts], bool], but: Collection[SinkTransaction] = ()) -> int:
-        """Abort those that are open, are of this ledger and are chosen; return how many there were."""
-        kept = {each.transactional_id for each in but}
-        found = [name for name in self._open() if name not in kept and self._chosen(name, which)]
+    def sweep(self, stem: str, which: Callable[[names.Parts], bool]) -> int:
+        """Abort those that are open, are of the ledger of this stem and are chosen; return how many."""
+        parsed = {name: names.parse(name) for name in self._open()}
+        found = [name for name, parts in parsed.items() if parts and parts.stem == stem and which(parts)]
         answers = describe(self._admin, found)
         endings = [
             Ending(name, said.producer_id, said.producer_epoch, commit=False)
@@ -117,10 +117,6 @@ class Transactions:
             log.warning("aborting %d transactions that nobody will end: %s", len(endings), endings)
         self._abort(endings)
         return len(endings)
-
-    def _chosen(self, name: str, which: Callable[[names.Parts], bool]) -> bool:
-        parts = names.parse(name)
-        return parts is not None and parts.stem == self._stem and which(parts)
 
     def _open(self) -> list[str]:
         until = time.monotonic() + PATIENCE_S / 2

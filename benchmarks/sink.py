@@ -1,0 +1,135 @@
+"""The exactly-once sink beside Spark's own Kafka sink: a million rows of 100 bytes a batch, local[2], a broker.
+
+Medians of `addBatch`, which holds the tasks and the commit: Spark's own sink (at least once) with its
+defaults and with our settings (linger 20 ms, batches of 1 MB, all acknowledgements, no compression), ours
+with the latter, and rows that go nowhere. The sinks take turns, so that the machine's moods meet all of them.
+The commit phase is what happens between the last task's message and the ledger's done file.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median, quantiles
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from benchmarks.session import small_session
+from sandbox.kafka import Broker
+from spark_pipeline.sink import ExactlyOnceKafkaSink, Step
+from tests.brokers import create_topics
+from tests.waiting import wait_for
+
+ROWS, PARTITIONS, TASKS = 1_000_000, 4, 2
+WARM_UP, MEASURED, TURNS = 1, 3, 2
+SMALL_BATCHES, TRANSACTIONS = 200, 8
+DEADLINE_S = 900.0
+SAME = {
+    "kafka.linger.ms": "20",
+    "kafka.batch.size": "1000000",
+    "kafka.acks": "all",
+    "kafka.compression.type": "none",
+}
+
+
+def run() -> dict[str, object]:
+    """Measure on a broker and a session of our own."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with Broker(folder / "kafka") as broker, small_session(folder) as spark:
+            return _throughput(spark, broker, folder) | _commit_phase(spark, broker, folder)
+
+
+def _throughput(spark: SparkSession, broker: Broker, folder: Path) -> dict[str, object]:
+    sinks: dict[str, Callable[[DataStreamWriter, str, str], StreamingQuery]] = {
+        "noop": lambda writer, topic, checkpoint: writer.format("noop").start(),
+        "Spark's own, its defaults": lambda *of: _own(broker, {}, *of),
+        "Spark's own, our settings": lambda *of: _own(broker, SAME, *of),
+        "ours": lambda *of: _ours(broker, *of),
+    }
+    took: dict[str, list[float]] = {name: [] for name in sinks}
+    for turn in range(TURNS):
+        for number, (name, start) in enumerate(sinks.items()):
+            topic = f"bench-{turn}-{number}"
+            create_topics(broker.bootstrap, topic, partitions=PARTITIONS)
+            writer = _rows(spark, ROWS, TASKS).writeStream.queryName(topic)
+            checkpoint = str(folder / topic)
+            query = start(writer.option("checkpointLocation", checkpoint), topic, checkpoint)
+            took[name] += _batches(query, WARM_UP + MEASURED)[WARM_UP:]
+    medians = {name: median(each) for name, each in took.items()}
+    ours = medians["ours"]
+    return {
+        **{f"{name}, rows/s": round(ROWS / each * 1000) for name, each in medians.items()},
+        "ours / its defaults (>= 1.0)": round(medians["Spark's own, its defaults"] / ours, 2),
+        "ours / same settings (>= 0.8)": round(medians["Spark's own, our settings"] / ours, 2),
+    }
+
+
+def _commit_phase(spark: SparkSession, broker: Broker, folder: Path) -> dict[str, object]:
+    began: dict[int, float] = {}
+    took: list[float] = []
+
+    def note(step: Step, batch_id: int) -> None:
+        if step is Step.WRITTEN:
+            began[batch_id] = time.monotonic()
+        elif step is Step.DONE:
+            took.append((time.monotonic() - began[batch_id]) * 1000)
+
+    create_topics(broker.bootstrap, topic := "bench-commit", partitions=TRANSACTIONS)
+    checkpoint = str(folder / topic)
+    sink = _sink(broker, topic, checkpoint, note)
+    writer = _rows(spark, 8_000, TRANSACTIONS).writeStream.queryName(topic)
+    _batches(writer.foreachBatch(sink).option("checkpointLocation", checkpoint).start(), SMALL_BATCHES)
+    return {
+        f"commit phase of {TRANSACTIONS} transactions, p50 ms": round(median(took[5:]), 1),
+        f"commit phase of {TRANSACTIONS} transactions, p99 ms (<= 150)": round(
+            quantiles(took[5:], n=100)[98], 1
+        ),
+        "cores": os.cpu_count(),
+    }
+
+
+def _rows(spark: SparkSession, rows: int, tasks: int) -> DataFrame:
+    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows)
+    text = source.option("numPartitions", tasks).load()
+    return text.selectExpr("rpad(cast(value AS STRING), 100, 'x') AS value")
+
+
+def _own(
+    broker: Broker, settings: dict[str, str], writer: DataStreamWriter, topic: str, checkpoint: str
+) -> StreamingQuery:
+    named = writer.format("kafka").option("kafka.bootstrap.servers", broker.bootstrap).option("topic", topic)
+    return named.options(**settings).start()
+
+
+def _ours(broker: Broker, writer: DataStreamWriter, topic: str, checkpoint: str) -> StreamingQuery:
+    return writer.foreachBatch(_sink(broker, topic, checkpoint)).start()
+
+
+def _sink(
+    broker: Broker, topic: str, checkpoint: str, on_step: Callable[[Step, int], None] | None = None
+) -> ExactlyOnceKafkaSink:
+    options = {"kafka.bootstrap.servers": broker.bootstrap, **SAME}
+    return ExactlyOnceKafkaSink(checkpoint=checkpoint, options=options, topic=topic, on_step=on_step)
+
+
+def _batches(query: StreamingQuery, number: int) -> list[float]:
+    """Return the milliseconds of `addBatch` of the first batches of a query, and stop it."""
+    took: dict[int, float] = {}
+
+    def enough() -> bool:
+        if (failed := query.exception()) is not None:
+            raise failed
+        took.update((each["batchId"], each["durationMs"]["addBatch"]) for each in query.recentProgress)
+        return len(took) >= number
+
+    try:
+        wait_for(enough, f"{number} batches of {query.name}", DEADLINE_S)
+    finally:
+        query.stop()
+    return [took[each] for each in sorted(took)][:number]

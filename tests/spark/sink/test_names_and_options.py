@@ -1,0 +1,219 @@
+"""Proves that ids of the sink are read back and no others, that Java's options become librdkafka's and none
+is dropped in silence, and that columns that cannot be written are refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql.types import StructType
+
+from spark_pipeline.sink import names
+from spark_pipeline.sink.columns import refuse_wrong
+from spark_pipeline.sink.errors import Refused
+from spark_pipeline.sink.host import make_options
+from spark_pipeline.sink.options import CONNECTION, PREFIX, SENDING, translate
+from spark_pipeline.sink.stream_writer import make_data_source_options
+from transaction_admin.properties import kafka_python
+
+SERVERS = {"kafka.bootstrap.servers": "broker:9092"}
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+
+
+@pytest.mark.parametrize("prefix", ["orders", "a-p1-g2", "ä b.c_d", "x" * 200])
+def test_an_id_is_read_back_whatever_its_prefix_has(prefix: str) -> None:
+    parts = names.Parts(names.stem(prefix, "0225f62c5efd493e"), 1_000, 17, 1, 63)
+    assert str(parts) == f"{prefix}-0225f62c-p1000-g17-b1-s63"
+    assert names.parse(str(parts)) == parts
+    assert names.refusal(prefix) is None
+
+
+@pytest.mark.parametrize(
+    "other",
+    ["", "orders", "orders-0225f62c-p1-g2-b2-s3", "orders-0225F62C-p1-g2-b1-s3",
+     "orders-0225f62c-p1-g2-b1-s3-x", "orders-p1-g2-b1-s3"],
+)  # fmt: skip
+def test_other_ids_are_not_the_sink_s(other: str) -> None:
+    assert names.parse(other) is None
+
+
+@pytest.mark.parametrize("prefix", ["", "a\nb", "a\\b", "x" * 201, "\u202e"])
+def test_a_prefix_that_brokers_and_tools_could_not_show_is_refused(prefix: str) -> None:
+    assert names.refusal(prefix)
+    with pytest.raises(Refused, match="option prefix"):
+        make_options(SERVERS, None, prefix, None, 0.8, (), False)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"linger.ms": "20", "batch.size": "1000"}, {"linger.ms": "20", "batch.size": "1000"}),
+        ({"acks": "-1", "enable.idempotence": "TRUE"}, {}),
+        ({"buffer.memory": "33554432"}, {"queue.buffering.max.kbytes": "32768"}),
+        ({"max.request.size": "5000000"}, {"message.max.bytes": "5000000"}),
+        ({"compression.type": "zstd", "compression.zstd.level": "9"},
+         {"compression.type": "zstd", "compression.level": "9"}),
+        ({"send.buffer.bytes": "-1"}, {"socket.send.buffer.bytes": "0"}),
+        ({"delivery.timeout.ms": "9000"}, {"message.timeout.ms": "9000"}),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512",
+          "sasl.jaas.config": f'{SCRAM} required username="a" password="b\\"; c=\'d\'";'},
+         {"security.protocol": "sasl_ssl", "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "a",
+          "sasl.password": "b\"; c='d'"}),
+        ({"ssl.truststore.location": "/ca.pem", "ssl.truststore.type": "PEM", "ssl.keystore.type": "PEM",
+          "ssl.keystore.location": "/me.pem", "ssl.key.password": "s",
+          "ssl.endpoint.identification.algorithm": ""},
+         {"ssl.ca.location": "/ca.pem", "ssl.certificate.location": "/me.pem", "ssl.key.location": "/me.pem",
+          "ssl.key.password": "s", "ssl.endpoint.identification.algorithm": "none"}),
+    ],
+)  # fmt: skip
+def test_java_s_options_become_librdkafka_s(given: Mapping[str, str], expected: Mapping[str, str]) -> None:
+    found = translate(SERVERS | {PREFIX + key: value for key, value in given.items()})
+    assert {**found.connection, **found.sending} == {"bootstrap.servers": "broker:9092", **expected}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        ("kafka.acks", "1", "acknowledgements of all"),
+        ("kafka.enable.idempotence", "false", "always idempotent"),
+        ("kafka.max.in.flight.requests.per.connection", "6", "1 to 5"),
+        ("kafka.transactional.id", "mine", "option prefix"),
+        ("kafka.transaction.timeout.ms", "1", "transaction_timeout_ms"),
+        ("kafka.key.serializer", "x", "text or bytes already"),
+        ("kafka.interceptor.classes", "x", "no like in librdkafka"),
+        ("kafka.ssl.truststore.location", "/a.jks", "keytool"),
+        ("kafka.ssl.truststore.type", "JKS", "keytool"),
+        ("kafka.ssl.keystore.location", "/a.p12", "openssl pkcs12"),
+        (
+            "kafka.sasl.jaas.config",
+            "com.sun.security.auth.module.Krb5LoginModule required;",
+            "Krb5LoginModule",
+        ),
+        ("kafka.sasl.jaas.config", "nonsense", "module required"),
+        ("kafka.buffer.memory", "lots", "whole number"),
+        ("linger.ms", "1", "begin with 'kafka.'"),
+    ],
+)
+def test_what_cannot_be_translated_is_refused_by_name(key: str, value: str, reason: str) -> None:
+    with pytest.raises(Refused) as raised:
+        translate(SERVERS | {key: value})
+    assert f'option "{key}"' in str(raised.value)
+    assert reason in str(raised.value)
+
+
+def test_servers_are_needed() -> None:
+    with pytest.raises(Refused, match=r'"kafka\.bootstrap\.servers" is missing'):
+        translate({})
+
+
+def test_librdkafka_takes_every_name_that_we_translate_to() -> None:
+    values = {
+        "broker.address.family": "any", "client.dns.lookup": "use_all_dns_ips", "client.id": "me",
+        "compression.codec": "gzip", "compression.type": "gzip", "debug": "generic", "log_level": "3",
+        "partitioner": "murmur2", "sasl.mechanism": "PLAIN", "sasl.mechanisms": "PLAIN",
+        "security.protocol": "plaintext", "bootstrap.servers": "127.0.0.1:1", "acks": "all",
+        "enable.idempotence": "true", "socket.keepalive.enable": "true", "socket.nagle.disable": "true",
+        "max.in.flight.requests.per.connection": "5", "request.timeout.ms": "1000", "batch.size": "1000",
+        "enable.ssl.certificate.verification": "true", "ssl.endpoint.identification.algorithm": "https",
+    }  # fmt: skip
+    files = ("ssl.", "sasl.")
+    for name in (*CONNECTION, *SENDING):
+        if name.startswith(files) and name not in values:
+            continue
+        try:
+            found = translate(
+                SERVERS | {PREFIX + name: values.get(name, "3" if name.endswith("level") else "1000")}
+            )
+        except Refused:
+            continue
+        Producer({**found.producer, "log_level": "0"})
+
+
+def test_the_admin_side_takes_every_option_of_a_connection() -> None:
+    given = {
+        "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "client.id": "me",
+        "sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required "
+        "username=a password=b;", "metadata.max.age.ms": "1000", "reconnect.backoff.ms": "50",
+    }  # fmt: skip
+    found = translate(SERVERS | {PREFIX + key: value for key, value in given.items()})
+    assert kafka_python(found.connection)["sasl_plain_password"] == "b"
+
+
+@pytest.mark.parametrize(
+    ("schema", "topic", "reason"),
+    [
+        ("key string", "out", "column value is missing"),
+        ("value string", None, "neither a column topic nor the option topic"),
+        ("value string, offset long", "out", "column offset is none of key, value"),
+        ("value long", "out", "column value is bigint, it must be string or binary: cast it"),
+        ("value string, partition long", "out", "column partition is bigint, it must be int"),
+        ("value string, headers map<string,binary>", "out", "array<struct<key:string,value:binary>>"),
+    ],
+)
+def test_columns_that_cannot_be_written(schema: str, topic: str | None, reason: str) -> None:
+    with pytest.raises(Refused, match="cannot write these rows") as raised:
+        refuse_wrong(struct(schema), topic)
+    assert reason in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (
+            {"checkpointlocation": "/x", "asyncprogresstrackingenabled": "true"},
+            "asyncProgressTrackingEnabled is on",
+        ),
+        ({"queryname": "q"}, "checkpointLocation is missing"),
+        ({"checkpointlocation": "/x", "kafka.retries": "1", "retries": "1"}, 'option "retries" is none'),
+    ],
+)
+def test_options_that_a_data_source_refuses(given: Mapping[str, str], reason: str) -> None:
+    with pytest.raises(Refused, match=reason):
+        make_data_source_options(SERVERS | given)
+
+
+def test_options_of_a_data_source_are_text() -> None:
+    found = make_data_source_options(
+        SERVERS
+        | {
+            "checkpointlocation": "/x",
+            "accept_loss": "3, 4",
+            "adopt": "True",
+            "transaction_timeout_ms": "5000",
+        }
+    )
+    assert (found.accept_loss, found.adopt, found.transaction_timeout_ms) == (frozenset({3, 4}), True, 5_000)
+
+
+def test_all_columns_of_spark_s_own_sink_and_timestamps() -> None:
+    headers = "headers array<struct<key:string,value:binary>>"
+    refuse_wrong(
+        struct(f"key binary, value string, topic string, partition int, {headers}, timestamp timestamp"), None
+    )
+
+
+def struct(text: str) -> StructType:
+    """Return a schema without Spark's own parser, which needs a session."""
+    kinds = {
+        "string": "string",
+        "binary": "binary",
+        "long": "long",
+        "int": "integer",
+        "timestamp": "timestamp",
+    }
+    fields = []
+    for field in text.split(", "):
+        name, _, kind = field.partition(" ")
+        if kind in kinds:
+            said: object = kinds[kind]
+        elif kind.startswith("map"):
+            said = {"type": "map", "keyType": "string", "valueType": "binary", "valueContainsNull": True}
+        else:
+            inner = [
+                {"name": part, "type": of, "nullable": True, "metadata": {}}
+                for part, of in (("key", "string"), ("value", "binary"))
+            ]
+            said = {"type": "array", "elementType": {"type": "struct", "fields": inner}, "containsNull": True}
+        fields.append({"name": name, "type": said, "nullable": True, "metadata": {}})
+    return StructType.fromJson({"type": "struct", "fields": fields})

@@ -1,0 +1,223 @@
+"""Proves on real Spark that both adapters write what Spark's own Kafka sink writes, column by column, and the
+timestamps too, that a stop amid a batch leaves nothing open, and that the adapters refuse what they must."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from fenceline.facts import State
+from fenceline.spark import Outcome
+from sandbox.kafka import Broker
+from spark_pipeline.sink import ExactlyOnceKafkaSink, Refused, Step, register
+from spark_pipeline.sink.ledger import open_ledger
+from spark_pipeline.sink.writer import admin_for, from_arrow, from_rows
+from tests.brokers import create_topics
+from tests.waiting import wait_for
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+DEADLINE_S = 180
+#: One of three rows has a null key, one of five a null value, one of two no headers; rows without a key name
+#: their partition, as Kafka would pick any for them.
+COLUMNS = (
+    "CASE WHEN value % 3 > 0 THEN concat('schlüssel-', value) END AS key",
+    "CASE WHEN value % 5 > 0 THEN cast(concat('value ', value) AS BINARY) END AS value",
+    "CASE WHEN value % 3 = 0 THEN cast(value % 4 AS INT) END AS partition",
+    "CASE WHEN value % 2 = 0 THEN array(struct('n' AS key, cast(cast(value AS STRING) AS BINARY) AS value), "
+    "struct('n' AS key, cast(NULL AS BINARY) AS value)) END AS headers",
+)
+STAMP = "CASE WHEN value % 7 > 0 THEN timestamp_millis(1700000000123 + value) END AS timestamp"
+BATCHES, ROWS = 2, 300
+
+
+class Place:
+    """A topic and a checkpoint of one test."""
+
+    def __init__(self, spark: SparkSession, broker: Broker, folder: Path) -> None:
+        self.spark, self.bootstrap = spark, broker.bootstrap
+        self.topic = f"spark-sink-{uuid.uuid4().hex[:8]}"
+        self.checkpoint = folder / self.topic
+        create_topics(self.bootstrap, self.topic, partitions=4)
+
+    def rows(self, *columns: str) -> DataFrame:
+        source = self.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS)
+        return source.option("numPartitions", 2).load().selectExpr(*columns)
+
+    def foreach_batch(self, rows: DataFrame, **settings: Any) -> StreamingQuery:
+        options = {"kafka.bootstrap.servers": self.bootstrap}
+        sink = ExactlyOnceKafkaSink(checkpoint=str(self.checkpoint), options=options, **settings)
+        writer = rows.writeStream.queryName(self.topic).foreachBatch(sink)
+        return writer.option("checkpointLocation", self.checkpoint.as_uri()).start()
+
+    def data_source(self, rows: DataFrame, **settings: str) -> StreamingQuery:
+        register(self.spark)
+        return self.format(rows, "kafka_exactly_once", **settings)
+
+    def format(self, rows: DataFrame, name: str, **settings: str) -> StreamingQuery:
+        writer = rows.writeStream.queryName(self.topic).format(name).options(**settings)
+        writer = writer.option("kafka.bootstrap.servers", self.bootstrap)
+        return writer.option("checkpointLocation", str(self.checkpoint)).start()
+
+    def records(self) -> list[tuple[Any, ...]]:
+        """Return the records of the first batches as Spark reads them: key, value, partition, headers, ms."""
+        options = {
+            "subscribe": self.topic, "includeHeaders": "true", "kafka.isolation.level": "read_committed",
+            "kafka.bootstrap.servers": self.bootstrap,
+        }  # fmt: skip
+        found = self.spark.read.format("kafka").options(**options).load()
+        text = "unix_millis(timestamp) AS ms", "timestampType AS kind"
+        rows = found.selectExpr("key", "value", "partition", "headers", *text).collect()
+        return sorted(map(tuple, rows), key=repr)
+
+    def open_ids(self) -> list[str]:
+        listed = admin_for({"bootstrap.servers": self.bootstrap}).list_transactions([State.ONGOING])
+        return [name for name in listed.entries if name.startswith(self.topic)]
+
+
+@pytest.fixture
+def place(spark: SparkSession, kafka_42: Broker, tmp_path: Path) -> Callable[[], Place]:
+    return lambda: Place(spark, kafka_42, tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def no_query_left(spark: SparkSession) -> Iterator[None]:
+    yield
+    for query in spark.streams.active:
+        query.stop()
+
+
+def run(query: StreamingQuery, batches: int = BATCHES) -> None:
+    """Let a query finish its first batches, then stop it."""
+
+    def enough() -> bool:
+        if (failed := query.exception()) is not None:
+            raise failed
+        return any(each["batchId"] >= batches - 1 for each in query.recentProgress)
+
+    wait_for(enough, f"{batches} batches of {query.name}", DEADLINE_S)
+    query.stop()
+
+
+def of_first_batches(records: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Return keyed and numbered records of the batches that every query has finished, without their times."""
+    wanted = {f"schlüssel-{number}".encode() for number in range(BATCHES * ROWS)}
+    return [each[:4] for each in records if bytes(each[0] or b"") in wanted]
+
+
+def test_both_adapters_write_what_spark_s_own_sink_writes(place: Callable[[], Place]) -> None:
+    theirs, ours, source = place(), place(), place()
+    run(theirs.format(theirs.rows(*COLUMNS), "kafka", topic=theirs.topic))
+    run(ours.foreach_batch(ours.rows(*COLUMNS, STAMP), topic=ours.topic))
+    topic = f"'{source.topic}' AS topic"
+    run(source.data_source(source.rows(*COLUMNS, STAMP, topic)))
+    expected = of_first_batches(theirs.records())
+    assert len(expected) == BATCHES * ROWS * 2 // 3
+    for each in ours, source:
+        records = each.records()
+        assert of_first_batches(records) == expected
+        # Whole batches, null keys and null values among them: none missing, none twice.
+        assert len(records) % ROWS == 0
+        assert {bytes(row[1] or b"") for row in records if row[0] is None and row[1] is not None} >= {
+            b"value %d" % number for number in range(BATCHES * ROWS) if number % 3 == 0 and number % 5 > 0
+        }
+        stamps = {bytes(row[0]).decode(): row[4] for row in records if row[0] is not None}
+        assert stamps["schlüssel-1"] == 1_700_000_000_124
+        assert stamps["schlüssel-599"] == 1_700_000_000_722
+        # No timestamp: the producer's clock.
+        assert stamps["schlüssel-7"] > 1_760_000_000_000
+        state = open_ledger(str(each.checkpoint)).state()
+        committed = {done.batch_id for done in state.done if done.outcome is Outcome.COMMITTED}
+        assert committed >= set(range(BATCHES))
+        assert state.decisions[0].run_id
+        assert state.decisions[0].transactions[0].transactional_id.startswith(f"{each.topic}-")
+        assert each.open_ids() == []
+
+
+@pytest.mark.parametrize("adapter", ["foreach_batch", "data_source"])
+def test_a_stop_amid_a_batch_leaves_nothing_open(place: Callable[[], Place], adapter: str) -> None:
+    here = place()
+    slow = here.rows(
+        "cast(value AS STRING) AS value", "java_method('java.lang.Thread', 'sleep', 20L) AS slow"
+    )
+    rows = slow.where("slow IS NULL OR slow = 'null'").drop("slow")
+    query = getattr(here, adapter)(rows, topic=here.topic)
+    wait_for(lambda: here.open_ids(), "a task has begun its transaction", DEADLINE_S)
+    query.stop()
+    wait_for(lambda: not here.open_ids(), "it is aborted", DEADLINE_S)
+    assert here.records() == []
+    decided = open_ledger(str(here.checkpoint)).state().done
+    assert [each.outcome for each in decided] == [Outcome.ABORTED]
+
+
+def test_a_row_without_a_topic_fails_with_its_partition(place: Callable[[], Place]) -> None:
+    here = place()
+    column = f"CASE WHEN value <> 7 THEN '{here.topic}' END AS topic"
+    query = here.foreach_batch(here.rows("cast(value AS STRING) AS value", column))
+    with pytest.raises(StreamingQueryException, match=r"partition \d: row \d+ has a null topic"):
+        run(query)
+    assert here.open_ids() == []
+    assert here.records() == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"nonsense": "1"}, 'option "nonsense" is none of the sink'),
+        ({"transaction_timeout_ms": "900001"}, "take 900000 at most"),
+        # Spark 4.2 refuses it itself; where it does not, the sink does.
+        ({"asyncProgressTrackingEnabled": "true"}, "(?i)async progress|asyncProgressTracking"),
+        ({"kafka.acks": "1"}, "acknowledgements of all replicas"),
+    ],
+)
+def test_the_data_source_refuses(place: Callable[[], Place], settings: dict[str, str], reason: str) -> None:
+    here = place()
+    with pytest.raises(Exception, match=reason):
+        run(here.data_source(here.rows("cast(value AS STRING) AS value"), topic=here.topic, **settings))
+    assert not (here.checkpoint / "kafka_exactly_once").exists()
+
+
+def test_foreach_batch_refuses_a_checkpoint_that_is_not_its_own(place: Callable[[], Place]) -> None:
+    here, other = place(), place()
+    run(here.foreach_batch(here.rows("cast(value AS STRING) AS value"), topic=here.topic), 1)
+    options = {"kafka.bootstrap.servers": here.bootstrap}
+    sink = ExactlyOnceKafkaSink(checkpoint=str(here.checkpoint), options=options, topic=here.topic)
+    rows = here.rows("cast(value AS STRING) AS value")
+    query = rows.writeStream.foreachBatch(sink).option("checkpointLocation", str(other.checkpoint)).start()
+    with pytest.raises(StreamingQueryException, match="is the checkpoint of query"):
+        run(query)
+
+
+def test_foreach_batch_is_only_for_queries(spark: SparkSession) -> None:
+    sink = ExactlyOnceKafkaSink(checkpoint="/x", options={"kafka.bootstrap.servers": "x:1"}, topic="t")
+    with pytest.raises(Refused, match="outside of a streaming query"):
+        sink(spark.range(1).selectExpr("cast(id AS STRING) AS value"), 0)
+
+
+def test_steps_are_told_and_a_new_run_takes_over_from_the_last(place: Callable[[], Place]) -> None:
+    here = place()
+    steps: list[tuple[Step, int]] = []
+    for number in range(2):
+        query = here.foreach_batch(
+            here.rows("cast(value AS STRING) AS value"),
+            topic=here.topic,
+            on_step=lambda step, batch: steps.append((step, batch)),
+        )
+        run(query, number + 1)
+    assert [step for step, batch in steps if batch == 0] == list(Step)
+    assert open_ledger(str(here.checkpoint)).names().generation == 2
+
+
+def test_rows_and_arrow_batches_are_the_same_records(spark: SparkSession) -> None:
+    rows = spark.range(40).selectExpr("id AS value").selectExpr(*COLUMNS, STAMP, "'t' AS topic")
+    arrow = [record for chunk in from_arrow(rows.toArrow().to_batches()) for record in chunk]
+    plain = [record for chunk in from_rows(iter(rows.collect())) for record in chunk]
+    assert plain == arrow
+    assert len(arrow) == 40

@@ -1,0 +1,140 @@
+"""Proves that of many who create one file exactly one is told so, in each kind of store, that a file is never
+seen half written, and that a store that cannot promise it is refused before anything is written."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+
+import fsspec
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_pipeline.sink.errors import Refused
+from spark_pipeline.sink.hadoop import HadoopStorage, open_from_spark
+from spark_pipeline.sink.storage import (
+    FsspecStorage,
+    LocalStorage,
+    Storage,
+    local_path,
+    open_storage,
+    refuse_weak,
+)
+
+CREATORS = 8
+
+
+@pytest.fixture(params=["local", "memory", "hadoop"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    """An empty folder in each kind of store."""
+    if request.param == "local":
+        return LocalStorage(tmp_path / "ledger")
+    if request.param == "memory":
+        return open_storage(f"memory://{uuid.uuid4().hex}/ledger")
+    spark: SparkSession = request.getfixturevalue("spark")
+    return hadoop(spark, tmp_path / "ledger")
+
+
+def hadoop(spark: SparkSession, path: Path) -> HadoopStorage:
+    """Hadoop's own file system on local files, which the sink itself would open the plain way."""
+    context = spark.sparkContext
+    configuration = context._jsc.hadoopConfiguration()
+    uri = context._jvm.java.net.URI.create(path.as_uri())
+    files = context._jvm.org.apache.hadoop.fs.FileContext.getFileContext(uri, configuration)
+    return HadoopStorage(context._jvm, context._gateway, files, path.as_uri())
+
+
+def test_a_file_is_created_once_read_listed_and_removed(folder: Storage) -> None:
+    assert folder.names() == []
+    assert folder.read("1.0.decision") is None
+    assert folder.create("1.0.decision", b"first")
+    assert not folder.create("1.0.decision", b"second")
+    assert folder.read("1.0.decision") == b"first"
+    assert folder.create("empty", b"")
+    assert folder.read("empty") == b""
+    assert sorted(folder.names()) == ["1.0.decision", "empty"]
+    folder.remove("empty")
+    folder.remove("empty")
+    assert folder.names() == ["1.0.decision"]
+    inner = folder.inside("deeper")
+    assert inner.create("x", b"1")
+    assert inner.path.endswith("ledger/deeper")
+    refuse_weak(folder)
+
+
+def test_of_many_who_create_one_file_one_wins(folder: Storage) -> None:
+    ready = Barrier(CREATORS)
+
+    def create(number: int) -> bool:
+        ready.wait()
+        return folder.create("decision", b"%d" % number * 10_000)
+
+    with ThreadPoolExecutor(CREATORS) as pool:
+        won = list(pool.map(create, range(CREATORS)))
+    assert won.count(True) == 1
+    assert folder.read("decision") == b"%d" % won.index(True) * 10_000
+    assert folder.names() == ["decision"]
+
+
+def test_of_many_processes_one_wins(tmp_path: Path) -> None:
+    program = (
+        "import sys; from spark_pipeline.sink.storage import LocalStorage; sys.stdin.read();"
+        "print(LocalStorage(sys.argv[1]).create('decision', b'x'))"
+    )
+    racers = [
+        subprocess.Popen(
+            [sys.executable, "-c", program, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        for _ in range(3)
+    ]
+    for racer in racers:
+        assert racer.stdin is not None
+        racer.stdin.close()
+    said = [racer.stdout.read().strip() for racer in racers if racer.stdout is not None]
+    assert [racer.wait(60) for racer in racers] == [0, 0, 0]
+    assert sorted(said) == [b"False", b"False", b"True"]
+
+
+def test_a_store_that_creates_twice_is_refused() -> None:
+    class Forgetful(type(fsspec.filesystem("memory"))):  # type: ignore[misc]
+        def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **more: object) -> None:
+            super().pipe_file(path, value)
+
+    weak = FsspecStorage(Forgetful(), "/weak", "weak://bucket")
+    with pytest.raises(Refused, match=r"weak://bucket: this store lets a file be created twice"):
+        refuse_weak(weak)
+
+
+def test_a_folder_that_may_not_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in its way")
+    with pytest.raises(Refused, match="cannot keep a ledger in"):
+        refuse_weak(LocalStorage(tmp_path / "file"))
+
+
+def test_a_store_without_its_package_is_refused() -> None:
+    with pytest.raises(Refused, match="cannot open nosuch://bucket/x"):
+        open_storage("nosuch://bucket/x")
+
+
+@pytest.mark.parametrize(
+    ("url", "path"), [("file:/a/b", "/a/b"), ("file:///a/b%20c", "/a/b c"), ("file:///a/b", "/a/b")]
+)
+def test_local_urls_are_plain_paths(url: str, path: str) -> None:
+    assert local_path(url) == path
+    assert open_storage(url).path == path
+
+
+@pytest.mark.spark
+def test_spark_s_own_names_of_local_folders_go_the_plain_way(spark: SparkSession, tmp_path: Path) -> None:
+    for name in str(tmp_path), tmp_path.as_uri():
+        found = open_from_spark(spark, name)
+        assert isinstance(found, LocalStorage)
+        assert found.path == str(tmp_path)
+    # Hadoop's rename on an object store is a copy that overwrites: fsspec's client is asked instead.
+    found = open_from_spark(spark, "s3a://bucket/checkpoint")
+    assert isinstance(found, FsspecStorage)
+    assert found.path == "s3a://bucket/checkpoint"
