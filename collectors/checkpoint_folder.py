@@ -35,6 +35,18 @@ _MOST_WAITING = 2_000
 E = TypeVar("E", OffsetsEntry, CommitsEntry)
 
 
+class _Listing(NamedTuple):
+    """The files of a log by batch, and the names of all others."""
+
+    files: dict[int, FileSeen]
+    foreign: list[str]
+
+    @property
+    def newest(self) -> int:
+        """The newest batch; -1 without any."""
+        return max(self.files, default=-1)
+
+
 class _Log(Generic[E]):
     """`offsets/` or `commits/`: which files are there, and what the newest say."""
 
@@ -54,11 +66,10 @@ class _Log(Generic[E]):
     def ids(self) -> tuple[int, ...]:
         return tuple(sorted(self.files))
 
-    def take(self, store: Store, folder: str, listed: Mapping[str, Entry]) -> None:
+    def take(self, store: Store, folder: str, listed: _Listing) -> None:
         """Take in a listing and read what is new in it."""
-        files = {number: each.seen for name, each in listed.items() if (number := _batch(each)) is not None}
-        odd = (name for name in listed if decode.batch_of(name) is None and not decode.is_passing(name))
-        self.foreign = tuple(join(self.name, name) for name in sorted(odd)[:_MOST_FOREIGN])
+        files = listed.files
+        self.foreign = tuple(join(self.name, name) for name in sorted(listed.foreign)[:_MOST_FOREIGN])
         new = sorted(number for number, seen in files.items() if self._is_new(number, seen))
         self.skipped += max(0, len(new) - MOST_READ)
         found = self._read(store, folder, {number: files[number] for number in new[-MOST_READ:]})
@@ -182,19 +193,29 @@ class CheckpointFolder:
         Batch N + 1 is planned after batch N is done, so offsets that were listed first are at most one batch
         ahead. Commits may be ahead of them then; a second look at offsets tells whether that is so in truth.
         """
-        planned = self._list(decode.OFFSETS)
-        finished = self._list(decode.COMMITS)
-        if not planned and not finished:
+        planned, finished = self._log(decode.OFFSETS), self._log(decode.COMMITS)
+        if not planned.files and not finished.files:
             # A checkpoint that was deleted meanwhile is not one without batches.
             self._store.entries(self.path)
-        newest = max(_batches(finished), default=-1)
-        if newest > max(_batches(planned), default=-1):
-            again = self._list(decode.OFFSETS)
-            if newest <= max(_batches(again), default=-1):
+        if finished.newest > planned.newest:
+            again = self._log(decode.OFFSETS)
+            if finished.newest <= again.newest:
                 # What was planned after the commits were listed is for the next look.
-                planned = {name: each for name, each in again.items() if (_batch(each) or 0) <= newest + 1}
+                last = finished.newest + 1
+                until = {number: seen for number, seen in again.files.items() if number <= last}
+                planned = again._replace(files=until)
         self._offsets.take(self._store, self.path, planned)
         self._commits.take(self._store, self.path, finished)
+
+    def _log(self, name: str) -> _Listing:
+        found = _Listing({}, [])
+        for entry in self._list(name).values():
+            number = _batch(entry)
+            if number is None:
+                found.foreign.append(entry.name)
+            else:
+                found.files[number] = entry.seen
+        return found
 
     def _list(self, name: str) -> Mapping[str, Entry]:
         try:

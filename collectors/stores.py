@@ -6,6 +6,7 @@ store is asked less often.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,7 +14,9 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
 import fsspec
+from fsspec.implementations.local import LocalFileSystem
 
+from fenceline.decode.checkpoint import is_passing
 from fenceline.paths import both, join, to_url
 from fenceline.spark import Broken, Damage, FileSeen
 
@@ -59,10 +62,13 @@ class Store:
         return both(path, self._url(path))
 
     def entries(self, folder: str) -> Mapping[str, Entry]:
-        """Return what is in a folder, by name. Raises `CannotRead`; `Missing` where there is no folder."""
+        """Return what is in a folder, by name, without what Spark leaves lying about.
+
+        Raises `CannotRead`; `Missing` where there is no folder.
+        """
+        listing = self._list_here if isinstance(self._files, LocalFileSystem) else self._list
         with self._timed():
-            rows = self._attempt(folder, lambda: self._list(folder))
-        found = (_entry(row) for row in rows)
+            found = self._attempt(folder, lambda: listing(folder))
         return {each.name: each for each in found}
 
     def read(self, folder: str, files: Mapping[str, FileSeen]) -> Mapping[str, bytes | Broken]:
@@ -93,7 +99,12 @@ class Store:
         files, _ = fsspec.core.url_to_fs(self._url(self.root), **options, use_listings_cache=False)
         return files
 
-    def _list(self, folder: str) -> list[Mapping[str, Any]]:
+    def _list_here(self, folder: str) -> list[Entry]:
+        """List a local folder: fsspec takes five times as long for it."""
+        with os.scandir(self._inside(folder)) as inside:
+            return [_local(each) for each in inside if not is_passing(each.name)]
+
+    def _list(self, folder: str) -> list[Entry]:
         path = self._inside(folder)
         rows: list[Mapping[str, Any]] = self._files.ls(path, detail=True)
         # Stores of objects may list the folder itself, and a file lists itself.
@@ -101,7 +112,7 @@ class Store:
         inside = [row for row in rows if row["name"].rstrip("/") not in names]
         if not inside and any(row["type"] == "file" for row in rows):
             raise NotADirectoryError(folder)
-        return inside
+        return [entry for row in inside if not is_passing((entry := _entry(row)).name)]
 
     def _read(self, paths: Sequence[str]) -> Sequence[bytes | Exception]:
         inside = [self._inside(path) for path in paths]
@@ -138,6 +149,13 @@ class Store:
             yield
         finally:
             self.spent_s += time.monotonic() - began
+
+
+def _local(found: os.DirEntry[str]) -> Entry:
+    """Return a local file or folder; links count as files, so that no circle is walked."""
+    told = found.stat(follow_symlinks=False)
+    is_folder = found.is_dir(follow_symlinks=False)
+    return Entry(found.name, is_folder, FileSeen(told.st_size, told.st_mtime_ns // 1_000_000))
 
 
 def _entry(row: Mapping[str, Any]) -> Entry:

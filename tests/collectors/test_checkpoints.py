@@ -494,7 +494,7 @@ def test_foreign_files_are_named_and_harm_nothing() -> None:
     write(folder, "offsets/7/strange", "a folder that is called like a batch")
     looked = look(collector())
     checkpoint = seen(looked)[folder]
-    assert checkpoint.foreign == ("_SUCCESS", "notes.txt", "x", "offsets/notes.txt")
+    assert checkpoint.foreign == ("_SUCCESS", "notes.txt", "x", "offsets/7", "offsets/notes.txt")
     assert checkpoint.offsets == (0, 1, 2)
     _is_unharmed(looked, folder)
 
