@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import cold, commits, groups, intake, latency, pages, partitions, sink, start, stuck
+from benchmarks import cold, commits, groups, intake, latency, listener, pages, partitions, sink, start, stuck
 
 RESULTS = Path(__file__).parent / "results" / "latest.json"
 #: Name -> a function that returns figures by name; each says in its docstring what it measures.
@@ -23,6 +23,7 @@ BENCHMARKS: dict[str, Callable[[], dict[str, object]]] = {
     "partitions": partitions.run,
     "stuck": stuck.run,
     "intake": intake.run,
+    "listener": listener.run,
     "pages": pages.run,
     "sink": sink.run,
 }

@@ -218,6 +218,8 @@ class Emitter(threading.Thread):
                 raise
             hand.rest_until = time.monotonic() + self._pace.refused_pause
             return
+        # What cannot be read at its very end is no reason to keep it.
+        hand.spool.trim(0)
         hand.spool.close()
         self._left.remove(hand)
 

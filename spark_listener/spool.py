@@ -263,9 +263,9 @@ class Spool:
     def _drop(self, segment: Segment) -> None:
         self._segments.remove(segment)
         segment.remove()
-        if not self._full:
+        if not self._full and self._read < self._next - 1:
             log.warning("the spool %s is full: its oldest events are dropped, and counted", self.place)
-        self._full = True
+            self._full = True
 
 
 class Leftover(Spool):

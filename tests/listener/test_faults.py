@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -71,6 +72,25 @@ def test_a_server_that_is_down_is_waited_for(server: Scripted, listen: Any) -> N
     server.start()
     all_there(server)
     assert server.taken[0].document["report"]["oldest_age_ms"] >= 0
+
+
+def test_a_server_that_is_slow_holds_nobody_up(server: Scripted, listen: Any) -> None:
+    answering = threading.Event()
+
+    def reply(posted: Posted) -> Reply:
+        assert answering.wait(DEADLINE_S)
+        return TAKEN
+
+    server.reply = reply
+    server.start()
+    listener = listen()
+    tell(listener, range(EVENTS // 2))
+    wait_for(lambda: server.posted, "it has got a post", DEADLINE_S)
+    tell(listener, range(EVENTS // 2, EVENTS))
+    assert listener._spool.waiting == EVENTS, "all callbacks are back, and nothing was answered"
+    answering.set()
+    all_there(server)
+    assert server.numbers == list(range(EVENTS))
 
 
 def test_a_callback_does_not_wait_for_a_server_that_never_answers(listen: Any, server: Scripted) -> None:
