@@ -10,7 +10,20 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import cold, commits, groups, intake, latency, listener, pages, partitions, sink, start, stuck
+from benchmarks import (
+    cold,
+    commits,
+    groups,
+    history,
+    intake,
+    latency,
+    listener,
+    pages,
+    partitions,
+    sink,
+    start,
+    stuck,
+)
 
 RESULTS = Path(__file__).parent / "results" / "latest.json"
 #: Name -> a function that returns figures by name; each says in its docstring what it measures.
@@ -20,6 +33,7 @@ BENCHMARKS: dict[str, Callable[[], dict[str, object]]] = {
     "cold": cold.run,
     "commits": commits.run,
     "groups": groups.run,
+    "history": history.run,
     "partitions": partitions.run,
     "stuck": stuck.run,
     "intake": intake.run,
