@@ -111,8 +111,8 @@ def positions(raw: str | None) -> Mapping[TopicPartition, int]:
 
 def sources(rows: Sequence[Query]) -> Mapping[int, Sequence[Source]]:
     """Return the sources of queries by the query's key: in four queries for all of them."""
-    done = _batches(rows, _finished(rows))
-    planned = _batches(rows, {row.pk: row.planned for row in rows if row.planned is not None})
+    done = _batches(_finished(rows))
+    planned = _batches({row.pk: row.planned for row in rows if row.planned is not None})
     found = {row.pk: _sources(done.get(row.pk), planned.get(row.pk)) for row in rows}
     clusters = {row.pk: row.cluster_id for row in rows}
     seen, pins = _looked_up(clusters, found)
@@ -174,7 +174,7 @@ def readers(row: PartitionRecord, *, most: int) -> Sequence[tuple[Query, Part]]:
     pins = partitions.pins([(row.cluster_id, row.topic, row.partition)])
     parts = [
         (known[pk], replace(part, seen=row, pins=pins.get((row.cluster_id, row.topic, row.partition), ())))
-        for pk, batch in _batches(list(known.values()), _finished(list(known.values()))).items()
+        for pk, batch in _batches(_finished(list(known.values()))).items()
         for source in _sources(batch, None)
         for part in source.parts
         if (part.topic, part.partition) == (row.topic, row.partition)
@@ -188,12 +188,13 @@ def _finished(rows: Sequence[Query]) -> Mapping[int, int]:
     return {**{row.pk: row.finished for row in rows if row.finished is not None}, **heard}
 
 
-def _batches(rows: Sequence[Query], numbers: Mapping[int, int]) -> Mapping[int, Batch]:
-    if not numbers:
-        return {}
-    wanted = reduce(or_, (Q(query=pk, batch_id=number) for pk, number in numbers.items()))
-    found = Batch.objects.filter(wanted).only("query_id", "batch_id", "offsets", "sources")
-    return {batch.query_id: batch for batch in found}
+def _batches(numbers: Mapping[int, int]) -> Mapping[int, Batch]:
+    found: dict[int, Batch] = {}
+    for part in streaming.portions(numbers):
+        wanted = reduce(or_, (Q(query=pk, batch_id=number) for pk, number in part.items()))
+        batches = Batch.objects.filter(wanted).only("query_id", "batch_id", "offsets", "sources")
+        found |= {batch.query_id: batch for batch in batches}
+    return found
 
 
 def _sources(done: Batch | None, planned: Batch | None) -> Sequence[Source]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import islice
 from operator import or_
 
 from django.db.models import Case, Count, F, IntegerField, OuterRef, Q, QuerySet, Subquery, Value, When
@@ -33,6 +34,7 @@ SINKS = ("exactly_once", "kafka", "other", "unknown")
 LATELY = 40
 #: How many runs of a query are told, the newest first.
 MOST_RUNS = 20
+_AT_ONCE = 200
 _RANK = Case(
     When(prepared__gt=0, then=Value(0)),
     When(state=QueryState.FAILED.value, then=Value(1)),
@@ -124,9 +126,8 @@ def newest(rows: Sequence[Query]) -> Mapping[int, int]:
 
 def lately(rows: Sequence[Query], most: int = LATELY) -> Mapping[int, Sequence[Batch]]:
     """Return the last batches of queries, oldest first, by the query's key: figures, without sources."""
-    upto = newest(rows)
     found: dict[int, list[Batch]] = defaultdict(list)
-    if upto:
+    for upto in portions(newest(rows)):
         last = _any(Q(query=pk, batch_id__gt=number - most) for pk, number in upto.items())
         figures = Batch.objects.filter(last).only(
             "query_id", "batch_id", "planned_ms", "committed_ms", "started_ms", "duration_ms", "input_rows",
@@ -135,6 +136,13 @@ def lately(rows: Sequence[Query], most: int = LATELY) -> Mapping[int, Sequence[B
         for batch in figures.order_by("query_id", "batch_id"):
             found[batch.query_id].append(batch)
     return found
+
+
+def portions(numbers: Mapping[int, int]) -> Iterator[Mapping[int, int]]:
+    """Yield batches by their query's key in portions: SQLite takes no more than 1,000 conditions at once."""
+    items = iter(numbers.items())
+    while part := dict(islice(items, _AT_ONCE)):
+        yield part
 
 
 def runs(of: Query) -> Sequence[Run]:

@@ -67,7 +67,9 @@ def chain_look(chain: Sequence[ChainLink]) -> Standing:
         if found is not None:
             verb = f"not {found.link}" if state is LinkState.BROKEN else f"to be {found.link}"
             return Standing(verb, tone, f"{words}: {found.evidence}")
-    return Standing("checkpointed", "ok", "every link that it has is done")
+    if chain and chain[-1].state is LinkState.DONE:
+        return Standing("checkpointed", "ok", "every link that it has is done")
+    return Standing("not known", "unknown", "nothing tells how far it has come")
 
 
 @register.filter

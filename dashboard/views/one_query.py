@@ -30,7 +30,7 @@ def shown(request: HttpRequest, cluster: str, ident: str) -> Mapping[str, Any]:
     if row is None:
         return {"row": None, "cluster": cluster, "asked": ident[:_LONGEST_ASKED], "status": 404}
     at_ms = now_ms(request)
-    safe = safe_to_stop(row, at_ms)
+    safe, newest = safe_to_stop(row, at_ms), newest_batch(row)
     found = queries.findings(cluster, f"query:{row.ident}")
     return {
         "row": row,
@@ -42,10 +42,10 @@ def shown(request: HttpRequest, cluster: str, ident: str) -> Mapping[str, Any]:
         "tone": next((each.severity for each in found if each.severity != Severity.INFO), ""),
         "owner": owners.whose(row.name, row.prefix, row.ident),
         "sink_means": query_looks.SINK_MEANS.get(row.sink, ""),
-        **_chain(request, row, at_ms),
+        **_chain(request, row, newest, at_ms),
         **_history(request, row),
         **_reads(request, row, at_ms),
-        **inspected(row, newest_batch(row)),
+        **inspected(row, newest),
         "how": attaching(request),
         "open_decisions": micro_batches.open_decisions([row]),
         "decided": micro_batches.decided(row),
@@ -53,9 +53,8 @@ def shown(request: HttpRequest, cluster: str, ident: str) -> Mapping[str, Any]:
     }
 
 
-def _chain(request: HttpRequest, row: Query, at_ms: int) -> Mapping[str, Any]:
+def _chain(request: HttpRequest, row: Query, newest: Batch | None, at_ms: int) -> Mapping[str, Any]:
     """Return the chain of the batch that the address asks for, else of the newest."""
-    newest = newest_batch(row)
     asked = request.GET.get("batch", "")
     number = int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 19 else None
     entry = _entry(row, number, newest)

@@ -12,7 +12,6 @@ from dashboard.models import FindingRecord, Query
 from dashboard.streaming import PREPARED
 from fenceline.facts import Severity
 from fenceline.spark import QueryState
-from fenceline.words import count
 
 #: So many queries with a prepared batch are looked through for the one that is lost first.
 _MOST_STUCK = 200
@@ -62,7 +61,7 @@ def verdict(
         more = f", and {len(needs) - 1} more" if len(needs) > 1 else ""
         return Said(needs[0].severity, f"{queries}; {shown}{more}.", figures)
     if failed := states[QueryState.FAILED]:
-        return Said("critical", f"{queries}; {count(failed, 'of them')[:-1]} failed.", figures)
+        return Said("critical", f"{queries}; {failed:,} of them failed.", figures)
     unheard = states[QueryState.UNHEARD]
     if unheard == number:
         return Said("unknown", f"{queries}; no listener tells whether their drivers live.", figures)

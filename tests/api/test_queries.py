@@ -10,7 +10,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from dashboard.models import Cluster, Query
+from dashboard.models import Batch, Cluster, Query
 from fenceline.facts import State
 from tests.web import held, seed, streams
 
@@ -247,6 +247,17 @@ def test_clusters_count_queries_by_state(ask: Ask, prod: Cluster) -> None:
     streams.query(prod, "b", "id-b", state="failed")
     counted = ask("clusters/prod")["queries"]
     assert (counted["running"], counted["failed"], counted["prepared"]) == (1, 1, 1)
+
+
+def test_a_thousand_queries_fit_one_answer(ask: Ask, prod: Cluster) -> None:
+    row = streams.query(prod)
+    streams.batch(row, 1_203)
+    fields = {field.name: getattr(row, field.name) for field in Query._meta.fields if field.name != "id"}
+    names = ({"ident": f"id-{n}", "name": f"q{n}", "checkpoint": f"file:///{n}"} for n in range(999))
+    Query.objects.bulk_create(Query(**{**fields, **each}) for each in names)
+    copies = Query.objects.exclude(pk=row.pk)
+    Batch.objects.bulk_create(Batch(query=each, batch_id=1_203, rev=1) for each in copies)
+    assert len(ask("queries?limit=1000")["items"]) == 1_000
 
 
 def test_a_page_of_queries_costs_the_same_for_many(

@@ -123,6 +123,13 @@ def test_the_verdict_names_what_is_lost_and_when(page: Client, prod: Cluster) ->
     assert "its transactions have timed out, the batch may be lost" in headline(page, "/queries")
 
 
+def test_without_anything_prepared_failed_ones_are_counted(page: Client, prod: Cluster) -> None:
+    streams.query(prod, state="failed")
+    assert headline(page, "/queries") == "1 query; 1 of them failed."
+    Query.objects.update(state="unheard")
+    assert headline(page, "/queries") == "1 query; no listener tells whether their drivers live."
+
+
 def test_a_batch_that_is_just_being_committed_is_no_trouble(page: Client, prod: Cluster) -> None:
     row = streams.query(prod, prepared=1, expires_ms=seed.now_ms() + 60_000)
     streams.decision(row, 1_204, outcome="", decided_ms=seed.now_ms() - 50)
