@@ -94,7 +94,8 @@ class Queries:
     def _follow(self, now_ms: int) -> None:
         """Read again what has changed; what listeners say of being alive is read each time."""
         rows = Query.objects.filter(cluster=self._cluster_id)
-        seen = {pk: rest for pk, *rest in rows.values_list("pk", "rev", "state", "heard_ms")}
+        columns = rows.values_list("pk", "rev", "state", "heard_ms")
+        seen = {pk: (rev, state, heard_ms) for pk, rev, state, heard_ms in columns}
         self._known = {pk: known for pk, known in self._known.items() if pk in seen}
         changed = [
             pk for pk, (rev, _, _) in seen.items() if pk not in self._known or self._known[pk].row.rev != rev
@@ -138,7 +139,7 @@ class Queries:
 
     def _dropped(self) -> Mapping[int, tuple[int, int]]:
         rows = Run.objects.filter(query__in=list(self._known), run_id=F("query__run_id"), dropped__gt=0)
-        return {pk: (n, heard_ms) for pk, n, heard_ms in rows.values_list("query", "dropped", "heard_ms")}
+        return {pk: (n, heard_ms) for pk, n, heard_ms in rows.values_list("query_id", "dropped", "heard_ms")}
 
     def _sources(self, now_ms: int) -> Mapping[int, tuple[SourcePosition, ...]]:
         """Return where queries stand in each partition, and what there is of it."""

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from django.conf import settings
 from django.db import transaction
 
 from dashboard import live, store
@@ -65,8 +66,8 @@ def save(
     and why, by scope; `checkpoint:PATH` becomes that query's own.
     """
     reasons = {scope.removeprefix(_FOLDER): why for scope, (_, why) in gaps.items()}
-    wrong = {path: f"the folder {path} is gone" for path in gone} | reasons
     paths = [each.checkpoint.path for each in looks]
+    wrong = _outside(lease) | {path: f"the folder {path} is gone" for path in gone} | reasons
     known_rows = by_path(lease.cluster_id, paths)
     fresh = [each for each in looks if _is_news(known_rows.get(each.checkpoint.path), each, wrong, now_ms)]
     for part in _parts(fresh):
@@ -86,6 +87,17 @@ def save(
             transaction.on_commit(partial(live.ring, lease.cluster, "queries", rev, names))
         transaction.on_commit(partial(live.ring, lease.cluster, "collectors", rev))
     return len(fresh) + len(names)
+
+
+def _outside(lease: Lease) -> dict[str, str]:
+    """Return why known folders that no root of the configuration holds any more are not looked at."""
+    mine = [each for each in settings.FENCELINE.checkpoints if each.cluster == lease.cluster]
+    roots = [each.root.rstrip("/") for each in mine]
+    return {
+        path: f"no root in [[checkpoints]] holds {path} any more: it is as it was seen last"
+        for path in known(lease)
+        if roots and not any(f"{path}/".startswith(f"{root}/") for root in roots)
+    }
 
 
 def _is_news(row: Query | None, look: CheckpointLook, wrong: Mapping[str, str], now_ms: int) -> bool:

@@ -338,7 +338,8 @@ def _under_commit(batch: BatchFacts, open_ids: Sequence[str], ended: int, whole:
 def _recorded(batch: BatchFacts, committed: ChainLink) -> ChainLink:
     name = f"{batch.batch_id}.{batch.decision.round if batch.decision else 0}.done"
     if batch.done is not None:
-        words = f"{name} by the {batch.done.by}: {batch.done.outcome}"
+        by = f" by the {batch.done.by}" if batch.done.by else ", swept away since"
+        words = f"{name}{by}: {batch.done.outcome}"
         return ChainLink(Link.RECORDED, LinkState.DONE, batch.done.at_ms, words)
     if committed.state is LinkState.DONE and batch.forsaken:
         words = f"{name} is not there, and {batch.forsaken}"

@@ -7,8 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from django.conf import settings
 
 from dashboard import save_checkpoints
+from dashboard.config import CheckpointRoot
 from dashboard.known_queries import find
 from dashboard.leases import Lease, LeaseLost
 from dashboard.models import Batch, Cluster, Collector, GapRecord, Query, SinkDecision
@@ -188,6 +190,19 @@ def test_what_cannot_be_read_is_a_gap_of_the_query_and_an_error_on_it(save: Save
     save(partly)
     assert Query.objects.get().error == ""
     assert not GapRecord.objects.filter(until_ms=None).exists()
+
+
+def test_a_folder_that_no_root_holds_any_more_is_said_to_be_old(
+    save: Save, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(look(3, 2), look(3, 2, path="file:///copies/orders"))
+    config = replace(settings.FENCELINE, checkpoints=(CheckpointRoot("file:///checkpoints/", "prod"),))
+    monkeypatch.setattr(settings, "FENCELINE", config)
+    assert save() == 1
+    told = dict(Query.objects.values_list("checkpoint", "error"))
+    assert told[PATH] == ""
+    assert told["file:///copies/orders"].startswith("no root in [[checkpoints]] holds file:///copies/orders")
+    assert save() == 0
 
 
 def test_the_folders_that_were_there_are_known_again(save: Save, take: Callable[..., Lease]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -274,6 +275,9 @@ def test_each_link_has_its_time_and_its_evidence() -> None:
     }
     assert found[Link.WRITTEN].evidence == "2 transactions, 1,000 records"
     assert found[Link.CHECKPOINTED].evidence == "commits/17 is there"
+    assert found[Link.RECORDED].evidence == "17.0.done by the driver: committed"
+    swept = links(decision=decided(), done=replace(done(), by=""))
+    assert swept[4].evidence == "17.0.done, swept away since: committed"
 
 
 def test_a_broken_link_names_what_is_open_and_why_nobody_goes_on() -> None:
