@@ -1,7 +1,7 @@
 """Tells Fenceline what a Spark driver's streaming queries do. Imports pyspark and the standard library only.
 
-    from spark_listener import FencelineListener
-    spark.streams.addListener(FencelineListener("https://fenceline.example", "env:FENCELINE_TOKEN"))
+from spark_listener import FencelineListener
+spark.streams.addListener(FencelineListener("https://fenceline.example", "env:FENCELINE_TOKEN"))
 """
 
 from __future__ import annotations

@@ -136,7 +136,18 @@ class FencelineListener(StreamingQueryListener):
 
     def _running(self) -> list[list[str]]:
         """Return query id and run id of what runs, as far as was told."""
+        if self._is_over():
+            self._alive.clear()
         return [[query, run] for run, query in list(self._alive.items())[:_MOST_ALIVE]]
+
+    def _is_over(self) -> bool:
+        """Whether the session has been stopped: no listener is told of the ends that this brings."""
+        session = getattr(self, "_sparkSession", None)
+        if session is not None:
+            return bool(getattr(session, "is_stopped", False))
+        # What only a session of its own process gives it, in every version.
+        is_classic = hasattr(self, "_jlistenerobj") and hasattr(pyspark, "SparkContext")
+        return is_classic and pyspark.SparkContext._active_spark_context is None
 
     def _warn(self, error: Exception) -> None:
         if not self._failed:

@@ -34,6 +34,7 @@ class Dashboard:
         config = folder / "fenceline.toml"
         config.write_text('[clusters.prod]\n"bootstrap.servers" = "127.0.0.1:1"\n')
         self._environment = os.environ | {
+            "SECRET_KEY": "only for tests",
             "DATABASE_URL": f"sqlite:///{self.database}",
             "FENCELINE_CONFIG": str(config),
             "FENCELINE_DATA": str(folder),

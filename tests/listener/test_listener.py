@@ -5,16 +5,19 @@ from __future__ import annotations
 import pickle
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark import SparkContext
 
 from sandbox.options import ROOT
 from spark_listener import FencelineListener
 from spark_listener.emit import Trouble, secret
 from spark_listener.listener import VERSION
 from spark_listener.spool import Spool, adopt
-from tests.listener.events import TOKEN, tell
+from tests.db.telling import QUERY, RUN
+from tests.listener.events import TOKEN, started, tell
 from tests.listener.servers import Scripted
 from tests.waiting import wait_for
 
@@ -79,6 +82,23 @@ def test_spark_connect_3_5_may_send_it_to_its_server(tmp_path: Path) -> None:
         listener.close()
         assert server.numbers == [0, 1, 2]
         assert server.taken[0].document["cluster"] == "prod"
+
+
+def test_a_session_that_was_stopped_has_no_queries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listener = FencelineListener("http://127.0.0.1:1", TOKEN, spool=tmp_path)
+    monkeypatch.setattr(SparkContext, "_active_spark_context", object())
+    listener._jlistenerobj = object()
+    listener.onQueryStarted(started())
+    assert listener._running() == [[QUERY, RUN]]
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    assert listener._running() == []
+    del listener._jlistenerobj
+    listener.spark = SimpleNamespace(is_stopped=False)
+    listener.onQueryStarted(started())
+    assert listener._running() == [[QUERY, RUN]]
+    listener.spark = SimpleNamespace(is_stopped=True)
+    assert listener._running() == []
+    listener.close()
 
 
 def test_its_version_is_fencelines() -> None:
