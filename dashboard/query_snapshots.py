@@ -352,8 +352,10 @@ def _writers(row: Query, past: Sequence[BatchPast]) -> tuple[str, int | None]:
     newest = Run.objects.filter(query=row).order_by("-heard_ms").first()
     if newest is not None and any(word in newest.exception for word in _CONCURRENT):
         return "Spark has found that another driver had written the same batch", newest.ended_ms
-    decided = SinkDecision.objects.filter(query=row).order_by("-batch_id", "-round")[:_PAST_BATCHES]
-    if late := queries.late_generation(decided.values_list("generation", "decided_ms")):
+    decided = SinkDecision.objects.filter(query=row, by="driver").order_by("-batch_id", "-round")
+    if late := queries.late_generation(
+        reversed(decided.values_list("generation", "decided_ms")[:_PAST_BATCHES])
+    ):
         older, newer, at_ms = late
         return f"generation {older} of its sink has decided at {clock(at_ms)}, after {newer} had", at_ms
     return "", None

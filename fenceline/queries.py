@@ -192,14 +192,14 @@ def interleaved(past: Iterable[BatchPast]) -> tuple[str, str] | None:
 
 
 def late_generation(decisions: Iterable[tuple[int, int]]) -> tuple[int, int, int] | None:
-    """Return an older generation of a sink that has decided after a newer one had, and when.
+    """Return an older generation of a sink that has decided about a later batch than a newer one had.
 
-    Takes generations and instants of decisions; answers (older, newer, instant), None without any.
+    Takes generations and instants of decisions in the order of their batches, since two drivers have two
+    clocks; answers (older, newer, instant), None without any.
     """
-    newest: tuple[int, int] | None = None
-    for at_ms, generation in sorted((at_ms, generation) for generation, at_ms in decisions):
-        if newest is not None and generation < newest[0]:
-            return generation, newest[0], at_ms
-        if newest is None or generation > newest[0]:
-            newest = generation, at_ms
+    newest = 0
+    for generation, at_ms in decisions:
+        if generation < newest:
+            return generation, newest, at_ms
+        newest = generation
     return None

@@ -74,7 +74,7 @@ def test_two_runs_in_turn(number: int, runs: Sequence[str], wanted: tuple[str, s
     [
         (1, [(1, 10), (1, 20), (2, 30)], None),
         (2, [(1, 10), (2, 20), (1, 30)], (1, 2, 30)),
-        (3, [(2, 20), (1, 10)], None),
+        (3, [(2, 20), (1, 10)], (1, 2, 10)),
         (4, [], None),
     ],
 )
