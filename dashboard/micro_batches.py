@@ -13,6 +13,7 @@ from dashboard import paging
 from dashboard.chains import owner_query
 from dashboard.models import Batch, Query, SinkDecision, Transaction
 from dashboard.paging import Page
+from dashboard.query_looks import DECISION_LOOKS
 from dashboard.rows import key_of
 from fenceline.decode import text
 from fenceline.spark import Decided
@@ -129,7 +130,7 @@ def decided(of: Query) -> Mapping[str, int]:
     found: dict[str, int] = defaultdict(int)
     for outcome, how, number in rows:
         found[outcome or how] += number
-    return dict(found)
+    return {how: found[how] for how in DECISION_LOOKS if how in found}
 
 
 def newest_decision(of: Query) -> SinkDecision | None:

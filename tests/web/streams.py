@@ -62,7 +62,7 @@ def detail(**fields: object) -> dict[str, object]:
         "asynchronous": False,
         "has_state": False,
         "kept": {"offsets": [1_103, 1_203], "commits": [1_102, 1_203]},
-        "restart": {"first_batch": 1_204, "severity": None},
+        "restart": {"first_batch": 1_204, "severity": None, "remedy": ""},
         "ledger": {"path": "file:///checkpoints/orders/ledger", "broken": [], "created_ms": 0, "seen": ""},
         **fields,
     }
@@ -375,7 +375,7 @@ def busy(of: Cluster) -> None:
         detail=detail(
             broken=[{"path": "metadata", "damage": "empty", "detail": "it holds no byte"}],
             foreign=["_SUCCESS", "part-00000.parquet"],
-            restart={"first_batch": None, "severity": "critical"},
+            restart={"first_batch": None, "severity": "critical", "remedy": "restore metadata from a copy"},
         ),
         error="s3a://lake/checkpoints/torn/metadata: Access Denied. Let Fenceline read it.",
     )

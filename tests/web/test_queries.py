@@ -11,13 +11,15 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from dashboard import query_charts, reading
+from dashboard import leases, query_charts, reading, save_checkpoints, store
 from dashboard.config import CheckpointRoot
 from dashboard.models import Batch, Cluster, PartitionRecord, Query
 from dashboard.views import addresses
-from fenceline.facts import State
+from fenceline.facts import State, TopicPartition
 from fenceline.restarts import Verdict
-from fenceline.spark import QueryState
+from fenceline.spark import Broken, Damage, QueryState, StateOperator, StateStore
+from tests.db.conftest import NOW_MS
+from tests.db.streaming import LEDGER_ID, decision, done, ledger, look
 from tests.web import held, seed, streams
 
 pytestmark = pytest.mark.django_db
@@ -273,9 +275,11 @@ def test_one_that_fell_silent_is_not_called_running(page: Client, prod: Cluster)
 
 @pytest.mark.parametrize("verdict", Verdict)
 def test_each_verdict_on_a_restart_is_said(page: Client, prod: Cluster, verdict: Verdict) -> None:
-    detail = streams.detail(restart={"first_batch": None, "severity": "critical"})
+    detail = streams.detail(restart={"first_batch": None, "severity": "critical", "remedy": "do this"})
     streams.query(prod, restart=verdict.value, restart_words="fails: so and so", detail=detail)
-    assert "A restart fails: so and so." in read(page, ONE)
+    text = read(page, ONE)
+    assert "A restart fails: so and so." in text
+    assert "Before it: do this." in text
     assert f"{verdict.value.replace('_', ' ')}</span>" in read(page, "/queries")
 
 
@@ -411,6 +415,35 @@ def test_what_is_not_known_says_so(page: Client, prod: Cluster) -> None:
     Cluster.objects.update(configured=False)
     assert page.get(ONE).status_code == 404
     assert names(page) == []
+
+
+def test_what_the_collector_saves_is_what_the_page_reads(page: Client) -> None:
+    lease = take_checkpoints()
+    stuck = decision(3, at_ms=NOW_MS, number=2)
+    facts = {
+        "broken": (Broken("commits/1", Damage.EMPTY, "it holds no byte"),),
+        "foreign": ("_SUCCESS",),
+        "operators": (StateOperator(0, "dedupe", (StateStore("default", 8),)),),
+        "initial": {"0": {TopicPartition("orders", 0): 7}},
+    }
+    looks = [look(3, 2, ledger=ledger([decision(2), stuck], [done(2)]), **facts)]
+    save_checkpoints.save(lease, looks, (), gaps={}, now_ms=NOW_MS)
+    row = Query.objects.get()
+    text = html.unescape(read(page, addresses.query("prod", row.ident)))
+    for said in (
+        "format v1, batches 0 to 3 are kept", "commits/1", "_SUCCESS", "dedupe, default in 8 partitions",
+        '{"orders":{"0":7}}', '{"orders":{"0":30}}', f"A restart {row.restart_words}.", LEDGER_ID,
+        "1 prepared, 1 committed", "orders-0a1b2c3d-p1-g1-b1-s0", "batch 3",
+    ):  # fmt: skip
+        assert said in text, said
+    assert "orders waits for a prepared batch" in headline(page, "/queries")
+
+
+def take_checkpoints() -> leases.Lease:
+    store.sync_clusters(["prod"])
+    lease = leases.acquire("prod", save_checkpoints.NAME, holder="test", now_ms=NOW_MS)
+    assert lease is not None
+    return lease
 
 
 def test_a_blind_collector_is_said_on_the_page(page: Client, prod: Cluster) -> None:
