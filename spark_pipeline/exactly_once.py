@@ -35,6 +35,12 @@ LOUD = (
     "org.apache.spark.executor.Executor",
     "org.apache.spark.sql.execution.datasources.v2",
 )
+#: The sink's own words in a traceback.
+_FROM_TASK = re.compile(r"^(?:\w+\.)*(?:SinkError|Refused): (.+)$", re.MULTILINE)
+#: Spark's errors as they name themselves: [CAST_INVALID_INPUT] The value …
+_CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\] [^\n]+")
+#: What follows what an error says.
+_BEHIND = re.compile(r"\n|; line \d+ pos \d+|\s*SQLSTATE: \w+")
 
 
 class Stopped(Exception):
@@ -104,12 +110,12 @@ class Sink:
 
     def __init__(self, sink: ExactlyOnceKafkaSink) -> None:
         self.sink = sink
-        self.error: SinkError | None = None
+        self.error: Exception | None = None
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
         try:
             self.sink(rows, batch)
-        except SinkError as error:
+        except Exception as error:
             self.error = error
             raise
 
@@ -141,11 +147,11 @@ def run(spark: SparkSession, chosen: Arguments, stop: Stop) -> int:
     except (Stopped, BadQuery, SinkError) as error:
         return _say(str(error), WRONG)
     except PySparkException as error:
-        return _say(_first_line(error), WRONG)
+        return _say(explain(error), WRONG)
     try:
         attend(query, stop)
     except StreamingQueryException as error:
-        return _say(str(sink.error) if sink.error else _first_line(error), FAILED)
+        return _say(explain(sink.error or error), FAILED)
     return 0
 
 
@@ -272,10 +278,21 @@ def _quieten(spark: SparkSession) -> None:
         log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
 
 
-def _first_line(error: PySparkException) -> str:
-    """Return what an exception of Spark's says before its plans and stack traces."""
-    text = re.split(r"\n|; line \d+ pos \d+|\s*SQLSTATE: \w+", str(error).strip(), maxsplit=1)[0]
-    return text.removesuffix(".")
+def explain(error: Exception) -> str:
+    """Return what an exception says, without the plans and stack traces that Spark puts around it.
+
+    What the sink says in a task comes as the last line of a traceback amid Java's; our own come as they are.
+    """
+    text = str(error).strip()
+    if isinstance(error, SinkError):
+        return text
+    if found := _FROM_TASK.findall(text):
+        return str(found[-1]).strip()
+    text = text.rpartition("terminated with exception: ")[2] if text.startswith("[STREAM_FAILED]") else text
+    if conditions := _CONDITION.findall(text):
+        # The last one is the innermost: those around it say that a stage, a batch, the query failed.
+        text = conditions[-1]
+    return _BEHIND.split(text, maxsplit=1)[0].strip().removesuffix(".")
 
 
 def _say(text: str, status: int) -> int:

@@ -178,6 +178,20 @@ def test_surroundings_that_are_wrong_are_told_in_a_line(job: Callable[..., tuple
         assert (found, said in text, text.count("\n")) == (status, True, 0), text
 
 
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("SELECT value, 99 AS partition FROM input", "a record for out-"),
+        ("SELECT CAST(value AS INT) AS value FROM input", "[CAST_INVALID_INPUT] The value '{"),
+    ],
+)
+def test_what_fails_in_a_task_is_told_without_its_traces(
+    job: Callable[..., tuple[int, str]], sql: str, said: str
+) -> None:
+    status, text = job("--sql", sql)
+    assert (status, said in text, text.count("\n")) == (1, True, 0), text
+
+
 def test_the_archive_holds_four_packages_and_is_the_same_each_time(tmp_path: Path) -> None:
     for name in ("one.zip", "two.zip"):
         assert spark_zip.main([str(tmp_path / name)]) == 0

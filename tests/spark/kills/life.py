@@ -66,6 +66,8 @@ class Life:
     at_batch: int = 0
     #: What one task of each batch does beside, in its first attempt; one of Mischief.
     mischief: str = ""
+    #: The sink's step at which the process that takes it stops itself, once.
+    pause: str = ""
     #: None leaves it to the sink.
     transaction_timeout_ms: int | None = None
 
@@ -91,22 +93,24 @@ class Life:
     def tell(self, what: str, **more: Any) -> None:
         """Add a line to the events: one write, so that lines of several processes stay whole."""
         line = json.dumps({"life": self.number, "what": what, "at": time.time(), **more}) + "\n"
-        descriptor = os.open(self.events, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        descriptor = os.open(self.events, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
             os.write(descriptor, line.encode())
         finally:
             os.close(descriptor)
 
-    def told(self, what: str, batch: int) -> bool:
-        """Whether a life has told this of a batch."""
-        lines = self.events.read_text().splitlines() if self.events.exists() else []
-        return any(each["what"] == what and each.get("batch") == batch for each in map(json.loads, lines))
+    def told(self, what: str) -> list[dict[str, Any]]:
+        """Return what was told in these words, by any life."""
+        return told(self.events, what)
 
     def on_step(self, step: Any, batch: int) -> None:
         """Be the sink's hook: tell the step, and die at the one that is meant."""
         self.tell(step.name, batch=batch)
         if step.name == self.point and batch >= self.at_batch:
             self.die(batch)
+        if step.name == self.pause and not self.told("paused"):
+            self.tell("paused", pid=os.getpid())
+            os.kill(os.getpid(), signal.SIGSTOP)
 
     def die(self, batch: int) -> None:
         """End the whole session with SIGKILL: the JVM first, lest it sees its workers go; ourselves last."""
@@ -115,6 +119,12 @@ class Life:
         signal_all([pid for pid in pids if is_java(pid)], signal.SIGKILL)
         signal_all(pids, signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def told(events: Path, what: str = "") -> list[dict[str, Any]]:
+    """Return the lines of a file of events, those in these words."""
+    lines = events.read_text().splitlines() if events.exists() else []
+    return [each for each in map(json.loads, lines) if each["what"] == what or not what]
 
 
 def on_step(step: Any, batch: int) -> None:
@@ -175,7 +185,7 @@ def misbehave(life: Life, batch: int, attempt: int) -> None:
         # Above a worker is the daemon that forked it, above that the executor.
         os.kill(parent(os.getppid()), signal.SIGKILL)
     until = time.monotonic() + 60
-    while time.monotonic() < until and not life.told("again", batch):
+    while time.monotonic() < until and not life.told("again"):
         time.sleep(0.05)
 
 

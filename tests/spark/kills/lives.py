@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from sandbox.processes import signal_all
 from tests.brokers import create_topics
 from tests.spark.conftest import ROOT, environment
-from tests.spark.kills.life import LIFE, Life, Point, open_transactions, session
+from tests.spark.kills.life import LIFE, Life, Point, open_transactions, session, told
 from tests.waiting import wait_for
 
 #: How long one life may take on a busy machine.
@@ -162,7 +162,7 @@ class Lives:
 
     def died(self, life: Life) -> bool:
         """Whether that life ended at its point."""
-        deaths = [each for each in self.events() if each["what"] == "died" and each["life"] == life.number]
+        deaths = [each for each in self.told("died") if each["life"] == life.number]
         return bool(deaths) and all(each["point"] == life.point for each in deaths)
 
     def finish(self, **more: Any) -> Life:
@@ -176,8 +176,15 @@ class Lives:
 
     def events(self) -> list[dict[str, Any]]:
         """Return what all lives have told."""
-        path = self.folder / "events.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return self.told("")
+
+    def told(self, what: str) -> list[dict[str, Any]]:
+        """Return what lives have told in these words."""
+        return told(self.folder / "events.jsonl", what)
+
+    def resume(self) -> None:
+        """Let a process that has stopped itself go on."""
+        os.kill(self.told("paused")[-1]["pid"], signal.SIGCONT)
 
     def recoveries(self, since: str = "started") -> list[float]:
         """Return, per life but the first, the seconds from an event until all before it was ended.

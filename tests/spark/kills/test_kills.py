@@ -35,7 +35,7 @@ def test_a_driver_may_die_at_each_point_of_a_batch(kafka_42: Broker, tmp_path: P
         lives.produce(500)
         lives.finish(mischief=Mischief.FAILS)
         lives.check()
-        assert any(each["what"] == "again" for each in lives.events())
+        assert lives.told("again")
         print(seconds(lives))
 
 
@@ -52,7 +52,7 @@ def test_a_driver_may_die_at_each_point_many_times(
         for number, point in enumerate(points, 1):
             life = lives.die(point)
             with capsys.disabled():
-                died = next(each for each in lives.events()[::-1] if each["what"] == "died")
+                died = lives.told("died")[-1]
                 print(
                     f"{number}/{len(points)} life {life.number}: {point} in batch {died['batch']}", flush=True
                 )
