@@ -1,4 +1,4 @@
-"""The exactly-once sink beside Spark's own Kafka sink: a million rows of 100 bytes a batch, local[2], a broker.
+"""The exactly-once sink beside Spark's own Kafka sink: a million rows of 100 bytes a batch, on local[2].
 
 Medians of `addBatch`, which holds the tasks and the commit: Spark's own sink (at least once) with its
 defaults and with our settings (linger 20 ms, batches of 1 MB, all acknowledgements, no compression), ours

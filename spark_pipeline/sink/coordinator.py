@@ -213,7 +213,8 @@ class Coordinator:
         ledger = self._ledger.identity()
         if ledger is None:
             self._refuse_history(batch_id)
-            refuse_weak(self._ledger.files)
+        refuse_weak(self._ledger.files)
+        if ledger is None:
             ledger = self._ledger.begin(
                 Ledger(uuid.uuid4().hex, query_id, self._settings.prefix, _now_ms(), batch_id)
             )

@@ -15,12 +15,10 @@ def register(spark: SparkSession) -> None:
 
     Raises `Refused` before PySpark 4.0, which has no data sources in Python.
     """
-    try:
-        from spark_pipeline.sink.stream_writer import ExactlyOnceKafka
-    except ModuleNotFoundError as error:
-        if error.name != "pyspark.sql.datasource":
-            raise
+    if not hasattr(spark, "dataSource"):
         raise Refused(
             "format kafka_exactly_once needs PySpark 4.0 or newer: use foreachBatch(ExactlyOnceKafkaSink(…))"
-        ) from None
+        )
+    from spark_pipeline.sink.stream_writer import ExactlyOnceKafka
+
     spark.dataSource.register(ExactlyOnceKafka)

@@ -97,7 +97,7 @@ class ExactlyOnceKafkaSink:
             session = rows.sparkSession
             coordinator = make_coordinator(
                 self._options,
-                open_from_spark(session, self._checkpoint),
+                open_from_spark(session, self._checkpoint, query.checkpoint),
                 chosen_timeout_ms(self._options),
                 query_name=query.name,
                 speculation=running.speculates(session),

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
 
-from spark_pipeline.sink.storage import HIDDEN, LocalStorage, Storage, local_path, open_storage
+from spark_pipeline.sink.errors import Refused
+from spark_pipeline.sink.storage import HIDDEN, LocalStorage, Storage, open_storage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -101,22 +102,33 @@ class HadoopStorage:
         return options
 
 
-def open_from_spark(session: SparkSession, checkpoint: str) -> Storage:
+def open_from_spark(session: SparkSession, checkpoint: str, own: str) -> Storage:
     """Return a checkpoint's folder as the session's Hadoop resolves it.
 
     Local files go the plain way; object stores go through fsspec, whose clients can create exclusively.
+    Raises `Refused` where it is not the query's `own` one ("" where that is not known): a copy has the same
+    query id.
     """
     context: Any = session.sparkContext
     jvm, configuration = context._jvm, context._jsc.hadoopConfiguration()
     path = jvm.org.apache.hadoop.fs.Path(checkpoint)
-    scheme = path.toUri().getScheme()
-    if scheme in OBJECT_STORES:
+    if path.toUri().getScheme() in OBJECT_STORES:
+        _refuse_other(path.toString(), own)
         return open_storage(checkpoint)
-    qualified = path.getFileSystem(configuration).makeQualified(path).toUri()
-    if qualified.getScheme() == "file":
-        return LocalStorage(local_path(qualified.toString()))
-    files = jvm.org.apache.hadoop.fs.FileContext.getFileContext(qualified, configuration)
-    return HadoopStorage(jvm, context._gateway, files, qualified.toString())
+    qualified = path.getFileSystem(configuration).makeQualified(path)
+    _refuse_other(qualified.toString(), own)
+    uri = qualified.toUri()
+    if uri.getScheme() == "file":
+        return LocalStorage(uri.getPath())
+    files = jvm.org.apache.hadoop.fs.FileContext.getFileContext(uri, configuration)
+    return HadoopStorage(jvm, context._gateway, files, uri.toString())
+
+
+def _refuse_other(checkpoint: str, own: str) -> None:
+    if own and checkpoint.rstrip("/") != own.rstrip("/"):
+        raise Refused(
+            f"checkpoint is {checkpoint}, and the query's own checkpointLocation is {own}: they must be one"
+        )
 
 
 def _is(error: Py4JJavaError, kind: str) -> bool:

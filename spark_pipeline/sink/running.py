@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from py4j.protocol import Py4JError
+
 from spark_pipeline.sink.errors import Refused, SinkError
 
 if TYPE_CHECKING:
@@ -45,6 +47,8 @@ class RunningQuery(NamedTuple):
     name: str
     #: Spark's class that executes it.
     kind: str
+    #: Its checkpoint's folder as Hadoop spells it; "" where this Spark does not tell.
+    checkpoint: str = ""
 
     def refuse_async(self) -> None:
         """Raise `Refused` when the query tracks its progress asynchronously."""
@@ -62,10 +66,7 @@ def query_of(rows: DataFrame) -> RunningQuery:
     query_id, run_id = context.getLocalProperty(QUERY_ID), context.getLocalProperty(RUN_ID)
     if not query_id or not run_id:
         raise Refused("the sink was called outside of a streaming query: give it to foreachBatch")
-    execution = _execution(session, query_id)
-    name = execution.name() if execution is not None else None
-    kind = execution.getClass().getSimpleName() if execution is not None else ""
-    return RunningQuery(query_id, run_id, name or "", kind)
+    return RunningQuery(query_id, run_id, *_told_by_jvm(session, query_id))
 
 
 def speculates(session: SparkSession) -> bool:
@@ -82,13 +83,15 @@ def _context(session: SparkSession) -> Any:
     return session.sparkContext
 
 
-def _execution(session: SparkSession, query_id: str) -> Any:
-    """Return Spark's own object that executes a query, None where this Spark does not show it."""
+def _told_by_jvm(session: SparkSession, query_id: str) -> tuple[str, str, str]:
+    """Return name, kind and checkpoint of a query, each "" where this Spark does not show it."""
     try:
         gateway: Any = session.sparkContext._gateway
         queries = session._jsparkSession.sharedState().activeStreamingQueries()
-        return queries.get(gateway.jvm.java.util.UUID.fromString(query_id))
-    except Exception as error:
+        execution = queries.get(gateway.jvm.java.util.UUID.fromString(query_id))
+        kind = str(execution.getClass().getSimpleName())
+        return execution.name() or "", kind, str(execution.resolvedCheckpointRoot())
+    except (AttributeError, TypeError, Py4JError) as error:
         # Another Spark's inner parts may look otherwise: the checks of files do without it.
         log.info("cannot look at the running query: %s", error)
-        return None
+        return "", "", ""

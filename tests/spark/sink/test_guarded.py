@@ -1,4 +1,4 @@
-"""Proves that the sink writes where one has to sign in, with the rights that docs/sink.md lists and no others,
+"""Proves that the sink writes where one has to sign in, with the rights that docs/sink.md lists and no other,
 and that what is missing is told as the command that grants it."""
 
 from __future__ import annotations

@@ -131,10 +131,12 @@ def test_local_urls_are_plain_paths(url: str, path: str) -> None:
 @pytest.mark.spark
 def test_spark_s_own_names_of_local_folders_go_the_plain_way(spark: SparkSession, tmp_path: Path) -> None:
     for name in str(tmp_path), tmp_path.as_uri():
-        found = open_from_spark(spark, name)
+        found = open_from_spark(spark, name, tmp_path.as_uri().replace("///", "/"))
         assert isinstance(found, LocalStorage)
         assert found.path == str(tmp_path)
     # Hadoop's rename on an object store is a copy that overwrites: fsspec's client is asked instead.
-    found = open_from_spark(spark, "s3a://bucket/checkpoint")
+    found = open_from_spark(spark, "s3a://bucket/checkpoint", "")
     assert isinstance(found, FsspecStorage)
     assert found.path == "s3a://bucket/checkpoint"
+    with pytest.raises(Refused, match="the query's own checkpointLocation is file:/elsewhere"):
+        open_from_spark(spark, str(tmp_path), "file:/elsewhere")
