@@ -3,6 +3,7 @@ timestamps too, that a stop amid a batch leaves nothing open, and that the adapt
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -34,7 +35,9 @@ COLUMNS = (
     "CASE WHEN value % 2 = 0 THEN array(struct('n' AS key, cast(cast(value AS STRING) AS BINARY) AS value), "
     "struct('n' AS key, cast(NULL AS BINARY) AS value)) END AS headers",
 )
-STAMP = "CASE WHEN value % 7 > 0 THEN timestamp_millis(1700000000123 + value) END AS timestamp"
+#: An hour ago: much older records would be deleted by the topic's retention.
+STAMPED_MS = time.time_ns() // 1_000_000 - 3_600_000
+STAMP = f"CASE WHEN value % 7 > 0 THEN timestamp_millis({STAMPED_MS} + value) END AS timestamp"
 BATCHES, ROWS = 2, 300
 
 
@@ -129,10 +132,10 @@ def test_both_adapters_write_what_spark_s_own_sink_writes(place: Callable[[], Pl
             b"value %d" % number for number in range(BATCHES * ROWS) if number % 3 == 0 and number % 5 > 0
         }
         stamps = {bytes(row[0]).decode(): row[4] for row in records if row[0] is not None}
-        assert stamps["schlüssel-1"] == 1_700_000_000_124
-        assert stamps["schlüssel-599"] == 1_700_000_000_722
+        assert stamps["schlüssel-1"] == STAMPED_MS + 1
+        assert stamps["schlüssel-599"] == STAMPED_MS + 599
         # No timestamp: the producer's clock.
-        assert stamps["schlüssel-7"] > 1_760_000_000_000
+        assert stamps["schlüssel-7"] > STAMPED_MS + 3_000_000
         state = open_ledger(str(each.checkpoint)).state()
         committed = {done.batch_id for done in state.done if done.outcome is Outcome.COMMITTED}
         assert committed >= set(range(BATCHES))
