@@ -35,6 +35,7 @@ Progress = list[Mapping[str, Any]]
 OFFSETS_FORMAT = "spark.sql.streaming.offsetLog.formatVersion"
 NAMED_SOURCES = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 NAMED_SINK = "spark.sql.streaming.queryEvolution.enableSinkEvolution"
+REAL_TIME_BATCH = "spark.sql.streaming.realTimeMode.minBatchDuration"
 TOPIC_PARTITIONS = 3
 
 
@@ -104,8 +105,20 @@ def kafka_named(stage: Stage) -> Progress:
         return ran_to(noop(_records(stage, "orders"), stage.folder).start(), 1)
 
 
+def real_time(stage: Stage) -> Progress:
+    out = f"real-time-{stage.folder.parent.name}"
+    create_topics(stage.bootstrap, out, partitions=1)
+    with settings(stage.spark, {REAL_TIME_BATCH: "1000"}):
+        writer = (
+            _records(stage, partitions=1).select("value").writeStream.format("kafka").outputMode("update")
+        )
+        writer = writer.option("kafka.bootstrap.servers", stage.bootstrap).option("topic", out)
+        writer = writer.option("checkpointLocation", str(stage.folder))
+        return ran_to(writer.trigger(realTime="2 seconds").start(), 1)
+
+
 def watermark(stage: Stage) -> Progress:
-    with settings(stage.spark, {PARTITIONS: "2"}):
+    with settings(stage.spark, {PARTITIONS: "1"}):
         windows = _late(stage.spark).groupBy(f.window("timestamp", "10 seconds")).count()
         return ran_to(noop(windows, stage.folder).start(), 2)
 
@@ -160,26 +173,31 @@ KINDS: Mapping[str, Kind] = {
     for each in (
         version_1, version_2, named_sources, named_sink, no_offset_yet, files, rate, kafka, kafka_named,
         watermark, rocksdb, state_format_2, join, deduplicated, transform_with_state, async_progress,
-        continuous,
+        continuous, real_time,
     )
 }  # fmt: skip
+
+
+#: Those that take long and write no file of a kind that no other one writes.
+LONG = ("kafka named", "rocksdb", "deduplicated", "real time")
 
 
 def _late(spark: SparkSession) -> DataFrame:
     return numbers(spark).withWatermark("timestamp", "5 seconds")
 
 
-def _records(stage: Stage, name: str = "") -> DataFrame:
+def _records(stage: Stage, name: str = "", partitions: int = TOPIC_PARTITIONS) -> DataFrame:
     """Return a topic of 30 records, read 10 at a time."""
     topic = f"checkpoint-{stage.folder.parent.name}-{name}"
-    create_topics(stage.bootstrap, topic, partitions=TOPIC_PARTITIONS)
+    create_topics(stage.bootstrap, topic, partitions=partitions)
     producer = Producer({"bootstrap.servers": stage.bootstrap})
     for number in range(30):
-        producer.produce(topic, json.dumps(number), partition=number % TOPIC_PARTITIONS)
+        producer.produce(topic, json.dumps(number), partition=number % partitions)
     producer.flush()
     reader = stage.spark.readStream.format("kafka").option("kafka.bootstrap.servers", stage.bootstrap)
     reader = reader.option("subscribe", topic).option("startingOffsets", "earliest")
-    reader = reader.option("maxOffsetsPerTrigger", 10)
+    # Real-time mode takes no limit, and one partition to a core.
+    reader = reader.option("maxOffsetsPerTrigger", 10) if partitions > 1 else reader
     return (reader.name(name) if name else reader).load()
 
 

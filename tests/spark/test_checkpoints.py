@@ -20,7 +20,7 @@ from fenceline.facts import TopicPartition
 from fenceline.restarts import restart
 from fenceline.spark import CheckpointLook, CommitsEntry, OffsetsEntry
 from sandbox.kafka import Broker
-from tests.spark.kinds import KINDS, TOPIC_PARTITIONS, Progress, Stage
+from tests.spark.kinds import KINDS, LONG, TOPIC_PARTITIONS, Progress, Stage
 from tests.spark.queries import look_at, noop, numbers, ran_to
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -36,7 +36,9 @@ VERSIONS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.soak] * (kind in LONG)) for kind in KINDS]
+)
 def test_a_checkpoint_is_as_spark_tells_it(
     spark: SparkSession, kafka_42: Broker, tmp_path: Path, kind: str
 ) -> None:
