@@ -85,8 +85,8 @@ def damaged(made: Path, folder: Path, damage: Damage) -> Path:
     return folder
 
 
-def foretold(folder: Path, alive: bool | None = None) -> Restart:
-    return restart(look_at(folder).checkpoint, alive=alive)
+def foretold(folder: Path) -> Restart:
+    return restart(look_at(folder).checkpoint, alive=None)
 
 
 def restarted(spark: SparkSession, folder: Path) -> Restarted:
@@ -250,12 +250,6 @@ def test_rolled_back_offsets_write_to_the_sink_before_they_fail(
     wait_for(lambda: not query.isActive, "it fails", DEADLINE_S)
     assert "CONCURRENT_STREAM_LOG_UPDATE" in str(query.exception())
     assert ran == list(range(first, last + 1))
-
-
-def test_a_driver_that_lives_has_its_batch_in_flight(base: Path, tmp_path: Path) -> None:
-    folder = damaged(base, tmp_path / "checkpoint", gone("commits/5"))
-    assert foretold(folder, alive=True).verdict == Verdict.IN_FLIGHT
-    assert foretold(folder, alive=False).verdict == Verdict.REPLAY
 
 
 def test_what_spark_leaves_lying_about_harms_nothing(spark: SparkSession, base: Path, tmp_path: Path) -> None:
