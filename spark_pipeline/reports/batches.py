@@ -43,10 +43,10 @@ class History:
     #: Why a micro-batch was refused: Spark only tells that its function failed.
     refusal: HistoryError | None = field(init=False, default=None)
     _query: str = field(init=False, default="")
+    _swept: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         self.manifest = self.store.newest()
-        self.store.sweep(self.manifest)
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
         """Fold a micro-batch, once. Raises HistoryError where checkpoint and output are of two runs."""
@@ -61,6 +61,10 @@ class History:
         before = self.manifest
         if not self._is_next(before, batch):
             return
+        if not self._swept:
+            # Not before it is known that the output is ours: another driver may be writing to it.
+            self.store.sweep(before)
+            self._swept = True
         due = merge_due(before.parts if before else ())
         made = self._write(rows, batch, before, snapshot=bool(due))
         after = self._told(rows.sparkSession, before, made, batch)
@@ -79,8 +83,9 @@ class History:
             return False
         if mine and batch == known + 1:
             return True
+        held = f"micro-batches up to {known} of query {before.query}" if before else "no manifest"
         raise HistoryError(
-            f"{self.store.folder} holds micro-batches up to {known} of query {before and before.query}, and "
+            f"{self.store.folder} holds {held}, and "
             f"checkpoint {self.checkpoint} is at micro-batch {batch} of query {self._query}: one of them is "
             "of another run. Name the checkpoint that belongs to this output, or give both a new folder: "
             "the job then reads the topic from its start."

@@ -20,6 +20,7 @@ from fenceline.reports import (
     folder_of,
     manifest_name,
     part_folder,
+    part_name,
     read_manifest,
     write_manifest,
 )
@@ -96,7 +97,17 @@ class Store:
             self._fs.delete(self._path(self.part(part)), True)
 
     def sweep(self, manifest: Manifest | None) -> None:
-        """Delete what attempts left that never came to a manifest."""
+        """Delete what attempts left that never came to a manifest.
+
+        Raises HistoryError where there is none and yet parts of later micro-batches than the first: then it
+        is the manifests that are missing.
+        """
+        first = part_folder(part_name(0, ""))
+        if manifest is None and any(not name.startswith(first) for name in self._names(self.parts)):
+            raise HistoryError(
+                f"{self.folder} has parts and no manifest: its folder log was deleted. Restore it, or give "
+                "the job a new --output and --checkpoint."
+            )
         named = {part.name for part in manifest.parts} | set(manifest.retired) if manifest else set()
         folders = {part_folder(name) for name in named}
         for folder in set(self._names(self.parts)) - folders:

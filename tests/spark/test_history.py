@@ -1,0 +1,290 @@
+"""Proves the history job on real Kafka and real Spark: what it leaves is the offline replay.
+
+Thousands of records of all sorts of fates in small micro-batches, with merges and restarts; a driver that is
+killed with SIGKILL between its steps, again and again; and everything that it must refuse to do in silence.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from py4j.java_gateway import JavaGateway
+from pyspark.sql import SparkSession
+
+from fenceline.reports import (
+    APPLICATIONS,
+    IDS,
+    TRANSITIONS,
+    Manifest,
+    folder_of,
+    manifest_name,
+    read_manifest,
+)
+from sandbox.kafka import Broker
+from spark_pipeline import history
+from spark_pipeline.reports import merge, sight
+from spark_pipeline.reports.store import HistoryError
+from tests.brokers import create_topics, java
+from tests.java.clients import JavaAdmin
+from tests.kafka.lives import World, live
+from tests.kafka.observe import RawRecord, raw_records
+from tests.spark import test_history_task
+from tests.spark.conftest import ROOT, environment, settings
+from tests.spark.replayed import replay, sums
+from tests.spark.test_history_task import transition_of
+from tests.waiting import wait_for
+
+__all__ = ["java"]
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+SEED = int(os.environ.get("FENCELINE_SEED", "0")) or random.randrange(1, 10**9)
+CLUSTER = "test"
+
+
+class Job:
+    """The job with an output and a checkpoint in a folder of its own."""
+
+    def __init__(self, folder: Path, bootstrap: str, *more: str) -> None:
+        self.output, self.checkpoint = folder / "output", folder / "checkpoint"
+        self.arguments = [
+            "--bootstrap-servers", bootstrap, "--cluster", CLUSTER, "--output", self.output.as_uri(),
+            "--checkpoint", self.checkpoint.as_uri(), "--tasks", "2", *more,
+        ]  # fmt: skip
+
+    def run(self, spark: SparkSession) -> str:
+        # A session of its own: the job sets what it needs.
+        return history.run(spark.newSession(), history.parser().parse_args(self.arguments))
+
+    def manifests(self) -> list[Manifest]:
+        folder = self.output / folder_of(CLUSTER) / "log"
+        return [read_manifest(path.read_text()) for path in sorted(folder.glob("*.json"))]
+
+    def published(self) -> int:
+        """How many manifests there are, perhaps one of them half written."""
+        return len(list((self.output / folder_of(CLUSTER) / "log").glob("*.json")))
+
+    def parts(self) -> set[str]:
+        return {
+            path.name.removeprefix("part=") for path in (self.output / folder_of(CLUSTER) / "parts").glob("*")
+        }
+
+    def committed(self) -> int:
+        """The last micro-batch that Spark took for done, -1 before the first."""
+        names = [path.name for path in (self.checkpoint / "commits").glob("*")]
+        return max((int(name) for name in names if name.isdecimal()), default=-1)
+
+
+def check(spark: SparkSession, job: Job, records: Sequence[RawRecord]) -> int:
+    """Hold the output to the replay of what was read; return how many transitions that were."""
+    last = job.manifests()[-1]
+    read = [each for each in records if each.offset < last.positions.get(each.partition, 0)]
+    assert last.records == len(read)
+    expected, undecoded = replay(read)
+    assert last.undecoded == undecoded
+    parts = job.output / folder_of(CLUSTER) / "parts"
+    found = merge.rows(spark, str(parts), [part.name for part in last.parts])
+    rows = [row.asDict() for row in merge.resolved(found, TRANSITIONS).collect()]
+    assert {(row["partition"], row["offset"]): transition_of(row) for row in rows} == expected
+    assert len(rows) == len(expected)
+    for table in IDS, APPLICATIONS:
+        told = dict(map(_sum, merge.resolved(found, table).collect()))
+        assert {where: each for where, each in told.items() if any(each.values())} == sums(
+            expected, by_id=table == IDS
+        )
+    return len(rows)
+
+
+def _sum(row: Any) -> tuple[tuple[str, ...], dict[str, Any]]:
+    each = row.asDict()
+    days = str((date.fromisoformat(each.pop("day")) - date(1970, 1, 1)).days)
+    where = (
+        days,
+        each.pop("application"),
+        *([each.pop("transactional_id")] if "transactional_id" in each else []),
+    )
+    return where, each
+
+
+def write(bootstrap: str, topic: str, records: Sequence[RawRecord]) -> None:
+    """Write records that a coordinator could have written; offsets and timestamps are the broker's."""
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20})
+    refused: list[object] = []
+    for each in records:
+        producer.produce(
+            topic, each.value, each.key, each.partition,
+            on_delivery=lambda error, _: refused.append(error) if error else None,
+        )  # fmt: skip
+        producer.poll(0)
+    assert producer.flush(60) == 0
+    assert not refused
+
+
+@pytest.fixture(scope="module")
+def topic(kafka_42: Broker) -> str:
+    """A topic like `__transaction_state` with records of random lives, some of them unreadable."""
+    name = f"history-{SEED}"
+    create_topics(kafka_42.bootstrap, name, partitions=test_history_task.PARTITIONS)
+    write(kafka_42.bootstrap, name, test_history_task.lived(SEED, ids=60, steps=1_500))
+    return name
+
+
+@pytest.fixture(autouse=True)
+def merges_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merge, "FAN", 3)
+
+
+@pytest.fixture
+def world(kafka_42: Broker, java: JavaGateway) -> Iterator[World]:
+    topics = ("history-a", "history-b")
+    create_topics(kafka_42.bootstrap, *topics)
+    with JavaAdmin(java, kafka_42.bootstrap) as admin:
+        yield World(kafka_42.bootstrap, java, admin, topics)
+
+
+def test_real_fates_over_restarts_are_what_the_replay_says(
+    kafka_42: Broker, spark: SparkSession, world: World, tmp_path: Path
+) -> None:
+    print(f"FENCELINE_SEED={SEED}")
+    ids = [f"history-{number}" for number in range(12)]
+    live(world, ids, 150, SEED)
+    there = sum(1 for _ in raw_records(kafka_42.bootstrap))
+    job = Job(tmp_path, kafka_42.bootstrap, "--max-records", str(there // 3 + 1))
+    said = job.run(spark)
+    assert "in all, up to micro-batch" in said
+    live(world, [f"later-{number}" for number in range(4)] + ids[:4], 40, SEED + 1)
+    job.run(spark)
+    before = job.manifests()[-1]
+    assert max(part.level for part in before.parts) > 0
+    assert job.parts() == {part.name for part in before.parts} | set(before.retired)
+    assert check(spark, job, list(raw_records(kafka_42.bootstrap))) > 300
+
+
+def test_a_driver_killed_again_and_again_changes_nothing(
+    kafka_42: Broker, spark: SparkSession, topic: str, tmp_path: Path
+) -> None:
+    records = list(raw_records(kafka_42.bootstrap, topic))
+    job = Job(tmp_path, kafka_42.bootstrap, "--topic", topic, "--max-records", str(len(records) // 6))
+    # While its rows are written; as the manifest is there, and Spark has not noted the micro-batch yet.
+    kill_when(job, tmp_path, lambda: len(job.parts()) >= 2)
+    kill_when(job, tmp_path, lambda: job.published() > job.committed() + 1 >= 3)
+    assert job.published() < 6
+    job.run(spark)
+    assert check(spark, job, records) > 2_000
+
+
+@pytest.mark.soak
+def test_a_driver_killed_anywhere_changes_nothing(
+    kafka_42: Broker, spark: SparkSession, topic: str, tmp_path: Path
+) -> None:
+    print(f"FENCELINE_SEED={SEED}")
+    records = list(raw_records(kafka_42.bootstrap, topic))
+    job = Job(tmp_path, kafka_42.bootstrap, "--topic", topic, "--max-records", str(len(records) // 30))
+    dice = random.Random(SEED)
+    for kill in range(20):
+        done, after = job.committed(), time.monotonic() + dice.uniform(0, 3)
+
+        def now(done: int = done, after: float = after) -> bool:
+            return job.committed() > done and time.monotonic() > after
+
+        kill_when(job, tmp_path, now)
+        print(f"kill {kill} in micro-batch {job.committed() + 1}")
+    job.run(spark)
+    assert check(spark, job, records) > 2_000
+
+
+def kill_when(job: Job, folder: Path, there: Callable[[], object]) -> None:
+    """Run the job under spark-submit and kill it with SIGKILL at some point, its Python workers with it."""
+    confs = [word for key, value in settings(folder).items() for word in ("--conf", f"{key}={value}")]
+    command = [
+        str(Path(sys.executable).with_name("spark-submit")), *confs,
+        str(ROOT / "spark_pipeline" / "history.py"), *job.arguments,
+    ]  # fmt: skip
+    variables = os.environ | environment(folder) | {"PYTHONPATH": str(ROOT)}
+    log = folder / "driver.log"
+    with log.open("w") as out:
+        driver = subprocess.Popen(
+            command, env=variables, stdout=out, stderr=out, cwd=folder, start_new_session=True
+        )
+        try:
+            wait_for(lambda: there() or driver.poll() is not None, "the moment to kill the driver", 240)
+            assert driver.poll() is None, log.read_text()
+        finally:
+            os.killpg(driver.pid, signal.SIGKILL)
+            driver.wait()
+
+
+def test_spark_that_sees_no_internal_topic_is_refused_and_not_believed(
+    kafka_42: Broker, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = Producer({"bootstrap.servers": kafka_42.bootstrap, "transactional.id": "history-seen"})
+    producer.init_transactions(60)
+    session = spark.newSession()
+    kafka = {"bootstrap.servers": kafka_42.bootstrap}
+    session.conf.set(sight.OLD_OFFSET_READER, "false")
+    with pytest.raises(HistoryError, match=r"Spark sees no record in __transaction_state .* \(now false\)"):
+        sight.check(session, kafka, history.TOPIC)
+    session.conf.set(sight.OLD_OFFSET_READER, "true")
+    assert sight.check(session, kafka, history.TOPIC)
+    # What it would be without the look: a run that ends well and has read nothing.
+    job = Job(tmp_path, kafka_42.bootstrap)
+    monkeypatch.setitem(history._SETTINGS, sight.OLD_OFFSET_READER, "false")
+    monkeypatch.setattr(sight, "check", lambda *_: True)
+    with pytest.raises(HistoryError, match="nothing was read although __transaction_state has records"):
+        job.run(spark)
+
+
+def test_a_topic_without_records_is_waited_for_and_one_that_is_not_there_is_named(
+    kafka_42: Broker, spark: SparkSession, tmp_path: Path
+) -> None:
+    empty = f"history-empty-{SEED}"
+    create_topics(kafka_42.bootstrap, empty)
+    assert Job(tmp_path, kafka_42.bootstrap, "--topic", empty).run(spark).startswith("0 records read")
+    with pytest.raises(HistoryError, match="no topic history-nowhere at"):
+        Job(tmp_path, kafka_42.bootstrap, "--topic", "history-nowhere").run(spark)
+
+
+def test_output_and_checkpoint_of_two_runs_are_refused(
+    kafka_42: Broker, spark: SparkSession, topic: str, tmp_path: Path
+) -> None:
+    job = Job(tmp_path, kafka_42.bootstrap, "--topic", topic)
+    job.run(spark)
+    shutil.rmtree(job.checkpoint)
+    with pytest.raises(HistoryError, match=r"is of another run\. Name the checkpoint that belongs"):
+        job.run(spark)
+    shutil.rmtree(job.checkpoint)
+    last = job.manifests()[-1]
+    path = job.output / folder_of(CLUSTER) / "log" / manifest_name(last.batch)
+    path.with_name(f".{path.name}.crc").unlink()
+    path.write_text(json.dumps({"format": 99}))
+    with pytest.raises(HistoryError, match="its format is 99"):
+        job.run(spark)
+    # A torn one is of a driver that died while it wrote it.
+    path.write_text('{"format": 1, "clus')
+    job.run(spark)
+    assert check(spark, job, list(raw_records(kafka_42.bootstrap, topic))) > 2_000
+
+
+def test_help_shows_how_to_run_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        history.main(["--help"])
+    said = capsys.readouterr().out
+    assert left.value.code == 0
+    assert "--bootstrap-servers" in said
+    assert '--trigger "5 minutes"' in said
+    with pytest.raises(SystemExit):
+        history.main(["--cluster", "a/b"])
+    assert "use letters, digits, - _ and ." in capsys.readouterr().err
