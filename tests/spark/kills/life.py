@@ -41,8 +41,6 @@ class Mischief(StrEnum):
 
     FAILS = "fails"
     KILLS_ITS_EXECUTOR = "kills its executor"
-    #: It waits for the speculative copy that Spark launches, and goes on.
-    WAITS_FOR_ITS_COPY = "waits for its copy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,12 +179,8 @@ def misbehave(life: Life, batch: int, attempt: int) -> None:
     life.tell(life.mischief, batch=batch)
     if life.mischief == Mischief.FAILS:
         raise RuntimeError("this task fails after it has written, as the test wants it")
-    if life.mischief == Mischief.KILLS_ITS_EXECUTOR:
-        # Above a worker is the daemon that forked it, above that the executor.
-        os.kill(parent(os.getppid()), signal.SIGKILL)
-    until = time.monotonic() + 60
-    while time.monotonic() < until and not life.told("again"):
-        time.sleep(0.05)
+    # Above a worker is the daemon that forked it, above that the executor.
+    os.kill(parent(os.getppid()), signal.SIGKILL)
 
 
 def parent(pid: int) -> int:

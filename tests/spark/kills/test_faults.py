@@ -2,7 +2,7 @@
 
 A transaction that times out, before its batch is decided and after; a broker that dies in the middle of the
 commits; checkpoints without their ledger, ledgers without their checkpoint. `make soak` adds executors that
-die, speculation, and two drivers on one checkpoint. Never silence: a batch that cannot be committed is named
+die, drivers that stand still, and two of them on one checkpoint. Never silence: a batch that cannot be committed is named
 with its range and its transactional ids.
 """
 
@@ -322,24 +322,6 @@ def test_an_executor_that_dies_amid_its_task_is_replaced(kafka_42: Broker, tmp_p
         lives.finish(mischief=Mischief.KILLS_ITS_EXECUTOR)
         lives.check()
         assert lives.told("again")
-
-
-@pytest.mark.soak
-def test_of_two_speculative_copies_one_is_committed(kafka_42: Broker, tmp_path: Path) -> None:
-    dice = random.Random(f"{SEED} speculation")
-    speculation = {
-        "spark.speculation": "true",
-        "spark.speculation.interval": "100ms",
-        "spark.speculation.multiplier": "1.1",
-        "spark.speculation.quantile": "0.3",
-        "spark.speculation.minTaskRuntime": "100ms",
-    }
-    with Lives(kafka_42.bootstrap, tmp_path, dice, conf={**CLUSTER, **speculation}) as lives:
-        lives.produce(1500)
-        lives.finish(mischief=Mischief.WAITS_FOR_ITS_COPY)
-        lives.check()
-        copies = lives.told("again")
-        assert copies, "Spark has launched a second copy"
 
 
 @pytest.mark.soak
