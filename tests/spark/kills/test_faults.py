@@ -2,8 +2,8 @@
 
 A transaction that times out, before its batch is decided and after; a broker that dies in the middle of the
 commits; checkpoints without their ledger, ledgers without their checkpoint. `make soak` adds executors that
-die, drivers that stand still, and two of them on one checkpoint. Never silence: a batch that cannot be committed is named
-with its range and its transactional ids.
+die, drivers that stand still, and two of them on one checkpoint. Never silence: a batch that cannot be
+committed is named with its range and its transactional ids.
 """
 
 from __future__ import annotations
