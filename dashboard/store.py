@@ -9,7 +9,7 @@ commit.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 
@@ -53,10 +53,11 @@ def sync_clusters(names: Iterable[str]) -> None:
     Cluster.objects.filter(name__in=wanted, configured=False).update(configured=True)
 
 
-def keep_collectors(shards: int, limits: Limits, now_ms: int) -> None:
+def keep_collectors(shards: int, limits: Limits, rooted: Collection[str], now_ms: int) -> None:
     """Remove collectors that are no more: of another number of shards, or turned off by a limit of 0.
 
-    What they could not see is no open gap any more: nobody looks for it.
+    `rooted` are the clusters that have a root of checkpoints: in all others nobody looks at any. What they
+    could not see is no open gap any more: nobody looks for it.
     """
     gone = Collector.objects.none()
     for of in TAIL, OFFSETS:
@@ -65,6 +66,7 @@ def keep_collectors(shards: int, limits: Limits, now_ms: int) -> None:
     pace = {RECONCILE: limits.reconcile_every_s, PARTITIONS: limits.partitions_every_s}
     pace[GROUPS], pace[CHECKPOINTS] = limits.groups_every_s, limits.checkpoints_every_s
     gone |= Collector.objects.filter(name__in=[name for name, every_s in pace.items() if not every_s])
+    gone |= Collector.objects.filter(name=CHECKPOINTS).exclude(cluster__name__in=rooted)
     for row in gone:
         gaps = GapRecord.objects.filter(cluster_id=row.cluster_id, source=row.name, until_ms=None)
         gaps.update(until_ms=now_ms)

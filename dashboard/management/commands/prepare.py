@@ -33,7 +33,9 @@ class Command(BaseCommand):
             _refuse_newer_schema()
             call_command("migrate", verbosity=0, interactive=False)
             store.sync_clusters(settings.FENCELINE.clusters)
-            store.keep_collectors(settings.SHARDS, settings.FENCELINE.limits, slices.now_ms())
+            config = settings.FENCELINE
+            rooted = {each.cluster for each in config.checkpoints}
+            store.keep_collectors(settings.SHARDS, config.limits, rooted, slices.now_ms())
             _ensure_admin(os.environ.get("FENCELINE_ADMIN_PASSWORD", ""))
             _ensure_ingest_token(os.environ.get("FENCELINE_INGEST_TOKEN", ""))
         except DatabaseError as error:
