@@ -5,139 +5,210 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('dashboard', '0004_partitions_groups'),
+        ("dashboard", "0004_partitions_groups"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='Query',
+            name="Query",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('ident', models.CharField(max_length=80)),
-                ('query_id', models.CharField(blank=True, db_index=True, max_length=36)),
-                ('name', models.TextField(blank=True)),
-                ('checkpoint', models.TextField(blank=True)),
-                ('state', models.CharField(choices=[('running', 'running'), ('idle', 'idle'), ('stopped', 'stopped'), ('failed', 'failed'), ('unheard', 'unheard')], max_length=8)),
-                ('run_id', models.CharField(blank=True, max_length=36)),
-                ('heard_ms', models.BigIntegerField(null=True)),
-                ('started_ms', models.BigIntegerField(null=True)),
-                ('ended_ms', models.BigIntegerField(null=True)),
-                ('exception', models.TextField(blank=True)),
-                ('planned', models.BigIntegerField(null=True)),
-                ('finished', models.BigIntegerField(null=True)),
-                ('planned_ms', models.BigIntegerField(null=True)),
-                ('finished_ms', models.BigIntegerField(null=True)),
-                ('restart', models.CharField(blank=True, max_length=24)),
-                ('restart_words', models.TextField(blank=True)),
-                ('sink', models.CharField(blank=True, max_length=16)),
-                ('ledger_id', models.CharField(blank=True, max_length=36)),
-                ('prefix', models.TextField(blank=True)),
-                ('generation', models.IntegerField(null=True)),
-                ('prepared', models.IntegerField(default=0)),
-                ('expires_ms', models.BigIntegerField(null=True)),
-                ('detail', models.JSONField(default=dict)),
-                ('seen_ms', models.BigIntegerField(null=True)),
-                ('error', models.TextField(blank=True)),
-                ('rev', models.BigIntegerField()),
-                ('cluster', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, to='dashboard.cluster')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("ident", models.CharField(max_length=80)),
+                ("query_id", models.CharField(blank=True, db_index=True, max_length=36)),
+                ("name", models.TextField(blank=True)),
+                ("checkpoint", models.TextField(blank=True)),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[
+                            ("running", "running"),
+                            ("idle", "idle"),
+                            ("stopped", "stopped"),
+                            ("failed", "failed"),
+                            ("unheard", "unheard"),
+                        ],
+                        max_length=8,
+                    ),
+                ),
+                ("run_id", models.CharField(blank=True, max_length=36)),
+                ("heard_ms", models.BigIntegerField(null=True)),
+                ("started_ms", models.BigIntegerField(null=True)),
+                ("ended_ms", models.BigIntegerField(null=True)),
+                ("exception", models.TextField(blank=True)),
+                ("planned", models.BigIntegerField(null=True)),
+                ("finished", models.BigIntegerField(null=True)),
+                ("planned_ms", models.BigIntegerField(null=True)),
+                ("finished_ms", models.BigIntegerField(null=True)),
+                ("restart", models.CharField(blank=True, max_length=24)),
+                ("restart_words", models.TextField(blank=True)),
+                ("sink", models.CharField(blank=True, max_length=16)),
+                ("ledger_id", models.CharField(blank=True, max_length=36)),
+                ("prefix", models.TextField(blank=True)),
+                ("generation", models.IntegerField(null=True)),
+                ("prepared", models.IntegerField(default=0)),
+                ("expires_ms", models.BigIntegerField(null=True)),
+                ("detail", models.JSONField(default=dict)),
+                ("seen_ms", models.BigIntegerField(null=True)),
+                ("error", models.TextField(blank=True)),
+                ("rev", models.BigIntegerField()),
+                (
+                    "cluster",
+                    models.ForeignKey(
+                        db_index=False, on_delete=django.db.models.deletion.CASCADE, to="dashboard.cluster"
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='Batch',
+            name="Batch",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('batch_id', models.BigIntegerField()),
-                ('planned_ms', models.BigIntegerField(null=True)),
-                ('watermark_ms', models.BigIntegerField(null=True)),
-                ('offsets', models.JSONField(default=list)),
-                ('committed_ms', models.BigIntegerField(null=True)),
-                ('next_watermark_ms', models.BigIntegerField(null=True)),
-                ('run_id', models.CharField(blank=True, max_length=36)),
-                ('started_ms', models.BigIntegerField(null=True)),
-                ('duration_ms', models.BigIntegerField(null=True)),
-                ('input_rows', models.BigIntegerField(null=True)),
-                ('output_rows', models.BigIntegerField(null=True)),
-                ('input_rate', models.FloatField(null=True)),
-                ('processed_rate', models.FloatField(null=True)),
-                ('durations', models.JSONField(default=dict)),
-                ('sources', models.JSONField(default=list)),
-                ('operators', models.JSONField(default=list)),
-                ('rev', models.BigIntegerField()),
-                ('query', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, to='dashboard.query')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("batch_id", models.BigIntegerField()),
+                ("planned_ms", models.BigIntegerField(null=True)),
+                ("watermark_ms", models.BigIntegerField(null=True)),
+                ("offsets", models.JSONField(default=list)),
+                ("committed_ms", models.BigIntegerField(null=True)),
+                ("next_watermark_ms", models.BigIntegerField(null=True)),
+                ("run_id", models.CharField(blank=True, max_length=36)),
+                ("started_ms", models.BigIntegerField(null=True)),
+                ("duration_ms", models.BigIntegerField(null=True)),
+                ("input_rows", models.BigIntegerField(null=True)),
+                ("output_rows", models.BigIntegerField(null=True)),
+                ("input_rate", models.FloatField(null=True)),
+                ("processed_rate", models.FloatField(null=True)),
+                ("durations", models.JSONField(default=dict)),
+                ("sources", models.JSONField(default=list)),
+                ("operators", models.JSONField(default=list)),
+                ("rev", models.BigIntegerField()),
+                (
+                    "query",
+                    models.ForeignKey(
+                        db_index=False, on_delete=django.db.models.deletion.CASCADE, to="dashboard.query"
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='Run',
+            name="Run",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('run_id', models.CharField(max_length=36)),
-                ('name', models.TextField(blank=True)),
-                ('started_ms', models.BigIntegerField(null=True)),
-                ('ended_ms', models.BigIntegerField(null=True)),
-                ('first_heard_ms', models.BigIntegerField()),
-                ('heard_ms', models.BigIntegerField()),
-                ('exception', models.TextField(blank=True)),
-                ('batch_id', models.BigIntegerField(null=True)),
-                ('spooled', models.BigIntegerField(default=0)),
-                ('dropped', models.BigIntegerField(default=0)),
-                ('spool_age_ms', models.BigIntegerField(null=True)),
-                ('spark_version', models.CharField(blank=True, max_length=32)),
-                ('query', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, to='dashboard.query')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("run_id", models.CharField(max_length=36)),
+                ("name", models.TextField(blank=True)),
+                ("started_ms", models.BigIntegerField(null=True)),
+                ("ended_ms", models.BigIntegerField(null=True)),
+                ("first_heard_ms", models.BigIntegerField()),
+                ("heard_ms", models.BigIntegerField()),
+                ("exception", models.TextField(blank=True)),
+                ("batch_id", models.BigIntegerField(null=True)),
+                ("spooled", models.BigIntegerField(default=0)),
+                ("dropped", models.BigIntegerField(default=0)),
+                ("spool_age_ms", models.BigIntegerField(null=True)),
+                ("spark_version", models.CharField(blank=True, max_length=32)),
+                (
+                    "query",
+                    models.ForeignKey(
+                        db_index=False, on_delete=django.db.models.deletion.CASCADE, to="dashboard.query"
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='SinkDecision',
+            name="SinkDecision",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('batch_id', models.BigIntegerField()),
-                ('round', models.IntegerField()),
-                ('decided', models.CharField(choices=[('prepared', 'prepared'), ('aborted', 'aborted')], max_length=8)),
-                ('by', models.CharField(max_length=16)),
-                ('decided_ms', models.BigIntegerField()),
-                ('run_id', models.CharField(blank=True, max_length=36)),
-                ('generation', models.IntegerField()),
-                ('reason', models.TextField(blank=True)),
-                ('transactions', models.JSONField(default=list)),
-                ('input', models.JSONField(default=list)),
-                ('outcome', models.CharField(blank=True, choices=[('committed', 'committed'), ('aborted', 'aborted'), ('lost', 'lost')], max_length=9)),
-                ('done_ms', models.BigIntegerField(null=True)),
-                ('done_by', models.CharField(blank=True, max_length=16)),
-                ('lost', models.JSONField(default=list)),
-                ('query', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, to='dashboard.query')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("batch_id", models.BigIntegerField()),
+                ("round", models.IntegerField()),
+                (
+                    "decided",
+                    models.CharField(
+                        choices=[("prepared", "prepared"), ("aborted", "aborted")], max_length=8
+                    ),
+                ),
+                ("by", models.CharField(max_length=16)),
+                ("decided_ms", models.BigIntegerField()),
+                ("run_id", models.CharField(blank=True, max_length=36)),
+                ("generation", models.IntegerField()),
+                ("reason", models.TextField(blank=True)),
+                ("transactions", models.JSONField(default=list)),
+                ("input", models.JSONField(default=list)),
+                (
+                    "outcome",
+                    models.CharField(
+                        blank=True,
+                        choices=[("committed", "committed"), ("aborted", "aborted"), ("lost", "lost")],
+                        max_length=9,
+                    ),
+                ),
+                ("done_ms", models.BigIntegerField(null=True)),
+                ("done_by", models.CharField(blank=True, max_length=16)),
+                ("lost", models.JSONField(default=list)),
+                (
+                    "query",
+                    models.ForeignKey(
+                        db_index=False, on_delete=django.db.models.deletion.CASCADE, to="dashboard.query"
+                    ),
+                ),
             ],
         ),
         migrations.AddConstraint(
-            model_name='query',
-            constraint=models.UniqueConstraint(fields=('cluster', 'ident'), name='query_ident'),
+            model_name="query",
+            constraint=models.UniqueConstraint(fields=("cluster", "ident"), name="query_ident"),
         ),
         migrations.AddConstraint(
-            model_name='query',
-            constraint=models.UniqueConstraint(condition=models.Q(('checkpoint', ''), _negated=True), fields=('cluster', 'checkpoint'), name='query_checkpoint'),
+            model_name="query",
+            constraint=models.UniqueConstraint(
+                condition=models.Q(("checkpoint", ""), _negated=True),
+                fields=("cluster", "checkpoint"),
+                name="query_checkpoint",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='batch',
-            constraint=models.UniqueConstraint(fields=('query', 'batch_id'), name='batch_of_query'),
+            model_name="batch",
+            constraint=models.UniqueConstraint(fields=("query", "batch_id"), name="batch_of_query"),
         ),
         migrations.AddIndex(
-            model_name='run',
-            index=models.Index(fields=['query', 'heard_ms'], name='run_heard'),
+            model_name="run",
+            index=models.Index(fields=["query", "heard_ms"], name="run_heard"),
         ),
         migrations.AddConstraint(
-            model_name='run',
-            constraint=models.UniqueConstraint(fields=('query', 'run_id'), name='run_of_query'),
+            model_name="run",
+            constraint=models.UniqueConstraint(fields=("query", "run_id"), name="run_of_query"),
         ),
         migrations.AddIndex(
-            model_name='sinkdecision',
-            index=models.Index(condition=models.Q(('outcome', '')), fields=['query'], name='decision_open'),
+            model_name="sinkdecision",
+            index=models.Index(condition=models.Q(("outcome", "")), fields=["query"], name="decision_open"),
         ),
         migrations.AddIndex(
-            model_name='sinkdecision',
-            index=models.Index(condition=models.Q(('outcome', 'lost')), fields=['query'], name='decision_lost'),
+            model_name="sinkdecision",
+            index=models.Index(
+                condition=models.Q(("outcome", "lost")), fields=["query"], name="decision_lost"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='sinkdecision',
-            constraint=models.UniqueConstraint(fields=('query', 'batch_id', 'round'), name='decision_of_batch'),
+            model_name="sinkdecision",
+            constraint=models.UniqueConstraint(
+                fields=("query", "batch_id", "round"), name="decision_of_batch"
+            ),
         ),
     ]
