@@ -38,6 +38,7 @@ def of_stack(stack_file: Path) -> Stage:
     try:
         stack = json.loads(stack_file.read_text())
         parts = {str(part["name"]): int(part["pid"]) for part in stack["parts"]}
+        data_dir = Path(stack["data_dir"])
     except FileNotFoundError:
         raise SandboxError(
             f"no stack runs here ({stack_file} is missing): start one with `make up`"
@@ -48,7 +49,7 @@ def of_stack(stack_file: Path) -> Stage:
     pids = {int(name[1] or 1): pid for name, pid in found.items() if name}
     if not pids:
         raise SandboxError("this stack watches a Kafka that is not the sandbox's: scenes never touch those")
-    return Stage(str(stack["kafka"]), pids, Path(stack["data_dir"]))
+    return Stage(str(stack["kafka"]), pids, data_dir)
 
 
 def producer(bootstrap: str, transactional_id: str, timeout_s: float = 60) -> Producer:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import time
-import uuid
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
@@ -17,11 +16,12 @@ from fenceline.decode.ledger import Names, Round
 from fenceline.spark import Decided, Decision, Done, Ledger, Outcome, SinkTransaction
 from fenceline.words import count
 from spark_pipeline.sink import names
+from spark_pipeline.sink.admission import Admission, Settings, now_ms
 from spark_pipeline.sink.checkpoint import QueryFiles
 from spark_pipeline.sink.errors import LostTransactions, Refused, SinkError, input_text, named
 from spark_pipeline.sink.ledger import LedgerFolder
 from spark_pipeline.sink.steps import Observer, Step
-from spark_pipeline.sink.storage import Storage, refuse_weak
+from spark_pipeline.sink.storage import Storage
 from spark_pipeline.sink.transactions import Bad, Transactions
 from transaction_admin.api import TransactionAdmin
 
@@ -34,20 +34,6 @@ DRIVER = "driver"
 SWEEP_EVERY_S, SWEEP_COST = 60.0, 100
 #: How often the files of old batches are removed, in batches.
 _PURGE_EVERY = 10
-
-
-class Settings(NamedTuple):
-    """How a sink is to behave, whoever hosts it."""
-
-    #: How its transactional ids begin; the ledger's own wins where the user names none.
-    prefix: str
-    prefix_chosen: bool
-    timeout_ms: int
-    warning_ratio: float = 0.8
-    accept_loss: frozenset[int] = frozenset()
-    adopt: bool = False
-    #: Whether more attempts of a task than one may run at once.
-    speculation: bool = False
 
 
 class Attempt(NamedTuple):
@@ -80,6 +66,7 @@ class Coordinator:
         self._transactions = Transactions(admin)
         self._query = QueryFiles(checkpoint)
         self._ledger = LedgerFolder(checkpoint)
+        self._admission = Admission(settings, self._query, self._ledger)
         self._identity: Ledger | None = None
         self._generation = 0
         self._run_id = ""
@@ -92,7 +79,7 @@ class Coordinator:
 
     def planned(self) -> tuple[str, int]:
         """Return the query's id and its newest planned batch, as the checkpoint tells them."""
-        query_id = self._refuse_stranger("")
+        query_id = self._admission.refuse_stranger("")
         batch_id = self._query.planned()
         if batch_id is None:
             raise Refused(
@@ -106,10 +93,10 @@ class Coordinator:
 
         `batch_id` is the first batch that Spark asks for. Raises `Refused`, `LostTransactions`, `SinkError`.
         """
-        self._refuse_stranger(query_id)
-        self._identity = self._own_ledger(query_id, batch_id)
-        self._refuse_batch(batch_id, self._ledger.names())
-        self._generation, self._run_id = self._ledger.claim(run_id, _now_ms()), run_id
+        self._admission.refuse_stranger(query_id)
+        self._identity = self._admission.own_ledger(query_id, batch_id)
+        self._admission.refuse_batch(batch_id, self._ledger.names(), self._identity.first_batch)
+        self._generation, self._run_id = self._ledger.claim(run_id, now_ms()), run_id
         self._recover()
 
     def begin(self, batch_id: int) -> Attempt | None:
@@ -117,7 +104,7 @@ class Coordinator:
         ledger = self._opened()
         found = self._ledger.names()
         self._refuse_taken_over(found, self._generation)
-        prepared = self._refuse_batch(batch_id, found)
+        prepared = self._admission.refuse_batch(batch_id, found, ledger.first_batch)
         self._carry_out_open(found)
         if prepared is not None and prepared.batch_id == batch_id:
             log.info("batch %d is committed already", batch_id)
@@ -195,89 +182,6 @@ class Coordinator:
 
     # Opening.
 
-    def _refuse_stranger(self, query_id: str) -> str:
-        found = self._query.query_id()
-        if found is None:
-            raise Refused(
-                f"{self._query.path} is no checkpoint: it has no file metadata. It must be the query's own "
-                "checkpointLocation, with its scheme (hdfs://…) where that is not the local one"
-            )
-        if query_id and found != query_id:
-            raise Refused(
-                f"{self._query.path} is the checkpoint of query {found}, and this is query {query_id}: "
-                "checkpoint must be the query's own checkpointLocation"
-            )
-        return found
-
-    def _own_ledger(self, query_id: str, batch_id: int) -> Ledger:
-        ledger = self._ledger.identity()
-        if ledger is None:
-            self._refuse_history(batch_id)
-        refuse_weak(self._ledger.files)
-        if ledger is None:
-            ledger = self._ledger.begin(
-                Ledger(uuid.uuid4().hex, query_id, self._settings.prefix, _now_ms(), batch_id)
-            )
-        if ledger.query_id != query_id:
-            raise Refused(
-                f"the ledger in {self._ledger.path} belongs to query {ledger.query_id}, and the "
-                f"checkpoint's metadata names {query_id}. If metadata was lost (Spark 4.1 then makes up "
-                f'another id), write {{"id":"{ledger.query_id}"}} to {self._query.path}/metadata. If the '
-                f"checkpoint was reset on purpose, remove {self._ledger.path} as well"
-            )
-        if self._settings.prefix_chosen and ledger.prefix != self._settings.prefix:
-            raise Refused(
-                f"the ledger in {self._ledger.path} has transactional ids that begin with {ledger.prefix!r}, "
-                f"and the option prefix says {self._settings.prefix!r}: keep the first. Transactions under "
-                "another prefix would not be found again"
-            )
-        return ledger
-
-    def _refuse_history(self, batch_id: int) -> None:
-        finished = self._query.finished()
-        if (batch_id == 0 and finished is None) or self._settings.adopt:
-            return
-        raise Refused(
-            f"{self._query.path} has batches (batch {batch_id} is next) and no ledger in "
-            f"{self._ledger.path}. If the ledger was deleted, restore it: prepared transactions may be "
-            "waiting for it. If another "
-            "sink has written until now, start once with adopt=True: the ledger begins with this batch"
-        )
-
-    def _refuse_batch(self, batch_id: int, found: Names) -> Decision | None:
-        """Return the last prepared decision; raise `Refused` if this batch cannot come after it."""
-        prepared = self._ledger.last_prepared(found)
-        last = prepared.batch_id if prepared is not None else self._opened().first_batch - 1
-        if not self._query.is_planned(batch_id):
-            raise Refused(
-                f"batch {batch_id} runs and {self._query.path}/offsets/{batch_id} is not there: with "
-                "asyncProgressTrackingEnabled, or in real-time mode, a batch may read another range when it "
-                "is run again. Exactly-once needs the default: turn it off"
-            )
-        if prepared is not None and batch_id == last:
-            self._refuse_other_range(prepared)
-            return prepared
-        skipped = range(last + 1, batch_id)
-        if batch_id <= last or not all(map(self._query.is_control, skipped)):
-            raise Refused(
-                f"Spark asks for batch {batch_id}, and the ledger in {self._ledger.path} has committed batch "
-                f"{last}: the next one must be {last + 1}. The checkpoint was reset, edited or restored. "
-                "Restore checkpoint and ledger of one moment, or, to begin anew, remove both: records of "
-                "batches that are run again would be doubled"
-            )
-        return prepared
-
-    def _refuse_other_range(self, prepared: Decision) -> None:
-        now = self._query.input(prepared.batch_id)
-        before = {each.source: each for each in prepared.input}
-        if all(each.source not in before or each == before[each.source] for each in now):
-            return
-        raise Refused(
-            f"batch {prepared.batch_id} is committed, and was to read something else now. It has read\n"
-            f"{input_text(prepared.input)}\nand {self._query.path}/offsets says now\n{input_text(now)}\n"
-            "The checkpoint was reset or edited. Restore checkpoint and ledger of one moment, or remove both"
-        )
-
     def _recover(self) -> None:
         """End what drivers before have left, before the first batch. To repeat it is safe."""
         found = self._ledger.names()
@@ -320,7 +224,7 @@ class Coordinator:
         which = Round(attempt.batch_id, attempt.round)
         return self._ledger.decide(
             Decision(
-                which.batch_id, which.round, decided, DRIVER, _now_ms(), attempt.ledger_id, attempt.query_id,
+                which.batch_id, which.round, decided, DRIVER, now_ms(), attempt.ledger_id, attempt.query_id,
                 attempt.run_id, attempt.generation, tuple(transactions), self._query.input(which.batch_id),
                 reason,
             )
@@ -331,7 +235,7 @@ class Coordinator:
     ) -> Decision:
         ledger = self._opened()
         return Decision(
-            which.batch_id, which.round, decided, DRIVER, _now_ms(), ledger.ledger_id, ledger.query_id,
+            which.batch_id, which.round, decided, DRIVER, now_ms(), ledger.ledger_id, ledger.query_id,
             self._run_id, self._generation, tuple(transactions), self._query.input(which.batch_id), reason,
         )  # fmt: skip
 
@@ -372,7 +276,7 @@ class Coordinator:
         self._tell(Step.DONE, decision.batch_id)
 
     def _finish(self, decision: Decision, outcome: Outcome, lost: tuple[str, ...] = ()) -> None:
-        self._ledger.finish(Done(decision.batch_id, decision.round, outcome, _now_ms(), DRIVER, lost))
+        self._ledger.finish(Done(decision.batch_id, decision.round, outcome, now_ms(), DRIVER, lost))
 
     def _after(self, attempt: Attempt, written: Sequence[SinkTransaction]) -> None:
         """Tidy up after a batch that is done."""
@@ -416,10 +320,6 @@ class Coordinator:
         log.debug("batch %d: %s", batch_id, step)
         if self._observer is not None:
             self._observer(step, batch_id)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 #: Names an observer across processes: "package.module:function".

@@ -7,7 +7,8 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from spark_pipeline.sink import cluster, names
-from spark_pipeline.sink.coordinator import Attempt, Coordinator, Settings
+from spark_pipeline.sink.admission import Settings
+from spark_pipeline.sink.coordinator import Attempt, Coordinator
 from spark_pipeline.sink.errors import Refused
 from spark_pipeline.sink.options import Properties, translate
 from spark_pipeline.sink.steps import Observer

@@ -242,7 +242,7 @@ def test_a_cluster_counts_its_nouns(ask: Ask, prod: Cluster) -> None:
     assert told["partitions"] == {"clear": 0, "open": 0, "unknown": 0, "late": 1, "hanging": 0}
     assert (told["groups"]["STALL"], told["groups"]["blocked"]) == (1, 1)
     assert told["findings"] == 1
-    assert set(told["as_of"]) == {"transactions", "partitions", "groups", "recoveries"}
+    assert set(told["as_of"]) == {"transactions", "partitions", "groups", "recoveries", "queries"}
     assert ask("clusters")["items"] == [told]
 
 

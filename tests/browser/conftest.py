@@ -120,16 +120,20 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         running.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Chromium without a window."""
+    """Chromium without a window.
+
+    Of a module and not of the session: Playwright keeps an event loop in this thread, and Django refuses
+    its database to whoever runs in one, so no other file's tests may come while it lasts.
+    """
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=executable(), args=ARGUMENTS)
         yield chromium
         chromium.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def signed_in(server: Server, browser: Browser) -> dict[str, Any]:
     """The cookies of a sign-in through the form."""
     context = browser.new_context()

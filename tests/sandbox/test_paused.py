@@ -33,7 +33,7 @@ def state(pid: int) -> str:
 def fail(pid: int) -> None:
     """Fail while a process is paused."""
     with paused(pid):
-        assert state(pid) == "T"
+        wait_for(lambda: state(pid) == "T", "the kernel has stopped it")
         raise KeyboardInterrupt
 
 

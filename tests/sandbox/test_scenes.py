@@ -289,6 +289,7 @@ def stack_file(folder: Path, parts: list[str]) -> Path:
     path = folder / "stack.json"
     described = {
         "kafka": "127.0.0.1:1",
+        "data_dir": str(folder),
         "parts": [{"name": name, "pid": pid} for pid, name in enumerate(parts, 1)],
     }
     path.write_text(json.dumps(described))
@@ -296,7 +297,8 @@ def stack_file(folder: Path, parts: list[str]) -> Path:
 
 
 def test_it_takes_the_sandboxes_kafka_from_the_stack(tmp_path: Path) -> None:
-    assert scenes.of_stack(stack_file(tmp_path, ["redis", "kafka"])) == Stage("127.0.0.1:1", {1: 2})
+    stage = scenes.of_stack(stack_file(tmp_path, ["redis", "kafka"]))
+    assert stage == Stage("127.0.0.1:1", {1: 2}, tmp_path)
 
 
 def test_it_never_touches_another_kafka(tmp_path: Path) -> None:

@@ -173,6 +173,7 @@ def test_real_fates_over_restarts_are_what_the_replay_says(
     assert check(spark, job, list(raw_records(kafka_42.bootstrap))) > 300
 
 
+@pytest.mark.soak
 def test_a_driver_killed_again_and_again_changes_nothing(
     kafka_42: Broker, spark: SparkSession, topic: str, tmp_path: Path
 ) -> None:

@@ -26,7 +26,7 @@ def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
         yield dashboard
 
 
-@pytest.mark.parametrize("how", ["classic", "connect"])
+@pytest.mark.parametrize("how", ["classic", pytest.param("connect", marks=pytest.mark.soak)])
 def test_queries_are_heard_from_start_to_end(dashboard: Dashboard, tmp_path: Path, how: str) -> None:
     around = environment(tmp_path)
     assert hear(dashboard, how, tmp_path, sys.executable, settings(tmp_path), around) == {"4.2.0"}

@@ -32,8 +32,9 @@ def test_a_driver_may_die_at_each_point_of_a_batch(kafka_42: Broker, tmp_path: P
     with Lives(kafka_42.bootstrap, tmp_path, dice) as lives:
         for point in dice.sample(list(Point), len(Point)):
             lives.die(point, survive=0)
-        lives.produce(500)
-        lives.finish(mischief=Mischief.FAILS)
+        # Recovery may finish the first batch of the last life without a task, so one of the second fails.
+        lives.produce(2_000)
+        lives.finish(mischief=Mischief.FAILS, survive=1)
         lives.check()
         assert lives.told("again")
         print(seconds(lives))

@@ -11,7 +11,8 @@ from confluent_kafka import Consumer, TopicPartition
 
 from fenceline.decode.ledger import FOLDER
 from fenceline.spark import SinkTransaction
-from spark_pipeline.sink.coordinator import Attempt, Coordinator, Settings
+from spark_pipeline.sink.admission import Settings
+from spark_pipeline.sink.coordinator import Attempt, Coordinator
 from spark_pipeline.sink.ledger import LedgerFolder
 from spark_pipeline.sink.options import translate
 from spark_pipeline.sink.steps import Observer

@@ -292,9 +292,8 @@ def test_strays_of_older_generations_are_swept_and_others_left_alone(
     assert stray is not None
     assert theirs is not None
     query.driver(0)
-    assert states(query, stray.transactional_id, theirs.transactional_id) == [
-        State.COMPLETE_ABORT, State.ONGOING,
-    ]  # fmt: skip
+    both = stray.transactional_id, theirs.transactional_id
+    wait_for(lambda: states(query, *both) == [State.COMPLETE_ABORT, State.ONGOING], "ours is aborted")
     assert read(query.options["kafka.bootstrap.servers"], query.topic) == []
 
 

@@ -1,0 +1,129 @@
+"""What a sink refuses before it writes anything, each with the paths and the remedy.
+
+A checkpoint that is not the query's, a ledger that is not the checkpoint's, a batch out of turn: each would
+lose or double records in silence.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import NamedTuple
+
+from fenceline.decode.ledger import Names
+from fenceline.spark import Decision, Ledger
+from spark_pipeline.sink.checkpoint import QueryFiles
+from spark_pipeline.sink.errors import Refused, input_text
+from spark_pipeline.sink.ledger import LedgerFolder
+from spark_pipeline.sink.storage import refuse_weak
+
+
+class Settings(NamedTuple):
+    """How a sink is to behave, whoever hosts it."""
+
+    #: How its transactional ids begin; the ledger's own wins where the user names none.
+    prefix: str
+    prefix_chosen: bool
+    timeout_ms: int
+    warning_ratio: float = 0.8
+    accept_loss: frozenset[int] = frozenset()
+    adopt: bool = False
+    #: Whether more attempts of a task than one may run at once.
+    speculation: bool = False
+
+
+class Admission:
+    """Lets a query, its ledger and its batches in, or raises `Refused`."""
+
+    def __init__(self, settings: Settings, query: QueryFiles, ledger: LedgerFolder) -> None:
+        self._settings, self._query, self._ledger = settings, query, ledger
+
+    def refuse_stranger(self, query_id: str) -> str:
+        """Return the query's id as the checkpoint tells it; refuse a folder that is not this query's."""
+        found = self._query.query_id()
+        if found is None:
+            raise Refused(
+                f"{self._query.path} is no checkpoint: it has no file metadata. It must be the query's own "
+                "checkpointLocation, with its scheme (hdfs://…) where that is not the local one"
+            )
+        if query_id and found != query_id:
+            raise Refused(
+                f"{self._query.path} is the checkpoint of query {found}, and this is query {query_id}: "
+                "checkpoint must be the query's own checkpointLocation"
+            )
+        return found
+
+    def own_ledger(self, query_id: str, batch_id: int) -> Ledger:
+        """Return the ledger of this query, begun now where `batch_id` is its first; refuse any other."""
+        ledger = self._ledger.identity()
+        if ledger is None:
+            self._refuse_history(batch_id)
+        refuse_weak(self._ledger.files)
+        if ledger is None:
+            ledger = self._ledger.begin(
+                Ledger(uuid.uuid4().hex, query_id, self._settings.prefix, now_ms(), batch_id)
+            )
+        if ledger.query_id != query_id:
+            raise Refused(
+                f"the ledger in {self._ledger.path} belongs to query {ledger.query_id}, and the "
+                f"checkpoint's metadata names {query_id}. If metadata was lost (Spark 4.1 then makes up "
+                f'another id), write {{"id":"{ledger.query_id}"}} to {self._query.path}/metadata. If the '
+                f"checkpoint was reset on purpose, remove {self._ledger.path} as well"
+            )
+        if self._settings.prefix_chosen and ledger.prefix != self._settings.prefix:
+            raise Refused(
+                f"the ledger in {self._ledger.path} has transactional ids that begin with {ledger.prefix!r}, "
+                f"and the option prefix says {self._settings.prefix!r}: keep the first. Transactions under "
+                "another prefix would not be found again"
+            )
+        return ledger
+
+    def _refuse_history(self, batch_id: int) -> None:
+        finished = self._query.finished()
+        if (batch_id == 0 and finished is None) or self._settings.adopt:
+            return
+        raise Refused(
+            f"{self._query.path} has batches (batch {batch_id} is next) and no ledger in "
+            f"{self._ledger.path}. If the ledger was deleted, restore it: prepared transactions may be "
+            "waiting for it. If another "
+            "sink has written until now, start once with adopt=True: the ledger begins with this batch"
+        )
+
+    def refuse_batch(self, batch_id: int, found: Names, first_batch: int) -> Decision | None:
+        """Return the last prepared decision; refuse a batch that cannot come after it."""
+        prepared = self._ledger.last_prepared(found)
+        last = prepared.batch_id if prepared is not None else first_batch - 1
+        if not self._query.is_planned(batch_id):
+            raise Refused(
+                f"batch {batch_id} runs and {self._query.path}/offsets/{batch_id} is not there: with "
+                "asyncProgressTrackingEnabled, or in real-time mode, a batch may read another range when it "
+                "is run again. Exactly-once needs the default: turn it off"
+            )
+        if prepared is not None and batch_id == last:
+            self._refuse_other_range(prepared)
+            return prepared
+        skipped = range(last + 1, batch_id)
+        if batch_id <= last or not all(map(self._query.is_control, skipped)):
+            raise Refused(
+                f"Spark asks for batch {batch_id}, and the ledger in {self._ledger.path} has committed batch "
+                f"{last}: the next one must be {last + 1}. The checkpoint was reset, edited or restored. "
+                "Restore checkpoint and ledger of one moment, or, to begin anew, remove both: records of "
+                "batches that are run again would be doubled"
+            )
+        return prepared
+
+    def _refuse_other_range(self, prepared: Decision) -> None:
+        now = self._query.input(prepared.batch_id)
+        before = {each.source: each for each in prepared.input}
+        if all(each.source not in before or each == before[each.source] for each in now):
+            return
+        raise Refused(
+            f"batch {prepared.batch_id} is committed, and was to read something else now. It has read\n"
+            f"{input_text(prepared.input)}\nand {self._query.path}/offsets says now\n{input_text(now)}\n"
+            "The checkpoint was reset or edited. Restore checkpoint and ledger of one moment, or remove both"
+        )
+
+
+def now_ms() -> int:
+    """Return the wall clock in milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
