@@ -98,6 +98,14 @@ class Coordinator:
         self._admission.refuse_batch(batch_id, self._ledger.names(), self._identity.first_batch)
         self._generation, self._run_id = self._ledger.claim(run_id, now_ms()), run_id
         self._recover()
+        self._tell(Step.OPENED, batch_id)
+
+    def finish_prepared(self) -> None:
+        """Commit what drivers before have prepared, and decide nothing: anybody may do it, at any time."""
+        for which in self._ledger.names().open():
+            decision = self._ledger.decision(which)
+            if decision.decided is Decided.PREPARED:
+                self._carry_out(decision)
 
     def begin(self, batch_id: int) -> Attempt | None:
         """Begin a batch; None when it is committed already, or was prepared and is committed now."""
@@ -266,6 +274,8 @@ class Coordinator:
         on_first = None if self._observer is None else lambda: self._tell(Step.ENDING, decision.batch_id)
         lost = self._transactions.commit(decision.transactions, on_first)
         if lost.transactions:
+            if self._ledger.outcome(Round(decision.batch_id, decision.round)) is not None:
+                return  # A living driver was faster, and has its transactional ids in use again.
             report = LostTransactions(decision, lost.transactions, lost.why)
             if decision.batch_id not in self._settings.accept_loss:
                 raise report

@@ -8,6 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import SparkSession
+
 from fenceline.decode.ledger import transaction_from_json, transaction_to_json
 from fenceline.spark import SinkTransaction
 from spark_pipeline.sink import running
@@ -15,6 +17,7 @@ from spark_pipeline.sink.columns import refuse_wrong
 from spark_pipeline.sink.coordinator import Attempt, Coordinator, observer
 from spark_pipeline.sink.hadoop import open_from_spark
 from spark_pipeline.sink.host import chosen_timeout_ms, make_coordinator, make_options, task_plan
+from spark_pipeline.sink.ledger import LedgerFolder
 from spark_pipeline.sink.steps import Step
 from spark_pipeline.sink.writer import Task, TaskPlan, from_arrow, write
 
@@ -70,6 +73,7 @@ class ExactlyOnceKafkaSink:
         self._observer = observer(on_step)
         self._coordinator: Coordinator | None = None
         self._run_id = ""
+        self._finish_prepared()
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
         """Write one micro-batch; Spark calls it on the driver, and again after a failure."""
@@ -87,6 +91,22 @@ class ExactlyOnceKafkaSink:
             if running.is_interruption(error):
                 raise running.Interrupted(batch_id) from None
             raise
+
+    def _finish_prepared(self) -> None:
+        """Commit what a driver before has prepared, while Spark has yet to start: readers wait for it.
+
+        Whatever fails here is only logged: the first batch tries again, and says it.
+        """
+        session = SparkSession.getActiveSession()
+        if session is None or not hasattr(session, "_jsparkSession"):
+            return
+        try:
+            files = open_from_spark(session, self._checkpoint, "")
+            if LedgerFolder(files).names().open():
+                finisher = make_coordinator(self._options, files, 0, query_name="", observer=self._observer)
+                finisher.finish_prepared()
+        except Exception as error:
+            log.warning("what an earlier run has prepared waits for the first batch: %s", error)
 
     def _opened(self, rows: DataFrame, batch_id: int) -> Coordinator:
         """Return the coordinator of the run that calls; a new run takes over from the one before."""

@@ -9,6 +9,8 @@ from enum import StrEnum
 class Step(StrEnum):
     """How far a batch is. What happens to it after a crash depends on one of them alone: PREPARED."""
 
+    #: The sink is opened: what drivers before have left is ended. Once in each run of the query.
+    OPENED = "opened"
     #: Its decisions are read; no task has run.
     BEFORE_WRITE = "before_write"
     #: Every task has flushed its records, and the driver knows the transactions.
