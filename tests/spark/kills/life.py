@@ -17,6 +17,7 @@ from typing import Any
 
 from fenceline.facts import State
 from sandbox.processes import family, signal_all
+from tests.waiting import wait_for
 from transaction_admin.kafka_python import KafkaPythonAdmin
 
 #: Names the file of the life, for a worker that nothing else reaches.
@@ -41,6 +42,8 @@ class Mischief(StrEnum):
 
     FAILS = "fails"
     KILLS_ITS_EXECUTOR = "kills its executor"
+    #: It waits with its transaction open until a copy of it, elsewhere, is as far; then both go on.
+    STANDS = "stands"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,7 @@ class Life:
     point: str = ""
     #: The first batch in which it may die.
     at_batch: int = 0
-    #: What one task of each batch does beside, in its first attempt; one of Mischief.
+    #: What one task does beside, in its first attempt; one of Mischief.
     mischief: str = ""
     #: The sink's step at which the process that takes it stops itself, once.
     pause: str = ""
@@ -109,6 +112,12 @@ class Life:
         if step.name == self.pause and not self.told("paused"):
             self.tell("paused", pid=os.getpid())
             os.kill(os.getpid(), signal.SIGSTOP)
+
+    def misbehaves(self, batch: int) -> bool:
+        """Whether a task of this batch does its mischief: standing still in each one, else in one alone."""
+        if self.mischief == Mischief.STANDS:
+            return True
+        return bool(self.mischief) and batch == self.at_batch
 
     def die(self, batch: int) -> None:
         """End the whole session with SIGKILL: the JVM first, lest it sees its workers go; ourselves last."""
@@ -161,7 +170,7 @@ def passing(life: Life) -> Callable[[Iterator[Any]], Iterator[Any]]:
             wait_for_open(life)
             life.die(batch)
         yield from batches
-        if life.mischief and batch == life.at_batch and context.partitionId() == 0:
+        if life.misbehaves(batch) and context.partitionId() == 0:
             misbehave(life, batch, context.attemptNumber())
         if doomed:
             wait_for_open(life)
@@ -177,6 +186,9 @@ def misbehave(life: Life, batch: int, attempt: int) -> None:
         return
     wait_for_open(life)
     life.tell(life.mischief, batch=batch)
+    if life.mischief == Mischief.STANDS:
+        wait_for(lambda: any(each["batch"] == batch for each in life.told("again")), "a copy is there", 120)
+        return
     if life.mischief == Mischief.FAILS:
         raise RuntimeError("this task fails after it has written, as the test wants it")
     # Above a worker is the daemon that forked it, above that the executor.

@@ -29,6 +29,7 @@ from spark_pipeline.sink import ExactlyOnceKafkaSink, LostTransactions, SinkErro
 from tests.brokers import PROPERTIES, create_topics
 from tests.spark.kills.life import Mischief, Point, open_transactions, transactions
 from tests.spark.kills.lives import Lives, committed, figures
+from tests.spark.kills.standalone import Standalone
 from tests.spark.kills.test_kills import SEED
 from tests.waiting import wait_for
 
@@ -322,6 +323,30 @@ def test_an_executor_that_dies_amid_its_task_is_replaced(kafka_42: Broker, tmp_p
         lives.finish(mischief=Mischief.KILLS_ITS_EXECUTOR)
         lives.check()
         assert lives.told("again")
+
+
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.quantile": "0.3",
+    "spark.speculation.multiplier": "1.1",
+    "spark.speculation.minTaskRuntime": "100ms",
+    "spark.executor.memory": "500m",
+}
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("adapter", ["foreach_batch", "data_source"])
+def test_copies_of_a_task_write_its_rows_once(kafka_42: Broker, tmp_path: Path, adapter: str) -> None:
+    """In each batch one task stands with its rows written until Spark runs a copy of it on another host."""
+    dice = random.Random(f"{SEED} {adapter} speculation")
+    with Standalone(tmp_path) as cluster:
+        conf = {"spark.master": cluster.url, **SPECULATION}
+        with Lives(kafka_42.bootstrap, tmp_path / "lives", dice, adapter, conf=conf) as lives:
+            lives.produce(1500)
+            lives.finish(mischief=Mischief.STANDS)
+            lives.check()
+            assert lives.told("again"), "Spark has run a copy"
 
 
 @pytest.mark.soak
