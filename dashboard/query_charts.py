@@ -128,5 +128,7 @@ def _axis(unit: str) -> Figure:
         "nticks": 4,
         "tickformat": "~s" if unit != " ms" else ",d",
         "ticksuffix": unit,
+        # A batch of many seconds has a wider label than the margin.
+        "automargin": True,
         "fixedrange": True,
     }

@@ -10,7 +10,8 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,13 @@ def our_lags(stack: Stack) -> dict[int, tuple[int, int]]:
     return {each["partition"]: (each["offset"], each["lag_hw"]) for each in detail["offsets"]}
 
 
+def until(condition: Callable[[], bool], what: str) -> float:
+    """Wait until a figure is right; return for how many seconds it was not."""
+    began = time.monotonic()
+    wait_for(condition, what, RIGHT_WITHIN_S)
+    return time.monotonic() - began
+
+
 @pytest.fixture
 def tool(tmp_path: Path) -> Broker:
     """Kafka's own programs; this broker is never started."""
@@ -164,12 +172,14 @@ def test_nothing_is_accused_wrongly_and_all_figures_are_right_again(stack: Stack
                 restart(stack, number, signal.SIGTERM)
             restart(stack, 2, signal.SIGKILL)
             load.finish()
-            wait_for(lambda: our_ends(stack) == ends(bootstrap), "the oracle's ends", RIGHT_WITHIN_S)
+            took_s = until(lambda: our_ends(stack) == ends(bootstrap), "the oracle's ends")
+            print(f"the oracle's ends {took_s:.1f} s after the last broker was back and the load's end")
         said = {each for each in watch.said if each[0] not in ABOUT_SIGHT} - {TRUE_OF_THE_LOAD}
         # While brokers were away some could not commit: the load knows how long each took.
         slow = {name for name, seconds in load.longest.items() if seconds > SANDBOX_OPEN_TOO_LONG_S}
         assert said <= {("open_too_long", f"transaction:{name}") for name in slow}
         assert watch.gaps, "what could not be seen was said"
         # Read on until nothing changes any more: then both have looked at the same.
-        wait_for(lambda: our_lags(stack) == lags(bootstrap, tool), "the oracle's lags", RIGHT_WITHIN_S)
+        took_s = until(lambda: our_lags(stack) == lags(bootstrap, tool), "the oracle's lags")
+        print(f"the oracle's lags {took_s:.1f} s after that")
     wait_for(lambda: not stack.api("partitions?limit=1")["gaps"], "everything is seen again", RIGHT_WITHIN_S)
