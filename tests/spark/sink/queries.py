@@ -71,12 +71,19 @@ class FakeQuery:
             accept_loss=frozenset(accept_loss),
             adopt=adopt,
         )
-        admin = admin_for(translate(self.options).connection)
-        coordinator = Coordinator(settings, LocalStorage(self.folder), admin, observer)
+        coordinator = self._coordinator(settings, observer)
         if not (self.folder / "offsets" / str(batch_id)).exists():
             self.plan(batch_id)
         coordinator.open(self.query_id, f"run-{uuid.uuid4().hex[:8]}", batch_id)
         return coordinator
+
+    def finisher(self, observer: Observer | None = None) -> Coordinator:
+        """Return a sink that is made while its query has yet to start."""
+        return self._coordinator(Settings(self.topic, False, TIMEOUT_MS), observer)
+
+    def _coordinator(self, settings: Settings, observer: Observer | None) -> Coordinator:
+        admin = admin_for(translate(self.options).connection)
+        return Coordinator(settings, LocalStorage(self.folder), admin, observer)
 
     def begin(self, driver: Coordinator, batch_id: int) -> Attempt:
         """Begin a batch that is not committed."""

@@ -5,8 +5,9 @@ or the sink says which batch, range and ids are lost."""
 from __future__ import annotations
 
 import dataclasses
-import uuid
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,14 +16,12 @@ from fenceline.decode.ledger import Round
 from fenceline.facts import State
 from fenceline.reconcile import Described
 from fenceline.spark import Decided, Decision, Outcome
-from sandbox.kafka import Broker
 from spark_pipeline.sink import names
 from spark_pipeline.sink.coordinator import Attempt
-from spark_pipeline.sink.errors import LostTransactions, Refused, SinkError
+from spark_pipeline.sink.errors import LostTransactions, SinkError
 from spark_pipeline.sink.options import translate
 from spark_pipeline.sink.steps import Step
 from spark_pipeline.sink.writer import admin_for
-from tests.brokers import create_topics
 from tests.spark.sink.queries import FakeQuery, read, values_of
 from tests.waiting import wait_for
 from transaction_admin.api import Ending
@@ -32,13 +31,6 @@ pytestmark = pytest.mark.kafka
 
 class Dies(Exception):
     """Where a driver's process would be killed."""
-
-
-@pytest.fixture
-def query(kafka_42: Broker, tmp_path: Path) -> FakeQuery:
-    topic = f"sink-{uuid.uuid4().hex[:8]}"
-    create_topics(kafka_42.bootstrap, topic, partitions=2)
-    return FakeQuery(tmp_path / "checkpoint", kafka_42.bootstrap, topic)
 
 
 def dying(at: Step, batch_id: int = 0) -> Callable[[Step, int], None]:
@@ -80,7 +72,8 @@ def test_batches_are_committed_one_after_the_other(query: FakeQuery) -> None:
         )
         driver.commit(attempt, written)
     assert query.committed() == sorted(value for batch in range(3) for value in values_of(batch, 0, 1))
-    assert steps == [(step, batch) for batch in range(3) for step in Step]
+    of_each = [step for step in Step if step is not Step.OPENED]
+    assert steps == [(Step.OPENED, 0), *((step, batch) for batch in range(3) for step in of_each)]
     assert [each.outcome for each in query.ledger.state().done] == [Outcome.COMMITTED] * 3
     assert query.ledger.state().broken == ()
     decision = query.ledger.decision(Round(1, 0))
@@ -100,8 +93,8 @@ def test_a_batch_that_is_done_is_skipped_and_one_without_rows_is_done(query: Fak
 
 @pytest.mark.parametrize("step", list(Step))
 def test_a_driver_may_die_at_every_step(query: FakeQuery, step: Step) -> None:
-    driver = query.driver(0, observer=dying(step))
     try:
+        driver = query.driver(0, observer=dying(step))
         attempt = query.begin(driver, 0)
         driver.commit(attempt, query.run_tasks(attempt, tasks=3))
     except Dies:
@@ -236,6 +229,52 @@ def test_too_little_time_is_left_for_a_commit(query: FakeQuery) -> None:
     assert query.committed() == []
 
 
+def test_anybody_may_finish_what_is_prepared_and_nothing_else(query: FakeQuery) -> None:
+    """As the sink does before its query has started; a living driver notices nothing of it."""
+    driver = query.driver(0)
+    attempt = query.begin(driver, 0)
+    written = query.run_tasks(attempt)
+    query.finisher().finish_prepared()
+    assert set(open_ids(query)) == {each.transactional_id for each in written}
+    driver.commit(attempt, written)
+    late = query.driver(1, observer=dying(Step.PREPARED, 1))
+    attempt = query.begin(late, 1)
+    with pytest.raises(Dies):
+        late.commit(attempt, query.run_tasks(attempt))
+    query.finisher().finish_prepared()
+    assert query.committed() == values_of(0, 0, 1) + values_of(1, 0, 1)
+    assert query.ledger.names().generation == 2, "nobody was taken over"
+    assert query.ledger.state().open_decisions() == ()
+
+
+def test_who_is_late_to_finish_a_batch_sees_that_it_is_done(query: FakeQuery) -> None:
+    """Amid its work the living driver goes on to the batch after the next, with the same ids: no loss."""
+    half, gone_on = threading.Event(), threading.Event()
+
+    def stand(step: Step, batch: int) -> None:
+        if step is Step.ENDING:
+            half.set()
+            assert gone_on.wait(60)
+
+    with ThreadPoolExecutor(1) as threads:
+        late: list[Future[None]] = []
+
+        def meet(step: Step, batch: int) -> None:
+            if (step, batch) == (Step.PREPARED, 0):
+                late.append(threads.submit(query.finisher(observer=stand).finish_prepared))
+                assert half.wait(60)
+
+        driver = query.driver(0, observer=meet)
+        for batch in range(3):
+            attempt = query.begin(driver, batch)
+            written = query.run_tasks(attempt)
+            if batch == 2:
+                gone_on.set()
+                late[0].result(60)
+            driver.commit(attempt, written)
+    assert query.committed() == [value for batch in range(3) for value in values_of(batch, 0, 1)]
+
+
 def test_a_lost_transaction_is_told_at_each_start_until_it_is_accepted(query: FakeQuery) -> None:
     driver = query.driver(0, timeout_ms=3_000, observer=dying(Step.PREPARED))
     attempt = query.begin(driver, 0)
@@ -306,94 +345,6 @@ def test_old_batches_are_forgotten(query: FakeQuery) -> None:
     assert [each.batch_id for each in found.decisions] == [9, 10, 11]
     assert found.done == found.decisions
     assert query.driver(12).begin(12) is not None
-
-
-# What the sink refuses: each names the folder and what to do.
-
-
-def committed_once(query: FakeQuery, batches: int = 2) -> None:
-    driver = query.driver(0)
-    for batch in range(batches):
-        attempt = query.begin(driver, batch)
-        driver.commit(attempt, query.run_tasks(attempt, tasks=1))
-        (query.folder / "commits" / str(batch)).write_text("v1\n{}")
-
-
-def test_a_checkpoint_with_batches_and_no_ledger(query: FakeQuery) -> None:
-    (query.folder / "commits" / "0").write_text("v1\n{}")
-    with pytest.raises(Refused, match=r"has batches .batch 1 is next. and no ledger.*adopt=True"):
-        query.driver(1)
-    assert not query.has_ledger()
-    driver = query.driver(1, adopt=True)
-    attempt = query.begin(driver, 1)
-    driver.commit(attempt, query.run_tasks(attempt))
-    identity = query.ledger.identity()
-    assert identity is not None
-    assert identity.first_batch == 1
-    with pytest.raises(Refused, match="committed batch 1: the next one must be 2"):
-        query.driver(0)
-
-
-def test_a_ledger_of_another_query(query: FakeQuery) -> None:
-    committed_once(query)
-    before, query.query_id = query.query_id, str(uuid.uuid4())
-    query.write_metadata(query.query_id)
-    with pytest.raises(Refused, match=f"belongs to query {before}.*metadata was lost"):
-        query.driver(2)
-
-
-def test_a_checkpoint_that_is_not_the_query_s(query: FakeQuery) -> None:
-    query.write_metadata(str(uuid.uuid4()))
-    with pytest.raises(Refused, match=f"and this is query {query.query_id}"):
-        query.driver(0)
-    (query.folder / "metadata").unlink()
-    with pytest.raises(Refused, match=r"is no checkpoint"):
-        query.driver(0)
-
-
-@pytest.mark.parametrize("asked", [0, 3])
-def test_a_batch_that_cannot_be_the_next(query: FakeQuery, asked: int) -> None:
-    committed_once(query)
-    with pytest.raises(Refused, match=f"asks for batch {asked}.*committed batch 1: the next one must be 2"):
-        query.driver(asked)
-
-
-def test_batches_without_data_are_no_gap(query: FakeQuery) -> None:
-    committed_once(query)
-    query.plan(2, control=True)
-    assert query.driver(3).begin(3) is not None
-
-
-def test_a_committed_batch_that_would_read_something_else(query: FakeQuery) -> None:
-    committed_once(query)
-    query.plan(1, end=7_777)
-    with pytest.raises(Refused, match="batch 1 is committed, and was to read something else now") as raised:
-        query.driver(1)
-    assert '"0": 20' in str(raised.value)
-    assert '"0": 7777' in str(raised.value)
-
-
-def test_a_batch_that_is_not_in_the_offset_log(query: FakeQuery) -> None:
-    driver = query.driver(0)
-    (query.folder / "offsets" / "0").unlink()
-    with pytest.raises(Refused, match=r"offsets/0 is not there.*asyncProgressTrackingEnabled"):
-        driver.begin(0)
-
-
-def test_another_prefix_than_the_ledger_has(query: FakeQuery) -> None:
-    committed_once(query)
-    with pytest.raises(Refused, match="option prefix says 'other'"):
-        query.driver(2, prefix="other")
-    assert query.driver(2, prefix=query.topic).begin(2) is not None
-
-
-@pytest.mark.parametrize("name", ["ledger.json", "0.0.decision"])
-def test_a_ledger_file_that_cannot_be_used(query: FakeQuery, name: str) -> None:
-    committed_once(query, batches=1)
-    path = query.folder / "kafka_exactly_once" / name
-    path.write_bytes(path.read_bytes().replace(b'"v":1', b'"v":9'))
-    with pytest.raises(SinkError, match=f"kafka_exactly_once/{name} cannot be used.*version 9"):
-        query.driver(0)
 
 
 def test_the_newest_generation_speaks_for_a_host_that_knows_nothing(query: FakeQuery) -> None:
