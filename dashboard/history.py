@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from heapq import merge
+from itertools import product
 
 from django.db.models import CharField, Count, F, Func, Q, QuerySet
 
@@ -104,8 +105,9 @@ class Kept:
 
 def transitions(wanted: Filter, *, limit: int, before: Place | None = None) -> Told:
     """Return the newest transitions that match, before a place where one is given."""
-    each = [_told(ids, wanted, limit, before) for ids in _clusters(wanted.cluster)]
-    # Where one cluster's search stopped early, nothing older is shown of the others either.
+    ways = product(_clusters(wanted.cluster), _parts(wanted))
+    each = [_told(cluster_id, part, limit, before) for cluster_id, part in ways]
+    # Where one search stopped early, nothing older is shown of the others either.
     floor = max((told.searched_to_ms for told in each if told.searched_to_ms is not None), default=None)
     merged = merge(*(told.items for told in each), key=_place, reverse=True)
     items = [row for row in merged if floor is None or row.at_ms >= floor]
@@ -138,8 +140,8 @@ def transitions_since(wanted: Filter, *, since_rev: int, after: int, limit: int)
 def count(wanted: Filter) -> tuple[int, bool]:
     """Return how many transitions match, and whether that is all: counting and searching end early."""
     found, whole = 0, True
-    for cluster_id in _clusters(wanted.cluster):
-        rows = _bounded(_of(cluster_id, wanted), wanted)
+    for cluster_id, part in product(_clusters(wanted.cluster), _parts(wanted)):
+        rows = _bounded(_of(cluster_id, part), part)
         found += rows.matching[: MOST_COUNTED + 1].count()
         whole = whole and rows.floor_ms is None
     return min(found, MOST_COUNTED), whole and found <= MOST_COUNTED
@@ -294,6 +296,13 @@ def _clusters(name: str) -> Sequence[int]:
     # Cluster by cluster: each has an index in the order of its instants, all of them together have none.
     rows = Cluster.objects.filter(configured=True)
     return list((rows.filter(name=name) if name else rows).values_list("id", flat=True))
+
+
+def _parts(wanted: Filter) -> Sequence[Filter]:
+    """Return the filters that each have an index of their own: kind by kind, where no other is entered."""
+    if len(wanted.kinds) < 2 or wanted.application or wanted.transactional_id:
+        return [wanted]
+    return [replace(wanted, kinds=(kind,)) for kind in wanted.kinds]
 
 
 def _told(cluster_id: int, wanted: Filter, limit: int, before: Place | None) -> Told:

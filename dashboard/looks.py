@@ -77,3 +77,6 @@ LOOKS: Mapping[Kind, Look] = MappingProxyType(
 )
 #: The kinds that have rows of their own, in the order of chips, legends and columns: worst first.
 NOTABLE = tuple(kind for kind in LOOKS if kind not in EVERYDAY)
+#: Those that tell something by themselves. Pooled ids, and the sink's, are initialised again before each
+#: transaction; a change of that habit has a rule.
+TELLING = tuple(kind for kind in NOTABLE if kind is not Kind.REINIT)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dashboard.history import Filter, Place
-from dashboard.looks import NOTABLE
+from dashboard.looks import NOTABLE, TELLING
 from dashboard.views.listing import LONGEST_APPLICATION, check_cluster, one_of, place_of, searched
 from fenceline.facts import Confidence, Kind
 
@@ -21,7 +21,9 @@ RANGES = {
 }
 RANGE_WORDS = {"15m": "15 m", "1h": "1 h", "6h": "6 h", "24h": "24 h", "7d": "7 d", "30d": "30 d"}
 _USUAL = "24h"
-_KINDS = tuple(kind.value for kind in NOTABLE)
+#: Every notable kind, routine or not.
+EVERY_KIND = "all"
+_KINDS = (*(kind.value for kind in NOTABLE), EVERY_KIND)
 _CONFIDENCES = tuple(confidence.value for confidence in Confidence)
 
 
@@ -31,19 +33,16 @@ class Wanted:
 
     filter: Filter
     since: str
+    #: The one kind that is asked for, EVERY_KIND, or "" for those that are no routine.
+    kind: str
     before: Place | None
     ignored: Sequence[str]
-
-    @property
-    def kind(self) -> str:
-        """Return the one kind that is asked for, "" for every notable one."""
-        return self.filter.kinds[0].value if self.filter.kinds else ""
 
     @property
     def narrowed(self) -> bool:
         """Return whether anything but cluster and time narrows the list."""
         wanted = self.filter
-        return bool(wanted.kinds or wanted.confidence or wanted.application or wanted.q)
+        return bool(self.kind or wanted.confidence or wanted.application or wanted.q)
 
     @property
     def range_words(self) -> str:
@@ -59,13 +58,19 @@ def parse(query: Mapping[str, str], cluster: str, clusters: Sequence[str], *, no
     kind = one_of("kind", query, _KINDS, "", ignored)
     wanted = Filter(
         cluster=cluster,
-        kinds=(Kind(kind),) if kind else (),
+        kinds=_kinds(kind),
         confidence=one_of("confidence", query, _CONFIDENCES, "", ignored),
         application=query.get("application", "").replace("\0", "")[:LONGEST_APPLICATION],
         q=searched(query),
         since_ms=now_ms - RANGES[since][0] * 1_000,
     )
-    return Wanted(wanted, since, place_of(query, ignored), ignored)
+    return Wanted(wanted, since, kind, place_of(query, ignored), ignored)
+
+
+def _kinds(kind: str) -> Sequence[Kind]:
+    if not kind:
+        return TELLING
+    return () if kind == EVERY_KIND else (Kind(kind),)
 
 
 def place(at: Place | None) -> str:
