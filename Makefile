@@ -20,7 +20,7 @@ up: venv ## start a whole deployment and print its URL and a sign-in; Ctrl-C sto
 
 # Brokers and browsers make tests wait more than work: two workers, each with brokers of its own, halve that.
 test: venv chromium ## every test: real Kafka, Spark, Redis and browser
-	@exec $(PYTHON_BIN) -m pytest -n 2 --dist loadgroup $(ARGS)
+	@exec $(PYTHON_BIN) -m pytest -n 2 --dist loadfile $(ARGS)
 
 test-fast: venv ## what needs no broker
 	@exec $(PYTHON_BIN) -m pytest tests/fenceline tests/web tests/db $(ARGS)

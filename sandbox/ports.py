@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import socket
 
 from sandbox.errors import SandboxError
@@ -9,11 +10,30 @@ from sandbox.errors import SandboxError
 HOST = "127.0.0.1"
 
 
+#: Below those that the kernel gives to outgoing connections: between our look and the server's start, one of
+#: these would take the port away.
+_PORTS = range(12_000, 32_000)
+#: Not the module's own: a test that seeds it would draw the same ports as the one beside it.
+_dice = random.SystemRandom()
+_given: set[int] = set()
+
+
 def free_port() -> int:
-    """Return a TCP port that was free a moment ago. Another process may still take it first."""
+    """Return a TCP port that is free now, and that this process was not given before."""
+    while True:
+        port = _dice.choice(_PORTS)
+        if port not in _given and _is_free(port):
+            _given.add(port)
+            return port
+
+
+def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
 
 
 def require_free(port: int, purpose: str, remedy: str) -> None:

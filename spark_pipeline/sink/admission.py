@@ -30,6 +30,8 @@ class Settings(NamedTuple):
     adopt: bool = False
     #: Whether more attempts of a task than one may run at once.
     speculation: bool = False
+    #: How long a task that Spark has given up may go on: `spark.python.task.killTimeout`, and a little more.
+    dying_s: float = 3.0
 
 
 class Admission:

@@ -32,6 +32,8 @@ DRIVER = "driver"
 #: They are looked for after a batch: at once where attempts were repeated, else so often, and never so often
 #: that it costs more than a hundredth of the time (a coordinator looks through all of its ids).
 SWEEP_EVERY_S, SWEEP_COST = 60.0, 100
+#: Between two looks for what dying tasks have opened.
+_DYING_PAUSE_S = 1.0
 #: How often the files of old batches are removed, in batches.
 _PURGE_EVERY = 10
 
@@ -161,10 +163,7 @@ class Coordinator:
             log.warning("batch %d has failed after it was prepared: it stays prepared", attempt.batch_id)
             return
         self._transactions.abort(written)
-        parity = attempt.batch_id % 2
-        self._transactions.sweep(
-            attempt.stem, lambda parts: parts.generation == attempt.generation and parts.parity == parity
-        )
+        self._sweep_dying(attempt)
         self._finish(held, Outcome.ABORTED)
 
     def unknown_attempt(self, batch_id: int) -> Attempt | None:
@@ -301,6 +300,18 @@ class Coordinator:
         self._transactions.sweep(attempt.stem, lambda parts: parts.generation <= attempt.generation)
         ended_s = time.monotonic()
         self._sweep_at_s = ended_s + max(SWEEP_EVERY_S, SWEEP_COST * (ended_s - now_s))
+
+    def _sweep_dying(self, attempt: Attempt) -> None:
+        """End what the attempt's tasks have open, until all of them must be dead."""
+        until = time.monotonic() + self._settings.dying_s
+        parity = attempt.batch_id % 2
+        while True:
+            self._transactions.sweep(
+                attempt.stem, lambda parts: parts.generation == attempt.generation and parts.parity == parity
+            )
+            if time.monotonic() >= until:
+                return
+            time.sleep(_DYING_PAUSE_S)
 
     def _warn_of_timeout(self, attempt: Attempt) -> None:
         took_s, timeout_s = self._open_s(attempt), attempt.timeout_ms / 1000

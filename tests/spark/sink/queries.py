@@ -70,6 +70,8 @@ class FakeQuery:
             timeout_ms,
             accept_loss=frozenset(accept_loss),
             adopt=adopt,
+            # Its tasks are calls that have returned.
+            dying_s=0.0,
         )
         coordinator = self._coordinator(settings, observer)
         if not (self.folder / "offsets" / str(batch_id)).exists():
