@@ -43,7 +43,10 @@ class Server:
         self._folder = folder
         self._redis_port, self._port = free_port(), free_port()
         self.url = f"http://127.0.0.1:{self._port}"
-        (folder / "fenceline.toml").write_text(CONFIG)
+        #: Where the history job's output would be; nothing is there yet.
+        self.reports = folder / "reports"
+        history = f'[history]\nurl = "{self.reports.as_uri()}"\n'
+        (folder / "fenceline.toml").write_text(CONFIG + history)
         self._environment = os.environ | {
             "DJANGO_SETTINGS_MODULE": "dashboard.settings",
             "SECRET_KEY": "only for tests",
