@@ -29,9 +29,9 @@ log = logging.getLogger(__name__)
 
 DRIVER = "driver"
 #: A task that was killed, or a late attempt, leaves a transaction that holds readers back until its timeout.
-#: They are looked for after a batch: at once where attempts were repeated, else so often, and never so often
-#: that it costs more than a hundredth of the time (a coordinator looks through all of its ids).
-SWEEP_EVERY_S, SWEEP_COST = 60.0, 100
+#: They are looked for after a batch: at once where attempts were repeated, else so often that it costs a
+#: hundredth of the time (a coordinator looks through all of its ids).
+SWEEP_COST = 100
 #: Between two looks for what dying tasks have opened.
 _DYING_PAUSE_S = 1.0
 #: How often the files of old batches are removed, in batches.
@@ -299,7 +299,7 @@ class Coordinator:
         # No batch runs now: whatever this ledger has open is nobody's.
         self._transactions.sweep(attempt.stem, lambda parts: parts.generation <= attempt.generation)
         ended_s = time.monotonic()
-        self._sweep_at_s = ended_s + max(SWEEP_EVERY_S, SWEEP_COST * (ended_s - now_s))
+        self._sweep_at_s = ended_s + SWEEP_COST * (ended_s - now_s)
 
     def _sweep_dying(self, attempt: Attempt) -> None:
         """End what the attempt's tasks have open, until all of them must be dead."""

@@ -10,6 +10,7 @@ in their messages to the last. Module globals are a cache: driver-side workers a
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -94,6 +95,9 @@ class _Writer:
 
     def _write(self, chunks: Iterable[Iterable[Record]]) -> Message | datasource.WriterCommitMessage:
         if self._attempt is None:
+            # It is committed already; state stores commit it, too, once its rows are read to the end.
+            for chunk in chunks:
+                deque(chunk, maxlen=0)
             return datasource.WriterCommitMessage()
         context = TaskContext.get()
         if context is None:

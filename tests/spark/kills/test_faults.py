@@ -201,6 +201,21 @@ def test_a_query_that_fails_at_any_step_goes_on_where_it_was(query: Query, step:
     assert query.open() == []
 
 
+@pytest.mark.parametrize("step", [Step.WRITTEN, Step.ENDED])
+def test_state_goes_on_with_a_batch_that_was_committed_before_spark_knew(query: Query, step: Step) -> None:
+    """Spark runs it again, to commit its state and its offsets: keys are remembered, nothing is written."""
+
+    def distinct(rows: DataFrame) -> DataFrame:
+        return rows.dropDuplicates(["key"])
+
+    assert f"{step.name} of batch 0" in query.run(crash_at(step), distinct)
+    assert query.run(change=distinct) == ""
+    query.produced = 0
+    query.add(200)
+    assert query.run(change=distinct) == ""
+    assert query.wrong() == ""
+
+
 @pytest.mark.parametrize("step", [pytest.param(Step.PREPARED, marks=pytest.mark.soak), Step.ENDING])
 def test_a_broker_that_dies_amid_the_commits_is_waited_for(
     spark: SparkSession, tmp_path: Path, step: Step
