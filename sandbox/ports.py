@@ -28,22 +28,26 @@ def free_port() -> int:
 
 
 def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind((HOST, port))
-        except OSError:
-            return False
+    try:
+        _listen(port)
+    except OSError:
+        return False
     return True
 
 
 def require_free(port: int, purpose: str, remedy: str) -> None:
     """Raise SandboxError unless a server could listen on the port now."""
+    try:
+        _listen(port)
+    except OSError as error:
+        raise SandboxError(f"port {port} ({purpose}) is not usable: {error.strerror}: {remedy}") from None
+
+
+def _listen(port: int) -> None:
+    """Take the port as a server would, for a moment; raises OSError where it is taken."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError as error:
-            raise SandboxError(f"port {port} ({purpose}) is not usable: {error.strerror}: {remedy}") from None
+        probe.bind((HOST, port))
 
 
 def answers(port: int) -> bool:

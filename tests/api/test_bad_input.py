@@ -5,22 +5,19 @@ from __future__ import annotations
 import base64
 import json
 import random
-from collections.abc import Callable
-from typing import Any, get_args
+from typing import get_args
 from urllib.parse import quote
 
 import pytest
-from django.contrib.auth.models import User
-from django.test import Client
 
 from dashboard.api.transitions import NotableKind
 from dashboard.models import Cluster, Transaction, TransitionRecord
 from fenceline.decode import text
 from fenceline.facts import EVERYDAY, Kind, State, Tombstone
+from tests.api.asking import Ask
 from tests.web import happened, seed
 
 pytestmark = pytest.mark.django_db
-Ask = Callable[..., Any]
 
 LISTS = ("transactions", "transitions", "applications", "partitions", "groups", "recoveries", "findings")
 
@@ -30,22 +27,6 @@ def prod() -> Cluster:
     of = seed.cluster()
     seed.seen(of)
     return of
-
-
-@pytest.fixture
-def ask(prod: Cluster) -> Ask:
-    """Ask the API as a viewer; returns the decoded body, of a problem where the status says so."""
-    client = Client()
-    client.force_login(User.objects.create_user("viewer"))
-
-    def ask(path: str, status: int = 200) -> Any:
-        answer = client.get(f"/api/v1/{path}")
-        assert answer.status_code == status, answer.content
-        kind = "application/json" if status == 200 else "application/problem+json"
-        assert answer["Content-Type"].startswith(kind)
-        return answer.json()
-
-    return ask
 
 
 def cursor(*after: object) -> str:

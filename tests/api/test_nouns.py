@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client
 from django.utils.timezone import now
 
 from dashboard.models import Cluster, PartitionRecord
 from fenceline.decode import text
+from tests.api.asking import Ask, walked
 from tests.web import held, seed
 
 pytestmark = pytest.mark.django_db
-Ask = Callable[..., Any]
 
 
 @pytest.fixture
@@ -25,29 +23,6 @@ def prod() -> Cluster:
     seed.seen(of)
     held.watched(of)
     return of
-
-
-@pytest.fixture
-def ask(prod: Cluster) -> Ask:
-    """Ask the API as a viewer; returns the decoded body."""
-    client = Client()
-    client.force_login(User.objects.create_user("viewer"))
-
-    def ask(path: str, status: int = 200) -> Any:
-        answer = client.get(f"/api/v1/{path}")
-        assert answer.status_code == status, answer.content
-        return answer.json()
-
-    return ask
-
-
-def walked(ask: Ask, path: str) -> list[Any]:
-    found, after = [], ""
-    while after is not None:
-        body = ask(f"{path}&cursor={after}")
-        found += body["items"]
-        after = body["next"]
-    return found
 
 
 @pytest.mark.parametrize("noun", ["partitions", "groups", "recoveries", "findings", "clusters"])
