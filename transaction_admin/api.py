@@ -46,8 +46,15 @@ class Ending(NamedTuple):
     commit: bool
 
 
+class Fencing(NamedTuple):
+    """A transactional id (escaped text) whose producer is to be fenced; its timeout is to be this."""
+
+    transactional_id: str
+    timeout_ms: int
+
+
 class Ended(NamedTuple):
-    """What a coordinator says of an end."""
+    """What a coordinator says of an end, or of a fencing."""
 
     #: Kafka's error code, 0 when it is ended as asked; None when nobody has answered.
     code: int | None
@@ -101,6 +108,15 @@ class TransactionAdmin(Protocol):
         What is refused for now is asked again until `timeout_s`, also what was not answered: to end a
         transaction twice alike is no error. `on_ended` is told each final answer as it comes, on another
         thread. **Never call it for a transaction whose fate somebody else may decide.**
+        """
+
+    def fence_producers(self, fencings: Collection[Fencing], *, timeout_s: float) -> Mapping[str, Ended]:
+        """Initialise ids anew, as Kafka's `forceTerminateTransaction` does; return what is said, by id.
+
+        What is open under an id is aborted and its producer can write no more (InitProducerId without a
+        producer id, key 22). Asked again while the coordinator says CONCURRENT_TRANSACTIONS, its first word
+        on what is open, until `timeout_s`; never after no answer at all: somebody else may have begun in
+        between. **Only for ids that the coordinator knows**: it would create others.
         """
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
-"""EndTxn for transactions that another process has opened: the sink's point of no return, carried out.
+"""EndTxn and InitProducerId for transactions that another process has opened, asked until they are answered.
 
 Version 4 at most: from version 5 on a coordinator raises the epoch with each end (KIP-890), which sessions
 that librdkafka has opened know nothing of. An end that is asked for twice is answered alike (kafka.md §0), so
-whatever was not answered is asked again.
+whatever was not answered is asked again; a fencing that is repeated would hit whoever came in between.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import kafka.errors as errors
-from kafka.protocol.producer.transaction import EndTxnRequest
+from kafka.protocol.producer.transaction import EndTxnRequest, InitProducerIdRequest
 
-from transaction_admin.api import Ended, Ending
+from transaction_admin.api import Ended, Ending, Fencing
 from transaction_admin.wire import Wire, explain, kafka_word, wire_form
 
 _NEWEST_VERSION = 4
@@ -31,17 +31,18 @@ _PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.5
 #: Finds the coordinators of wire ids: by id the broker, or what it says instead.
 Find = Callable[[Collection[str]], Any]
 OnEnded = Callable[[str, Ended], None]
+Asked = Ending | Fencing
 
 
 class Endings:
-    """Ends transactions; remembers their coordinators."""
+    """Ends transactions and fences producers; remembers the coordinators."""
 
     def __init__(self, wire: Wire, find: Find) -> None:
         self._wire, self._find = wire, find
         self._coordinators: dict[str, int] = {}
 
     async def end(
-        self, endings: Collection[Ending], timeout_s: float, on_ended: OnEnded | None
+        self, endings: Collection[Asked], timeout_s: float, on_ended: OnEnded | None = None
     ) -> Mapping[str, Ended]:
         """Return how each ended, by its id; what is still refused for now after `timeout_s` as it is then."""
         until = time.monotonic() + timeout_s
@@ -55,14 +56,14 @@ class Endings:
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     async def _once(
-        self, endings: Collection[Ending], answers: dict[str, Ended], on_ended: OnEnded | None
-    ) -> list[Ending]:
+        self, endings: Collection[Asked], answers: dict[str, Ended], on_ended: OnEnded | None
+    ) -> list[Asked]:
         """Ask once for each; return those that are to be asked again."""
         by_broker, again = await self._located(endings, answers)
         questions = [(_request(each), broker) for each, broker in by_broker]
         pairs = zip(by_broker, await self._wire.ask_each(questions), strict=True)
         for (ending, _), answer in pairs:
-            ended, retried, moved = _read(answer)
+            ended, retried, moved = _read(ending, answer)
             answers[ending.transactional_id] = ended
             if moved:
                 self._coordinators.pop(ending.transactional_id, None)
@@ -73,8 +74,8 @@ class Endings:
         return again
 
     async def _located(
-        self, endings: Collection[Ending], answers: dict[str, Ended]
-    ) -> tuple[list[tuple[Ending, int]], list[Ending]]:
+        self, endings: Collection[Asked], answers: dict[str, Ended]
+    ) -> tuple[list[tuple[Asked, int]], list[Asked]]:
         """Return each with its coordinator, and those whose coordinator is to be looked up again."""
         unknown = [each.transactional_id for each in endings]
         unknown = [name for name in unknown if name not in self._coordinators]
@@ -107,20 +108,27 @@ class Endings:
         return later
 
 
-def _request(ending: Ending) -> Any:
+def _request(asked: Asked) -> Any:
+    name = wire_form(asked.transactional_id)
+    if isinstance(asked, Fencing):
+        return InitProducerIdRequest(
+            transactional_id=name,
+            transaction_timeout_ms=asked.timeout_ms,
+            max_version=_NEWEST_VERSION,
+        )
     return EndTxnRequest(
-        transactional_id=wire_form(ending.transactional_id),
-        producer_id=ending.producer_id,
-        producer_epoch=ending.producer_epoch,
-        committed=ending.commit,
+        transactional_id=name,
+        producer_id=asked.producer_id,
+        producer_epoch=asked.producer_epoch,
+        committed=asked.commit,
         max_version=_NEWEST_VERSION,
     )
 
 
-def _read(answer: Any) -> tuple[Ended, bool, bool]:
+def _read(asked: Asked, answer: Any) -> tuple[Ended, bool, bool]:
     """Return what an answer says, whether to ask again, and whether the coordinator has moved."""
     if isinstance(answer, errors.KafkaError):
-        return Ended(None, explain(answer)), True, True
+        return Ended(None, explain(answer)), isinstance(asked, Ending), True
     error = errors.for_code(answer.error_code)
     return (
         Ended(answer.error_code, "" if error is errors.NoError else kafka_word(error)),

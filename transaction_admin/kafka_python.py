@@ -1,4 +1,4 @@
-"""The adapter on kafka-python: lists, describes and ends transactions as far as brokers tell.
+"""The adapter on kafka-python: lists, describes, ends and fences as far as brokers tell.
 
 One broker that does not answer, and one id that is unknown or forbidden, is part of the answer and never an
 exception: whoever asks must know what was not seen.
@@ -23,6 +23,7 @@ from transaction_admin.api import (
     Cost,
     Ended,
     Ending,
+    Fencing,
     Listing,
     Unseen,
     describe_grant,
@@ -85,6 +86,10 @@ class KafkaPythonAdmin:
     ) -> Mapping[str, Ended]:
         """End transactions, all at once; return what their coordinators say, by id, for each one."""
         return self._wire.run(self._endings.end, endings, timeout_s, on_ended)
+
+    def fence_producers(self, fencings: Collection[Fencing], *, timeout_s: float) -> Mapping[str, Ended]:
+        """Initialise ids anew and abort what is open under them; return what is said, by id."""
+        return self._wire.run(self._endings.end, fencings, timeout_s)
 
     async def _find(self, ids: Collection[str]) -> Mapping[str, tuple[int, int]]:
         """Return for each wire id an error code, or 0 and its coordinator."""

@@ -12,7 +12,7 @@ from fenceline.reconcile import Described, NotDescribed, Obstacle
 from fenceline.spark import SinkTransaction
 from spark_pipeline.sink import names
 from spark_pipeline.sink.errors import SinkError
-from transaction_admin.api import Ended, Ending, TransactionAdmin, grant
+from transaction_admin.api import Ended, Ending, Fencing, TransactionAdmin, grant
 
 log = logging.getLogger(__name__)
 
@@ -104,19 +104,36 @@ class Transactions:
         self._abort([_ending(each, commit=False) for each in transactions])
 
     def sweep(self, stem: str, which: Callable[[names.Parts], bool]) -> int:
-        """Abort those that are open, are of the ledger of this stem and are chosen; return how many."""
+        """Fence those that are open, are of the ledger of this stem and are chosen; return how many.
+
+        Fenced, not only aborted: a task that still lives keeps its epoch through an abort by EndTxn, and its
+        next send would open the transaction again (KIP-890).
+        """
         parsed = {name: names.parse(name) for name in self._open()}
         found = [name for name, parts in parsed.items() if parts and parts.stem == stem and which(parts)]
-        answers = describe(self._admin, found)
-        endings = [
-            Ending(name, said.producer_id, said.producer_epoch, commit=False)
-            for name, said in answers.items()
+        fencings = self._still_open(found)
+        if fencings:
+            log.warning("fencing %d transactions that nobody will end: %s", len(fencings), fencings)
+        self._fence(fencings)
+        return len(fencings)
+
+    def _still_open(self, ids: Collection[str]) -> list[Fencing]:
+        return [
+            Fencing(name, said.timeout_ms)
+            for name, said in describe(self._admin, ids).items()
             if isinstance(said, Described) and said.state is State.ONGOING
         ]
-        if endings:
-            log.warning("aborting %d transactions that nobody will end: %s", len(endings), endings)
-        self._abort(endings)
-        return len(endings)
+
+    def _fence(self, fencings: Collection[Fencing]) -> None:
+        """Fence, and fence again what was not answered and is open still: all of them are nobody's."""
+        until = time.monotonic() + PATIENCE_S
+        while fencings:
+            answers = self._admin.fence_producers(fencings, timeout_s=PATIENCE_S)
+            for name, ended in answers.items():
+                if ended.code != 0:
+                    log.warning("%s may stay open until its timeout: %s", name, ended.word)
+            unanswered = [name for name, ended in answers.items() if ended.code is None]
+            fencings = self._still_open(unanswered) if time.monotonic() < until else ()
 
     def _open(self) -> list[str]:
         until = time.monotonic() + PATIENCE_S / 2

@@ -132,7 +132,7 @@ class _Open:
         where, value, key, partition, timestamp, headers = record
         until = time.monotonic() + self._plan.timeout_ms / 1000
         while True:
-            self._producer.poll(_POLL_S)
+            self._served(self._producer.poll, _POLL_S)
             self._check()
             try:
                 self._producer.produce(where, value, key, partition, None, None, timestamp, headers)
@@ -147,7 +147,7 @@ class _Open:
 
     def finish(self) -> SinkTransaction:
         """Wait until every record is at its broker; return the transaction, which stays open."""
-        left = self._producer.flush(self._plan.timeout_ms / 1000)
+        left = self._served(self._producer.flush, self._plan.timeout_ms / 1000)
         self._check()
         if left:
             raise SinkError(
@@ -169,6 +169,29 @@ class _Open:
             said.started_ms,
             said.timeout_ms,
         )
+
+    def _served(self, call: Callable[[float], int], seconds: float) -> int:
+        """Let the producer tell what it has to tell; a fatal error of it is a `SinkError`."""
+        try:
+            return call(seconds)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except:  # noqa: E722, S110 - confluent-kafka raises its KafkaError itself, which is no exception class
+            pass
+        raise SinkError(
+            f"partition {self._task.partition}: the producer of {self._id} can go on no more: "
+            f"{self._fatal()}. Its transaction ended before its records were there: by its timeout of "
+            f"{self._plan.timeout_ms} ms, or by whoever took its id over. The batch runs again; if batches "
+            "take that long, raise transaction_timeout_ms"
+        )
+
+    def _fatal(self) -> str:
+        """Return what the producer died of: an end that it can no more ask for is refused with it."""
+        try:
+            self._producer.abort_transaction(0)
+        except KafkaException as error:
+            return str(error.args[0])
+        return "it does not say why"
 
     def abort(self) -> None:
         """End it: the task has failed. What cannot be ended now is swept later, or ends by its timeout."""

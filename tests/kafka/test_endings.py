@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from fenceline.facts import State
 from fenceline.reconcile import Described
@@ -16,7 +17,7 @@ from tests.brokers import create_topics
 from tests.kafka.idle import initialise
 from tests.kafka.producers import LibrdkafkaProducer
 from tests.waiting import wait_for
-from transaction_admin.api import Ended, Ending, TransactionAdmin
+from transaction_admin.api import Ended, Ending, Fencing, TransactionAdmin
 from transaction_admin.kafka_python import KafkaPythonAdmin
 
 pytestmark = pytest.mark.kafka
@@ -98,6 +99,46 @@ def test_refusals_are_kafka_s_own(kafka: Broker, admin: TransactionAdmin) -> Non
         Ended(49, "INVALID_PRODUCER_ID_MAPPING"),
     ]
     assert admin.end_transactions([other], timeout_s=WITHIN_S)[other.transactional_id].code == 0
+
+
+def test_many_are_fenced_at_once(kafka: Broker, admin: TransactionAdmin) -> None:
+    """What is open is aborted, whoever had it open is fenced, and the id keeps its timeout."""
+    endings = left_open(kafka, admin, 9, commit=True)
+    before = described(admin, [each.transactional_id for each in endings])
+    fencings = [Fencing(each.transactional_id, each.timeout_ms) for each in before]
+    answers = admin.fence_producers(fencings, timeout_s=WITHIN_S)
+    assert answers == {each.transactional_id: Ended(0, "") for each in endings}
+    after = described(admin, [each.transactional_id for each in endings])
+    assert {each.state for each in after} == {State.EMPTY}
+    assert [(each.producer_id, each.producer_epoch, each.timeout_ms) for each in after] == [
+        (each.producer_id, each.producer_epoch + 2, each.timeout_ms) for each in before
+    ]
+    refused = admin.end_transactions(endings, timeout_s=WITHIN_S)
+    assert {each.word for each in refused.values()} == {"PRODUCER_FENCED"}
+
+
+def test_a_producer_that_is_open_and_alive_is_fenced(kafka: Broker, admin: TransactionAdmin) -> None:
+    topic = f"fenced-{uuid.uuid4().hex[:8]}"
+    create_topics(kafka.bootstrap, topic)
+    producer = LibrdkafkaProducer(kafka.bootstrap, topic)
+    producer.init()
+    producer.begin()
+    producer.send(topic, 0)
+    producer.flush()
+    assert admin.fence_producers([Fencing(topic, 60_000)], timeout_s=WITHIN_S)[topic] == Ended(0, "")
+    with pytest.raises(KafkaException) as refused:
+        producer.commit()
+    assert refused.value.args[0].code() == KafkaError._FENCED
+    producer.abandon()
+
+
+def test_the_first_answer_is_all_where_nobody_waits(kafka: Broker, admin: TransactionAdmin) -> None:
+    ending = left_open(kafka, admin, 1, commit=True)[0]
+    fencing = Fencing(ending.transactional_id, 60_000)
+    assert admin.fence_producers([fencing], timeout_s=0)[ending.transactional_id] == Ended(
+        51, "CONCURRENT_TRANSACTIONS"
+    )
+    wait_for(lambda: states(admin, [ending]) == {State.COMPLETE_ABORT}, "the abort that it has begun is over")
 
 
 def test_a_broker_that_is_away_is_waited_for(tmp_path_factory: pytest.TempPathFactory) -> None:

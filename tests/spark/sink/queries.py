@@ -104,8 +104,8 @@ class FakeQuery:
             translate(self.options), attempt.stem, attempt.generation, attempt.batch_id, attempt.timeout_ms,
             self.topic,
         )  # fmt: skip
-        records = [(None, value.encode(), None, ANY_PARTITION, NOW, None) for value in values]
-        return write(plan, Task(partition, number, self._attempts), [iter(records)])
+        records = ((None, value.encode(), None, ANY_PARTITION, NOW, None) for value in values)
+        return write(plan, Task(partition, number, self._attempts), [records])
 
     def run_tasks(self, attempt: Attempt, tasks: int = 2) -> list[SinkTransaction]:
         """Run the tasks of a batch; each writes two records that name batch and partition."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -193,6 +193,53 @@ def test_a_late_attempt_of_a_task_neither_harms_nor_stays_open(query: FakeQuery)
     assert open_ids(query) == []
 
 
+class Standing:
+    """A task that has begun to write, and stands until it is let go."""
+
+    def __init__(self, query: FakeQuery, attempt: Attempt) -> None:
+        self._let_go, self._query = threading.Event(), query
+        self._pool = ThreadPoolExecutor(1)
+        self._written = self._pool.submit(query.run_task, attempt, 0, self._values())
+        wait_for(lambda: self._written.done() or open_ids(query), "it has begun to write")
+
+    def _values(self) -> Iterator[str]:
+        yield "first"
+        assert self._let_go.wait(60)
+        yield from ("too late" for _ in range(100))
+
+    def refused(self) -> str:
+        """Let it write on; return why it could not."""
+        self._let_go.set()
+        with self._pool, pytest.raises(SinkError) as refusal:
+            self._written.result(60)
+        return str(refusal.value)
+
+
+def test_a_copy_of_a_task_that_still_writes_when_it_is_swept_can_write_no_more(query: FakeQuery) -> None:
+    driver = query.driver(0)
+    attempt = query.begin(driver, 0)
+    copy = Standing(query, attempt)
+    done = query.run_task(attempt, 0, values_of(0, 0), number=1)
+    assert done is not None
+    driver.commit(attempt, [done])
+    assert "_FENCED" in copy.refused()
+    assert open_ids(query) == []
+    assert query.committed() == values_of(0, 0)
+
+
+def test_a_task_that_outlasts_its_transaction_says_so(query: FakeQuery) -> None:
+    driver = query.driver(0, timeout_ms=2_000)
+    attempt = query.begin(driver, 0)
+    task = Standing(query, attempt)
+    wait_for(lambda: not open_ids(query), "its timeout has aborted it")
+    text = task.refused()
+    assert "partition 0" in text
+    assert "raise transaction_timeout_ms" in text
+    driver.abort(attempt, [], text)
+    assert open_ids(query) == []
+    assert query.committed() == []
+
+
 def test_an_id_that_another_attempt_has_open_is_left_alone(query: FakeQuery) -> None:
     driver = query.driver(0)
     attempt = query.begin(driver, 0)
@@ -332,7 +379,7 @@ def test_strays_of_older_generations_are_swept_and_others_left_alone(
     assert theirs is not None
     query.driver(0)
     both = stray.transactional_id, theirs.transactional_id
-    wait_for(lambda: states(query, *both) == [State.COMPLETE_ABORT, State.ONGOING], "ours is aborted")
+    assert states(query, *both) == [State.EMPTY, State.ONGOING], "ours is fenced"
     assert read(query.options["kafka.bootstrap.servers"], query.topic) == []
 
 
