@@ -29,8 +29,8 @@ log = logging.getLogger(__name__)
 
 DRIVER = "driver"
 #: A task that was killed, or a late attempt, leaves a transaction that holds readers back until its timeout.
-#: They are looked for after a batch: at once where attempts were repeated, else so often that it costs a
-#: hundredth of the time (a coordinator looks through all of its ids).
+#: They are looked for after a batch: for some seconds where attempts were repeated, else so often that it
+#: costs a hundredth of the time (a coordinator looks through all of its ids).
 SWEEP_COST = 100
 #: Between two looks for what dying tasks have opened.
 _DYING_PAUSE_S = 1.0
@@ -292,23 +292,25 @@ class Coordinator:
         self._warn_of_timeout(attempt)
         if attempt.batch_id % _PURGE_EVERY == 0:
             self._ledger.purge()
-        repeated = self._settings.speculation or any(each.attempt > 0 for each in written)
-        now_s = time.monotonic()
-        if not repeated and now_s < self._sweep_at_s:
+        if any(each.attempt > 0 for each in written):
+            # The attempt that it was repeated for may still live, and be about to open its transaction.
+            self._sweep_dying(attempt)
             return
-        # No batch runs now: whatever this ledger has open is nobody's.
+        now_s = time.monotonic()
+        if self._settings.speculation or now_s >= self._sweep_at_s:
+            self._sweep(attempt)
+            ended_s = time.monotonic()
+            self._sweep_at_s = ended_s + SWEEP_COST * (ended_s - now_s)
+
+    def _sweep(self, attempt: Attempt) -> None:
+        """End whatever this ledger has open: no batch runs now, so that it is nobody's."""
         self._transactions.sweep(attempt.stem, lambda parts: parts.generation <= attempt.generation)
-        ended_s = time.monotonic()
-        self._sweep_at_s = ended_s + SWEEP_COST * (ended_s - now_s)
 
     def _sweep_dying(self, attempt: Attempt) -> None:
-        """End what the attempt's tasks have open, until all of them must be dead."""
+        """The same, until tasks that Spark has told to die must be dead."""
         until = time.monotonic() + self._settings.dying_s
-        parity = attempt.batch_id % 2
         while True:
-            self._transactions.sweep(
-                attempt.stem, lambda parts: parts.generation == attempt.generation and parts.parity == parity
-            )
+            self._sweep(attempt)
             if time.monotonic() >= until:
                 return
             time.sleep(_DYING_PAUSE_S)
