@@ -6,14 +6,13 @@ from celery import shared_task
 from django.conf import settings
 
 from collectors.groups import GroupsCollector
-from collectors.tasks.slice import ANSWER_S, POLL_TTL, POLLERS, RETRY_S, goes_on, report, wait
+from collectors.tasks.slice import ANSWER_S, POLL_TTL, POLLERS, RETRY_S, Warm, goes_on, report, wait
 from dashboard import leases, save_groups, slices
 from transaction_admin.api import CannotAdminister
 from transaction_admin.kafka_reads import KafkaPythonReads
 from transaction_admin.properties import CannotTranslate
 
-#: Connections that stay open from slice to slice, by cluster.
-_collectors: dict[str, GroupsCollector] = {}
+_collectors = Warm(lambda properties: GroupsCollector(properties, KafkaPythonReads(properties, ANSWER_S)))
 
 
 def start() -> None:
@@ -33,7 +32,7 @@ def look(lease: leases.Lease, end: float) -> None:
     """Look and save as the holder of `lease` until `time.monotonic()` passes `end`."""
     while goes_on(end):
         try:
-            collector = _collectors.get(lease.cluster) or _connect(lease.cluster)
+            collector = _collectors.of(lease.cluster)
             wait(lease, collector.wait_s(), end)
             if goes_on(end):
                 rows = save_groups.Rows(lease, slices.now_ms())
@@ -42,18 +41,5 @@ def look(lease: leases.Lease, end: float) -> None:
                 save_groups.save(lease, found, rows, now_ms=slices.now_ms())
         except (CannotAdminister, CannotTranslate) as blind:
             report(lease, str(blind))
-            _disconnect(lease.cluster)
+            _collectors.cool(lease.cluster)
             wait(lease, RETRY_S, end)
-
-
-def _connect(cluster: str) -> GroupsCollector:
-    properties = settings.FENCELINE.clusters[cluster].properties
-    made = GroupsCollector(properties, KafkaPythonReads(properties, ANSWER_S))
-    _collectors[cluster] = made
-    return made
-
-
-def _disconnect(cluster: str) -> None:
-    collector = _collectors.pop(cluster, None)
-    if collector is not None:
-        collector.close()

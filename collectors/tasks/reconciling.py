@@ -6,15 +6,14 @@ from celery import shared_task
 from django.conf import settings
 
 from collectors.reconcile import Reconciler
-from collectors.tasks.slice import ANSWER_S, POLL_TTL, POLLERS, RETRY_S, goes_on, report, wait
+from collectors.tasks.slice import ANSWER_S, POLL_TTL, POLLERS, RETRY_S, Warm, goes_on, report, wait
 from collectors.tasks.tails import tail_name
 from dashboard import corrections, leases, slices
 from transaction_admin.api import CannotAdminister
 from transaction_admin.kafka_python import KafkaPythonAdmin
 from transaction_admin.properties import CannotTranslate
 
-#: Connections that stay open from slice to slice, by cluster.
-_reconcilers: dict[str, Reconciler] = {}
+_reconcilers = Warm(lambda properties: Reconciler(KafkaPythonAdmin(properties, ANSWER_S)))
 
 
 def start() -> None:
@@ -35,25 +34,12 @@ def poll(lease: leases.Lease, end: float) -> None:
     ours = corrections.Rows(lease, [tail_name(shard) for shard in range(settings.SHARDS)])
     while goes_on(end):
         try:
-            reconciler = _reconcilers.get(lease.cluster) or _connect(lease.cluster)
+            reconciler = _reconcilers.of(lease.cluster)
             wait(lease, max(reconciler.wait_s(), settings.FENCELINE.limits.reconcile_every_s), end)
             if goes_on(end):
                 found = reconciler.poll(slices.now_ms(), ours)
                 corrections.save(lease, found, now_ms=slices.now_ms())
         except (CannotAdminister, CannotTranslate) as blind:
             report(lease, str(blind))
-            _disconnect(lease.cluster)
+            _reconcilers.cool(lease.cluster)
             wait(lease, RETRY_S, end)
-
-
-def _connect(cluster: str) -> Reconciler:
-    properties = settings.FENCELINE.clusters[cluster].properties
-    made = Reconciler(KafkaPythonAdmin(properties, ANSWER_S))
-    _reconcilers[cluster] = made
-    return made
-
-
-def _disconnect(cluster: str) -> None:
-    reconciler = _reconcilers.pop(cluster, None)
-    if reconciler is not None:
-        reconciler.close()

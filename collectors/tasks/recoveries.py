@@ -8,7 +8,7 @@ from celery import shared_task
 from django.conf import settings
 
 from collectors.recoveries import Search, find_lost
-from collectors.tasks.slice import ANSWER_S, POLL_TTL, POLLERS, RETRY_S, goes_on, report, wait
+from collectors.tasks.slice import ANSWER_S, POLL_TTL, POLLERS, RETRY_S, Warm, goes_on, report, wait
 from dashboard import aftermath, leases, save_recoveries, slices, store
 from dashboard.models import Recovery
 from fenceline.facts import Kind
@@ -21,8 +21,7 @@ _TICK_S = 1.0
 #: The broker's own aborts raise the epoch: no other one of the producer has the same.
 _ALONE = frozenset({Kind.TIMEOUT, Kind.TAKEOVER, Kind.ADMIN_FENCE})
 
-#: Connections that stay open from slice to slice, by cluster.
-_reads: dict[str, KafkaPythonReads] = {}
+_reads = Warm(lambda properties: KafkaPythonReads(properties, ANSWER_S))
 
 
 def start() -> None:
@@ -53,7 +52,7 @@ def follow(lease: leases.Lease, end: float) -> None:
             store.clear_error(lease, slices.now_ms())
         except (CannotAdminister, CannotTranslate) as blind:
             report(lease, str(blind))
-            _disconnect(lease.cluster)
+            _reads.cool(lease.cluster)
             wait(lease, RETRY_S, end)
         wait(lease, max(0.0, _TICK_S - (time.monotonic() - began)), end)
 
@@ -63,19 +62,7 @@ def _search(row: Recovery, cluster: str) -> list[Lost]:
     starts = aftermath.starts(row)
     if not starts:
         return []
-    reads = _reads.get(cluster) or _connect(cluster)
+    reads = _reads.of(cluster)
     alone = Kind(row.cause) in _ALONE
     who = row.producer_id, row.producer_epoch
     return [find_lost(reads, Search(where, start, *who, alone)) for where, start in starts.items()]
-
-
-def _connect(cluster: str) -> KafkaPythonReads:
-    made = KafkaPythonReads(settings.FENCELINE.clusters[cluster].properties, ANSWER_S)
-    _reads[cluster] = made
-    return made
-
-
-def _disconnect(cluster: str) -> None:
-    reads = _reads.pop(cluster, None)
-    if reads is not None:
-        reads.close()

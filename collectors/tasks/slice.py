@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable, Mapping
 from datetime import timedelta
+from typing import Generic, Protocol, TypeVar
+
+from django.conf import settings
 
 from dashboard import leases, slices, store
 
@@ -19,6 +23,39 @@ RETRY_S = 1.0
 ANSWER_S = 25.0
 #: Pollers do not renew their lease while they wait for an answer: it outlives that.
 POLL_TTL = timedelta(seconds=40)
+
+
+class Closing(Protocol):
+    """What holds connections to a cluster."""
+
+    def close(self) -> None:
+        """Close them."""
+
+
+T = TypeVar("T", bound=Closing)
+
+
+class Warm(Generic[T]):
+    """One of a kind for each cluster, kept from slice to slice with its connections.
+
+    `make` makes one from librdkafka's properties.
+    """
+
+    def __init__(self, make: Callable[[Mapping[str, str]], T]) -> None:
+        self._make = make
+        self._made: dict[str, T] = {}
+
+    def of(self, cluster: str) -> T:
+        """Return the cluster's own, made at the first call; raises what `make` raises."""
+        if cluster not in self._made:
+            self._made[cluster] = self._make(settings.FENCELINE.clusters[cluster].properties)
+        return self._made[cluster]
+
+    def cool(self, cluster: str) -> None:
+        """Close the cluster's own: the next call makes another one."""
+        made = self._made.pop(cluster, None)
+        if made is not None:
+            made.close()
 
 
 def goes_on(end: float) -> bool:

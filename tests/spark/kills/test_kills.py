@@ -25,11 +25,15 @@ SEED = int(os.environ.get("FENCELINE_SEED", "0")) or random.randrange(1, 10**9)
 TIMES = int(os.environ.get("FENCELINE_KILLS", "20"))
 
 
-def test_a_driver_may_die_at_each_point_of_a_batch(kafka_42: Broker, tmp_path: Path) -> None:
+STATES = pytest.mark.parametrize("stateful", [False, True], ids=["stateless", "stateful"])
+
+
+@STATES
+def test_a_driver_may_die_at_each_point_of_a_batch(kafka_42: Broker, tmp_path: Path, stateful: bool) -> None:
     """Once each, in random order, through foreachBatch; in the end a task fails and is run again, too."""
     print(f"FENCELINE_SEED={SEED}")
-    dice = random.Random(SEED)
-    with Lives(kafka_42.bootstrap, tmp_path, dice) as lives:
+    dice = random.Random(f"{SEED} {stateful}")
+    with Lives(kafka_42.bootstrap, tmp_path, dice, stateful=stateful) as lives:
         for point in dice.sample(list(Point), len(Point)):
             lives.die(point, survive=0)
         # Recovery may finish the first batch of the last life without a task, so one of the second fails.
@@ -41,7 +45,7 @@ def test_a_driver_may_die_at_each_point_of_a_batch(kafka_42: Broker, tmp_path: P
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("stateful", [False, True], ids=["stateless", "stateful"])
+@STATES
 @pytest.mark.parametrize("adapter", ["foreach_batch", "data_source"])
 def test_a_driver_may_die_at_each_point_many_times(
     kafka_42: Broker, tmp_path: Path, adapter: str, stateful: bool, capsys: pytest.CaptureFixture[str]
