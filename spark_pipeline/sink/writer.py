@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 _PATIENCE_S = 60.0
 #: How long until a full queue is tried again, in seconds: librdkafka has sent some of it by then.
 _POLL_S = 0.05
+#: What a producer says of records, or to a new one, once it is fenced.
+_DEAD = (KafkaError._FATAL, KafkaError._FENCED, KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
 #: (topic, value, key, partition, timestamp in ms, headers) as `Producer.produce` takes them.
 Record = tuple[
     str | None, bytes | None, bytes | None, int, int, "list[tuple[str, str | bytes | None]] | None"
@@ -142,6 +144,8 @@ class _Open:
                         f"partition {self._task.partition}: no record left the queue for "
                         f"{self._plan.timeout_ms} ms, the transaction's timeout: brokers do not take them"
                     ) from None
+            except KafkaException as error:
+                raise self._refused(where, partition, error.args[0]) from error
             else:
                 return
 
@@ -178,7 +182,10 @@ class _Open:
             raise
         except:  # noqa: E722, S110 - confluent-kafka raises its KafkaError itself, which is no exception class
             pass
-        raise SinkError(
+        raise self._dead()
+
+    def _dead(self) -> SinkError:
+        return SinkError(
             f"partition {self._task.partition}: the producer of {self._id} can go on no more: "
             f"{self._fatal()}. Its transaction ended before its records were there: by its timeout of "
             f"{self._plan.timeout_ms} ms, or by whoever took its id over. The batch runs again; if batches "
@@ -208,6 +215,8 @@ class _Open:
             self._failed, self._failed_where = error, f"{message.topic()}-{message.partition()}"
 
     def _check(self) -> None:
+        if self._failed is not None and self._failed.code() in _DEAD:
+            raise self._dead()
         if self._failed is not None:
             raise SinkError(
                 f"partition {self._task.partition}: a record for {self._failed_where} was not taken: "
@@ -215,6 +224,8 @@ class _Open:
             )
 
     def _refused(self, topic: str, partition: int, error: KafkaError) -> SinkError:
+        if error.code() in _DEAD:
+            return self._dead()
         where = topic if partition < 0 else f"{topic}-{partition}"
         return SinkError(f"partition {self._task.partition}: a record for {where} was refused: {error.str()}")
 

@@ -4,22 +4,16 @@ requests; that what cannot be told is said in its place, with the grant where a 
 from __future__ import annotations
 
 import random
-import subprocess
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, IsolationLevel, KafkaException, Producer, TopicCollection
+from confluent_kafka import IsolationLevel, Producer, TopicCollection
 from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
     AdminClient,
     OffsetSpec,
-    ResourcePatternType,
-    ResourceType,
 )
 from py4j.java_gateway import JavaGateway
 
@@ -32,7 +26,8 @@ from tests.brokers import create_topics
 from tests.java.clients import JavaAdmin
 from tests.kafka.idle import initialise
 from tests.kafka.producers import LibrdkafkaProducer
-from tests.kafka.test_transaction_admin import guarded, signed_in
+from tests.kafka.reading import CLEANUP, LONG, commit, of, open_in
+from tests.kafka.test_transaction_admin import guarded
 from tests.kafka.watch import describe_producers
 from tests.waiting import wait_for
 from transaction_admin import kafka_reads
@@ -45,9 +40,6 @@ from transaction_admin.reads import Batches, GroupListed, Leader, Unstable
 __all__ = ["guarded"]
 
 pytestmark = pytest.mark.kafka
-
-LONG = {"transaction.timeout.ms": "900000", "linger.ms": "0"}
-CLEANUP = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
 
 
 @pytest.fixture
@@ -68,36 +60,6 @@ def topic(kafka: Broker, reads: KafkaPythonReads) -> str:
 
 def all_seen(reads: KafkaPythonReads, partitions: list[TopicPartition]) -> bool:
     return not any(isinstance(each, Unseen) for each in reads.offsets(partitions).values())
-
-
-def of(topic: str, *numbers: int) -> list[TopicPartition]:
-    return [TopicPartition(topic, number) for number in numbers]
-
-
-def open_in(bootstrap: str, name: str, topic: str, *partitions: int) -> LibrdkafkaProducer:
-    producer = LibrdkafkaProducer(bootstrap, name, LONG)
-    producer.init()
-    producer.begin()
-    for number in partitions:
-        producer.send(topic, number)
-    producer.flush()
-    return producer
-
-
-def commit(bootstrap: str, group: str, offsets: list[Position]) -> None:
-    """Commit as a group without members; its coordinator may need a moment to be one."""
-
-    def committed() -> bool:
-        consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
-        try:
-            consumer.commit(offsets=offsets, asynchronous=False)
-        except KafkaException:
-            return False
-        finally:
-            consumer.close()
-        return True
-
-    wait_for(committed, f"{group} commits")
 
 
 def wait_for_end(reads: KafkaPythonReads, topic: str, partition: int, end: int) -> None:
@@ -417,112 +379,3 @@ def test_many_partitions_are_few_requests_and_no_more_than_four_at_a_time(
     assert reads._wire.run(reads._leaders.ask, partitions * 2, few_at_once) == expected
     assert reads.cost.requests - before == 3 + 3 * 8
     assert most == [4]
-
-
-def test_a_broker_that_holds_us_back_is_waited_for(kafka_42: Broker, topic_42: str) -> None:
-    """A quota on our share of its threads: the library refuses to send, and we wait instead."""
-    name = f"slow-{random.getrandbits(40):x}"
-    configure(
-        kafka_42, "--alter", "--entity-type", "clients", "--entity-name", name, "--add-config",
-        "request_percentage=0.01",
-    )  # fmt: skip
-    reads = KafkaPythonReads({"bootstrap.servers": kafka_42.bootstrap, "client.id": name}, 20)
-    try:
-        paused = 0
-        for _ in range(20):
-            (found,) = reads.offsets(of(topic_42, 0)).values()
-            assert isinstance(found, Offsets), found
-            connections = reads._wire._manager._conns.values()
-            paused += any("throttle" in each.paused for each in connections)
-            if paused:
-                break
-        assert paused
-        (found,) = reads.offsets(of(topic_42, 0)).values()
-        assert isinstance(found, Offsets), found
-    finally:
-        reads.close()
-
-
-@pytest.fixture
-def topic_42(kafka_42: Broker) -> str:
-    name = f"reads-{random.getrandbits(40):x}"
-    create_topics(kafka_42.bootstrap, name)
-    return name
-
-
-def configure(broker: Broker, *arguments: str) -> None:
-    command = broker.tool("kafka.admin.ConfigCommand", "--bootstrap-server", broker.bootstrap, *arguments)
-    subprocess.run(command, check=True, capture_output=True)
-
-
-# What we may not see.
-
-
-def grant(broker: Broker, user: str, kind: ResourceType, name: str, operation: AclOperation) -> None:
-    binding = AclBinding(
-        kind, name, ResourcePatternType.LITERAL, f"User:{user}", "*", operation, AclPermissionType.ALLOW
-    )
-    client = AdminClient({"bootstrap.servers": broker.bootstrap})
-    client.create_acls([binding])[binding].result(30)
-
-
-def test_a_missing_right_is_named_with_its_grant(guarded: Broker) -> None:
-    topic = f"reads-{random.getrandbits(40):x}"
-    create_topics(guarded.bootstrap, topic)
-    group = f"{topic}-group"
-    commit(guarded.bootstrap, group, [Position(topic, 0, 3)])
-    open_in(guarded.bootstrap, topic, topic, 0)
-    where = TopicPartition(topic, 0)
-    reads = KafkaPythonReads(signed_in(guarded, "viewer"), 20)
-    prefix = "kafka-acls --add --allow-principal User:viewer --operation"
-    try:
-        assert where not in reads.topology().partitions
-        (hidden,) = reads.topology([topic]).unseen
-        assert f"{prefix} DESCRIBE --topic {topic}" in hidden.reason
-        (unseen,) = reads.offsets([where]).values()
-        assert isinstance(unseen, Unseen)
-        assert f"{prefix} DESCRIBE --topic {topic}" in unseen.reason
-        refused = reads.committed([group], require_stable=True)[group]
-        assert isinstance(refused, Unseen)
-        assert f"{prefix} DESCRIBE --topic __consumer_offsets" in refused.reason
-        assert group not in reads.groups().groups
-        assert reads.setting(CLEANUP) is None
-
-        grant(guarded, "viewer", ResourceType.TOPIC, topic, AclOperation.DESCRIBE)
-        grant(guarded, "viewer", ResourceType.TOPIC, "__consumer_offsets", AclOperation.DESCRIBE)
-        wait_for(lambda: where in reads.topology().partitions, "the topic is seen")
-        (found,) = reads.offsets([where]).values()
-        assert found == Offsets(0, 0, 1, 1, 0)
-        (unread,) = reads.producers([where]).values()
-        assert isinstance(unread, Unseen)
-        assert f"{prefix} READ --topic {topic}" in unread.reason
-        batches = reads.batches(where, 0, most_bytes=100)
-        assert isinstance(batches, Unseen)
-        assert f"{prefix} READ --topic {topic}" in batches.reason
-        refused = reads.committed([group], require_stable=True)[group]
-        assert isinstance(refused, Unseen)
-        assert f"{prefix} DESCRIBE --group '{group}'" in refused.reason
-
-        grant(guarded, "viewer", ResourceType.TOPIC, topic, AclOperation.READ)
-        grant(guarded, "viewer", ResourceType.GROUP, group, AclOperation.DESCRIBE)
-        wait_for(lambda: not isinstance(reads.producers([where])[where], Unseen), "producers are seen")
-        assert group in reads.groups().groups
-        assert reads.committed([group], require_stable=True) == {group: {where: Committed(3)}}
-        # Whose it is stays hidden, without a word: that is why hanging takes more than that.
-        producers = reads.producers([where])[where]
-        assert not isinstance(producers, Unseen)
-        assert reads.transactional_ids([producers[0].producer_id]) == {}
-    finally:
-        reads.close()
-
-
-def test_nothing_is_created_by_looking_for_a_group(tmp_path: Any) -> None:
-    with Broker(tmp_path / "kafka") as broker:
-        reads = KafkaPythonReads({"bootstrap.servers": broker.bootstrap}, 20)
-        try:
-            assert reads.committed(["nobody"], require_stable=True) == {"nobody": {}}
-            assert reads.groups().groups == {}
-            assert reads.transactional_ids([7]) == {}
-            assert reads.topology().partitions == {}
-        finally:
-            reads.close()

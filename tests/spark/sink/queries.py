@@ -10,6 +10,8 @@ from pathlib import Path
 from confluent_kafka import Consumer, TopicPartition
 
 from fenceline.decode.ledger import FOLDER
+from fenceline.facts import State
+from fenceline.reconcile import Described
 from fenceline.spark import SinkTransaction
 from spark_pipeline.sink.admission import Settings
 from spark_pipeline.sink.coordinator import Attempt, Coordinator
@@ -144,3 +146,14 @@ def read(bootstrap: str, topic: str, isolation: str = "read_committed") -> list[
         return sorted(values)
     finally:
         consumer.close()
+
+
+def states(query: FakeQuery, *ids: str) -> list[State]:
+    admin = admin_for(translate(query.options).connection)
+    said = admin.describe_transactions(ids)
+    return [each.state for each in said.values() if isinstance(each, Described)]
+
+
+def open_ids(query: FakeQuery) -> list[str]:
+    admin = admin_for(translate(query.options).connection)
+    return [name for name in admin.list_transactions([State.ONGOING]).entries if name.startswith(query.topic)]

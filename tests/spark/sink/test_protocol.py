@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
@@ -22,7 +21,7 @@ from spark_pipeline.sink.errors import LostTransactions, SinkError
 from spark_pipeline.sink.options import translate
 from spark_pipeline.sink.steps import Step
 from spark_pipeline.sink.writer import admin_for
-from tests.spark.sink.queries import FakeQuery, read, values_of
+from tests.spark.sink.queries import FakeQuery, open_ids, states, values_of
 from tests.waiting import wait_for
 from transaction_admin.api import Ending
 
@@ -39,17 +38,6 @@ def dying(at: Step, batch_id: int = 0) -> Callable[[Step, int], None]:
             raise Dies
 
     return die
-
-
-def states(query: FakeQuery, *ids: str) -> list[State]:
-    admin = admin_for(translate(query.options).connection)
-    said = admin.describe_transactions(ids)
-    return [each.state for each in said.values() if isinstance(each, Described)]
-
-
-def open_ids(query: FakeQuery) -> list[str]:
-    admin = admin_for(translate(query.options).connection)
-    return [name for name in admin.list_transactions([State.ONGOING]).entries if name.startswith(query.topic)]
 
 
 def end_behind_its_back(query: FakeQuery, attempt: Attempt, transactional_id: str) -> None:
@@ -180,66 +168,6 @@ def test_a_failed_batch_is_rolled_back_with_what_no_message_told_of(query: FakeQ
     assert {each.outcome for each in query.ledger.state().done} == {Outcome.ABORTED, Outcome.COMMITTED}
 
 
-def test_a_late_attempt_of_a_task_neither_harms_nor_stays_open(query: FakeQuery) -> None:
-    driver = query.driver(0)
-    attempt = query.begin(driver, 0)
-    first = query.run_task(attempt, 0, ["lost attempt"])
-    again = query.run_task(attempt, 0, values_of(0, 0), number=1)
-    assert first is not None
-    assert again is not None
-    assert first.transactional_id != again.transactional_id
-    driver.commit(attempt, [again])
-    assert query.committed() == values_of(0, 0)
-    assert open_ids(query) == []
-
-
-class Standing:
-    """A task that has begun to write, and stands until it is let go."""
-
-    def __init__(self, query: FakeQuery, attempt: Attempt) -> None:
-        self._let_go, self._query = threading.Event(), query
-        self._pool = ThreadPoolExecutor(1)
-        self._written = self._pool.submit(query.run_task, attempt, 0, self._values())
-        wait_for(lambda: self._written.done() or open_ids(query), "it has begun to write")
-
-    def _values(self) -> Iterator[str]:
-        yield "first"
-        assert self._let_go.wait(60)
-        yield from ("too late" for _ in range(100))
-
-    def refused(self) -> str:
-        """Let it write on; return why it could not."""
-        self._let_go.set()
-        with self._pool, pytest.raises(SinkError) as refusal:
-            self._written.result(60)
-        return str(refusal.value)
-
-
-def test_a_copy_of_a_task_that_still_writes_when_it_is_swept_can_write_no_more(query: FakeQuery) -> None:
-    driver = query.driver(0)
-    attempt = query.begin(driver, 0)
-    copy = Standing(query, attempt)
-    done = query.run_task(attempt, 0, values_of(0, 0), number=1)
-    assert done is not None
-    driver.commit(attempt, [done])
-    assert "_FENCED" in copy.refused()
-    assert open_ids(query) == []
-    assert query.committed() == values_of(0, 0)
-
-
-def test_a_task_that_outlasts_its_transaction_says_so(query: FakeQuery) -> None:
-    driver = query.driver(0, timeout_ms=2_000)
-    attempt = query.begin(driver, 0)
-    task = Standing(query, attempt)
-    wait_for(lambda: not open_ids(query), "its timeout has aborted it")
-    text = task.refused()
-    assert "partition 0" in text
-    assert "raise transaction_timeout_ms" in text
-    driver.abort(attempt, [], text)
-    assert open_ids(query) == []
-    assert query.committed() == []
-
-
 def test_an_id_that_another_attempt_has_open_is_left_alone(query: FakeQuery) -> None:
     driver = query.driver(0)
     attempt = query.begin(driver, 0)
@@ -366,21 +294,6 @@ def test_a_commit_that_was_not_noted_is_no_loss(query: FakeQuery) -> None:
     assert "0.0.done" not in query.files()
     query.driver(0)
     assert query.ledger.state().done[0].outcome is Outcome.COMMITTED
-
-
-def test_strays_of_older_generations_are_swept_and_others_left_alone(
-    query: FakeQuery, tmp_path: Path
-) -> None:
-    driver = query.driver(0)
-    stray = query.run_task(query.begin(driver, 0), 5, ["stray"])
-    other = FakeQuery(tmp_path / "other", query.options["kafka.bootstrap.servers"], query.topic)
-    theirs = other.run_task(other.begin(other.driver(0), 0), 5, ["theirs"])
-    assert stray is not None
-    assert theirs is not None
-    query.driver(0)
-    both = stray.transactional_id, theirs.transactional_id
-    assert states(query, *both) == [State.EMPTY, State.ONGOING], "ours is fenced"
-    assert read(query.options["kafka.bootstrap.servers"], query.topic) == []
 
 
 def test_old_batches_are_forgotten(query: FakeQuery) -> None:

@@ -1,0 +1,43 @@
+"""What tests of our reads need: partitions by number, transactions left open, committed offsets."""
+
+from __future__ import annotations
+
+from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import TopicPartition as Position
+
+from fenceline.facts import TopicPartition
+from tests.kafka.producers import LibrdkafkaProducer
+from tests.waiting import wait_for
+
+LONG = {"transaction.timeout.ms": "900000", "linger.ms": "0"}
+CLEANUP = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
+
+
+def of(topic: str, *numbers: int) -> list[TopicPartition]:
+    return [TopicPartition(topic, number) for number in numbers]
+
+
+def open_in(bootstrap: str, name: str, topic: str, *partitions: int) -> LibrdkafkaProducer:
+    producer = LibrdkafkaProducer(bootstrap, name, LONG)
+    producer.init()
+    producer.begin()
+    for number in partitions:
+        producer.send(topic, number)
+    producer.flush()
+    return producer
+
+
+def commit(bootstrap: str, group: str, offsets: list[Position]) -> None:
+    """Commit as a group without members; its coordinator may need a moment to be one."""
+
+    def committed() -> bool:
+        consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
+        try:
+            consumer.commit(offsets=offsets, asynchronous=False)
+        except KafkaException:
+            return False
+        finally:
+            consumer.close()
+        return True
+
+    wait_for(committed, f"{group} commits")
