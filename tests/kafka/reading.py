@@ -1,11 +1,20 @@
-"""What tests of our reads need: partitions by number, transactions left open, committed offsets."""
+"""What tests of our reads need: partitions by number, open transactions, committed offsets, grants."""
 
 from __future__ import annotations
 
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as Position
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from fenceline.facts import TopicPartition
+from sandbox.kafka import Broker
 from tests.kafka.producers import LibrdkafkaProducer
 from tests.waiting import wait_for
 
@@ -41,3 +50,11 @@ def commit(bootstrap: str, group: str, offsets: list[Position]) -> None:
         return True
 
     wait_for(committed, f"{group} commits")
+
+
+def grant(broker: Broker, user: str, kind: ResourceType, name: str, operation: AclOperation) -> None:
+    binding = AclBinding(
+        kind, name, ResourcePatternType.LITERAL, f"User:{user}", "*", operation, AclPermissionType.ALLOW
+    )
+    client = AdminClient({"bootstrap.servers": broker.bootstrap})
+    client.create_acls([binding])[binding].result(30)

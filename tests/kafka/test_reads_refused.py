@@ -10,11 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import (
-    AclBinding,
     AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
     ResourceType,
 )
 
@@ -23,7 +19,7 @@ from fenceline.groups import Committed
 from fenceline.partitions import Offsets
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
-from tests.kafka.reading import CLEANUP, commit, of, open_in
+from tests.kafka.reading import CLEANUP, commit, grant, of, open_in
 from tests.kafka.test_transaction_admin import guarded, signed_in
 from tests.waiting import wait_for
 from transaction_admin.api import Unseen
@@ -68,17 +64,6 @@ def topic_42(kafka_42: Broker) -> str:
 def configure(broker: Broker, *arguments: str) -> None:
     command = broker.tool("kafka.admin.ConfigCommand", "--bootstrap-server", broker.bootstrap, *arguments)
     subprocess.run(command, check=True, capture_output=True)
-
-
-# What we may not see.
-
-
-def grant(broker: Broker, user: str, kind: ResourceType, name: str, operation: AclOperation) -> None:
-    binding = AclBinding(
-        kind, name, ResourcePatternType.LITERAL, f"User:{user}", "*", operation, AclPermissionType.ALLOW
-    )
-    client = AdminClient({"bootstrap.servers": broker.bootstrap})
-    client.create_acls([binding])[binding].result(30)
 
 
 def test_a_missing_right_is_named_with_its_grant(guarded: Broker) -> None:

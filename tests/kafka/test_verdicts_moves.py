@@ -25,8 +25,8 @@ from sandbox.ports import free_port
 from tests.brokers import PROPERTIES, create_topics
 from tests.kafka.lives import LONG_MS
 from tests.kafka.producers import LibrdkafkaProducer
+from tests.kafka.reading import grant
 from tests.kafka.strays import identity_of, stray, unverified
-from tests.kafka.test_reads import grant
 from tests.kafka.test_transaction_admin import grant_describe, guarded, signed_in
 from tests.kafka.watch import Watch
 from tests.waiting import wait_for
