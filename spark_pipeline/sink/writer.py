@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 _PATIENCE_S = 60.0
 #: How long until a full queue is tried again, in seconds: librdkafka has sent some of it by then.
 _POLL_S = 0.05
-#: What a producer says of records, or to a new one, once it is fenced.
+#: What a producer that can go on no more says of its records, and to a new one.
 _DEAD = (KafkaError._FATAL, KafkaError._FENCED, KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
 #: (topic, value, key, partition, timestamp in ms, headers) as `Producer.produce` takes them.
 Record = tuple[
@@ -215,13 +215,14 @@ class _Open:
             self._failed, self._failed_where = error, f"{message.topic()}-{message.partition()}"
 
     def _check(self) -> None:
-        if self._failed is not None and self._failed.code() in _DEAD:
+        if self._failed is None:
+            return
+        if self._failed.code() in _DEAD:
             raise self._dead()
-        if self._failed is not None:
-            raise SinkError(
-                f"partition {self._task.partition}: a record for {self._failed_where} was not taken: "
-                f"{self._failed.str()}"
-            )
+        raise SinkError(
+            f"partition {self._task.partition}: a record for {self._failed_where} was not taken: "
+            f"{self._failed.str()}"
+        )
 
     def _refused(self, topic: str, partition: int, error: KafkaError) -> SinkError:
         if error.code() in _DEAD:

@@ -12,6 +12,8 @@ from tests.waiting import wait_for
 
 #: Longer than any wait for a coordinator here; a call that takes so long has failed.
 DEADLINE_S = 30.0
+#: Settings of a producer whose transactions outlast a test.
+LONG = {"transaction.timeout.ms": "900000", "linger.ms": "0"}
 
 
 class TransactionalProducer(Protocol):
@@ -98,6 +100,17 @@ class LibrdkafkaProducer:
     def abandon(self) -> None:
         """Drop it: librdkafka tells the coordinator nothing."""
         del self._producer
+
+
+def open_in(bootstrap: str, name: str, topic: str, *partitions: int) -> LibrdkafkaProducer:
+    """Open a transaction of an id in some partitions, a record each, for longer than any test lasts."""
+    producer = LibrdkafkaProducer(bootstrap, name, LONG)
+    producer.init()
+    producer.begin()
+    for number in partitions:
+        producer.send(topic, number)
+    producer.flush()
+    return producer
 
 
 def wait_until_it_refuses(producer: TransactionalProducer, topic: str) -> None:

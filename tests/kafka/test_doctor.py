@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import (
-    AclBinding,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -24,6 +23,7 @@ from collectors.doctor import Check, Status
 from fenceline.rights import TO_LOOK
 from sandbox.cluster import Cluster
 from sandbox.kafka import Broker
+from tests.acls import set_acl
 from tests.brokers import create_topics, kafka_three
 from tests.kafka.doctored import look_over
 from tests.kafka.idle import initialise
@@ -77,20 +77,6 @@ def run_as_printed(broker: Broker, line: str) -> None:
     )
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def set_acl(
-    broker: Broker,
-    user: str,
-    kind: ResourceType,
-    name: str,
-    operation: AclOperation,
-    permission: AclPermissionType = AclPermissionType.ALLOW,
-    pattern: ResourcePatternType = ResourcePatternType.LITERAL,
-) -> None:
-    binding = AclBinding(kind, name, pattern, f"User:{user}", "*", operation, permission)
-    client = AdminClient({"bootstrap.servers": broker.bootstrap})
-    client.create_acls([binding])[binding].result(30)
 
 
 def grant_all(broker: Broker, user: str) -> None:

@@ -9,17 +9,15 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka.admin import (
-    AclBinding,
     AclOperation,
-    AclPermissionType,
-    ResourcePatternType,
     ResourceType,
 )
 
 from dashboard.models import Collector, CommitRecord, GapRecord, Group
 from sandbox.kafka import Broker, Sasl
+from tests.acls import set_acl
 from tests.brokers import create_topics
-from tests.kafka.committing import administer, commit, fill
+from tests.kafka.committing import commit, fill
 from tests.kafka.watched import Watch
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
@@ -36,19 +34,13 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         fill(broker.bootstrap, "t")
         commit(broker.bootstrap, "hidden", "t", p0=3)
         commit(broker.bootstrap, "hidden", "t", p0=5)
-        allow(broker, "blind", ResourceType.TOPIC, "t", AclOperation.DESCRIBE)
-        allow(broker, "reader", ResourceType.TOPIC, "t", AclOperation.DESCRIBE)
-        allow(broker, "reader", ResourceType.TOPIC, "__consumer_offsets", AclOperation.READ)
-        allow(broker, "asker", ResourceType.TOPIC, "t", AclOperation.DESCRIBE)
-        allow(broker, "asker", ResourceType.TOPIC, "__consumer_offsets", AclOperation.DESCRIBE)
-        allow(broker, "asker", ResourceType.GROUP, "hidden", AclOperation.DESCRIBE)
+        set_acl(broker, "blind", ResourceType.TOPIC, "t", AclOperation.DESCRIBE)
+        set_acl(broker, "reader", ResourceType.TOPIC, "t", AclOperation.DESCRIBE)
+        set_acl(broker, "reader", ResourceType.TOPIC, "__consumer_offsets", AclOperation.READ)
+        set_acl(broker, "asker", ResourceType.TOPIC, "t", AclOperation.DESCRIBE)
+        set_acl(broker, "asker", ResourceType.TOPIC, "__consumer_offsets", AclOperation.DESCRIBE)
+        set_acl(broker, "asker", ResourceType.GROUP, "hidden", AclOperation.DESCRIBE)
         yield broker
-
-
-def allow(broker: Broker, user: str, kind: ResourceType, name: str, operation: AclOperation) -> None:
-    pattern = kind, name, ResourcePatternType.LITERAL
-    acl = AclBinding(*pattern, f"User:{user}", "*", operation, AclPermissionType.ALLOW)
-    administer(broker.bootstrap, "create_acls", [acl])
 
 
 def as_user(broker: Broker, user: str) -> dict[str, str]:

@@ -25,8 +25,8 @@ from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.java.clients import JavaAdmin
 from tests.kafka.idle import initialise
-from tests.kafka.producers import LibrdkafkaProducer
-from tests.kafka.reading import CLEANUP, LONG, commit, of, open_in
+from tests.kafka.producers import LONG, LibrdkafkaProducer, open_in
+from tests.kafka.reading import CLEANUP, commit, of
 from tests.kafka.test_transaction_admin import guarded
 from tests.kafka.watch import describe_producers
 from tests.waiting import wait_for

@@ -18,8 +18,10 @@ from fenceline.facts import TopicPartition
 from fenceline.groups import Committed
 from fenceline.partitions import Offsets
 from sandbox.kafka import Broker
+from tests.acls import set_acl
 from tests.brokers import create_topics
-from tests.kafka.reading import CLEANUP, commit, grant, of, open_in
+from tests.kafka.producers import open_in
+from tests.kafka.reading import CLEANUP, commit, of
 from tests.kafka.test_transaction_admin import guarded, signed_in
 from tests.waiting import wait_for
 from transaction_admin.api import Unseen
@@ -88,8 +90,8 @@ def test_a_missing_right_is_named_with_its_grant(guarded: Broker) -> None:
         assert group not in reads.groups().groups
         assert reads.setting(CLEANUP) is None
 
-        grant(guarded, "viewer", ResourceType.TOPIC, topic, AclOperation.DESCRIBE)
-        grant(guarded, "viewer", ResourceType.TOPIC, "__consumer_offsets", AclOperation.DESCRIBE)
+        set_acl(guarded, "viewer", ResourceType.TOPIC, topic, AclOperation.DESCRIBE)
+        set_acl(guarded, "viewer", ResourceType.TOPIC, "__consumer_offsets", AclOperation.DESCRIBE)
         wait_for(lambda: where in reads.topology().partitions, "the topic is seen")
         (found,) = reads.offsets([where]).values()
         assert found == Offsets(0, 0, 1, 1, 0)
@@ -103,8 +105,8 @@ def test_a_missing_right_is_named_with_its_grant(guarded: Broker) -> None:
         assert isinstance(refused, Unseen)
         assert f"{prefix} DESCRIBE --group '{group}'" in refused.reason
 
-        grant(guarded, "viewer", ResourceType.TOPIC, topic, AclOperation.READ)
-        grant(guarded, "viewer", ResourceType.GROUP, group, AclOperation.DESCRIBE)
+        set_acl(guarded, "viewer", ResourceType.TOPIC, topic, AclOperation.READ)
+        set_acl(guarded, "viewer", ResourceType.GROUP, group, AclOperation.DESCRIBE)
         wait_for(lambda: not isinstance(reads.producers([where])[where], Unseen), "producers are seen")
         assert group in reads.groups().groups
         assert reads.committed([group], require_stable=True) == {group: {where: Committed(3)}}

@@ -9,11 +9,8 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import (
-    AclBinding,
     AclOperation,
-    AclPermissionType,
     AdminClient,
-    ResourcePatternType,
     ResourceType,
 )
 from kafka.errors import KafkaConnectionError
@@ -26,6 +23,7 @@ from fenceline.facts import OPEN_STATES, State
 from fenceline.reconcile import Described, Listed, NotDescribed, Obstacle
 from sandbox.kafka import Broker, Sasl
 from sandbox.ports import free_port
+from tests.acls import set_acl
 from tests.brokers import KEEP_OLD_START, PROPERTIES, create_topics
 from tests.java.clients import Description, JavaAdmin, Listing
 from tests.kafka.idle import initialise
@@ -306,17 +304,7 @@ def test_without_any_right_no_look_up_could_create_the_topic(guarded: Broker) ->
 
 
 def grant_describe(broker: Broker, user: str, transactional_id: str) -> None:
-    binding = AclBinding(
-        ResourceType.TRANSACTIONAL_ID,
-        transactional_id,
-        ResourcePatternType.LITERAL,
-        f"User:{user}",
-        "*",
-        AclOperation.DESCRIBE,
-        AclPermissionType.ALLOW,
-    )
-    client = AdminClient({"bootstrap.servers": broker.bootstrap})
-    client.create_acls([binding])[binding].result(30)
+    set_acl(broker, user, ResourceType.TRANSACTIONAL_ID, transactional_id, AclOperation.DESCRIBE)
 
 
 @pytest.mark.parametrize(

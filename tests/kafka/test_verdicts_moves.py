@@ -22,10 +22,9 @@ from fenceline.limits import Limits
 from fenceline.partitions import Ground, Verdict
 from sandbox.kafka import Broker
 from sandbox.ports import free_port
+from tests.acls import set_acl
 from tests.brokers import PROPERTIES, create_topics
-from tests.kafka.lives import LONG_MS
-from tests.kafka.producers import LibrdkafkaProducer
-from tests.kafka.reading import grant
+from tests.kafka.producers import open_in
 from tests.kafka.strays import identity_of, stray, unverified
 from tests.kafka.test_transaction_admin import grant_describe, guarded, signed_in
 from tests.kafka.watch import Watch
@@ -36,7 +35,6 @@ __all__ = ["guarded"]
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 
-SETTINGS = {"transaction.timeout.ms": str(LONG_MS), "linger.ms": "0"}
 OWNED = Verdict.OPEN, Ground.OWNED
 
 
@@ -53,16 +51,6 @@ def name(kafka_42: Broker) -> str:
     made = f"moves-{random.getrandbits(40):x}"
     create_topics(kafka_42.bootstrap, made)
     return made
-
-
-def open_in(bootstrap: str, name: str, topic: str, *partitions: int) -> LibrdkafkaProducer:
-    producer = LibrdkafkaProducer(bootstrap, name, SETTINGS)
-    producer.init()
-    producer.begin()
-    for number in partitions:
-        producer.send(topic, number)
-    producer.flush()
-    return producer
 
 
 def delete(bootstrap: str, topic: str) -> None:
@@ -209,7 +197,7 @@ def test_what_may_not_be_read_is_unknown_and_a_gap_with_the_grant(guarded: Broke
     topic = f"moves-{random.getrandbits(40):x}"
     create_topics(guarded.bootstrap, topic)
     open_in(guarded.bootstrap, topic, topic, 0)
-    grant(guarded, "viewer", ResourceType.TOPIC, topic, AclOperation.DESCRIBE)
+    set_acl(guarded, "viewer", ResourceType.TOPIC, topic, AclOperation.DESCRIBE)
     watch = Watch("", properties=signed_in(guarded, "viewer"), vouched=False)
     try:
         wait_for(lambda: watch.look() and PartitionRecord.objects.filter(topic=topic), "the topic is seen")
@@ -219,7 +207,7 @@ def test_what_may_not_be_read_is_unknown_and_a_gap_with_the_grant(guarded: Broke
         assert "--operation READ --topic" in row.error
         assert watch.gaps() == {f"partition:{topic}-0": row.error}
 
-        grant(guarded, "viewer", ResourceType.TOPIC, topic, AclOperation.READ)
+        set_acl(guarded, "viewer", ResourceType.TOPIC, topic, AclOperation.READ)
         wait_for(lambda: watch.look() and watch.pins(topic), "its producers are seen")
         assert watch.gaps() == {}
         # Whose it is may be hidden: no accusation.

@@ -22,7 +22,7 @@ from sandbox.errors import SandboxError
 from sandbox.wire import Identity
 from tests.brokers import kafka_three
 from tests.kafka.lives import LONG_MS
-from tests.kafka.producers import LibrdkafkaProducer
+from tests.kafka.producers import open_in
 from tests.kafka.raw import RawProducer
 from tests.kafka.strays import identity_of, stray, unverified
 from tests.kafka.watch import Watch
@@ -33,7 +33,6 @@ __all__ = ["kafka_three"]
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 
-SETTINGS = {"transaction.timeout.ms": str(LONG_MS), "linger.ms": "0"}
 OWNED = Verdict.OPEN, Ground.OWNED
 HANGING = Verdict.HANGING, Ground.NOT_ITS_PARTITION
 UNSEEN = Verdict.UNKNOWN, Ground.UNSEEN
@@ -61,16 +60,6 @@ def in_sync(watch: Watch, topic: str) -> list[int]:
     """How many replicas of each partition are in sync."""
     found = watch.watcher._reads.topology([topic]).partitions
     return [len(found[each].in_sync) for each in sorted(found)]
-
-
-def open_in(bootstrap: str, name: str, topic: str, *partitions: int) -> LibrdkafkaProducer:
-    producer = LibrdkafkaProducer(bootstrap, name, SETTINGS)
-    producer.init()
-    producer.begin()
-    for number in partitions:
-        producer.send(topic, number)
-    producer.flush()
-    return producer
 
 
 def hang(cluster: Cluster, watch: Watch, name: str, topic: str, partition: int) -> None:

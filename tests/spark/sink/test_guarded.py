@@ -8,10 +8,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import (
-    AclBinding,
     AclOperation,
-    AclPermissionType,
-    AdminClient,
     ResourcePatternType,
     ResourceType,
 )
@@ -20,6 +17,7 @@ from sandbox.kafka import Broker, Sasl
 from spark_pipeline.sink.cluster import timeout_ms
 from spark_pipeline.sink.errors import SinkError
 from spark_pipeline.sink.options import translate
+from tests.acls import set_acl
 from tests.brokers import PROPERTIES, create_topics
 from tests.spark.sink.queries import FakeQuery, read, values_of
 from tests.waiting import wait_for
@@ -39,13 +37,6 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         yield broker
 
 
-def grant(broker: Broker, kind: ResourceType, name: str, how: ResourcePatternType, may: AclOperation) -> None:
-    rule = AclBinding(kind, name, how, "User:writer", "*", may, AclPermissionType.ALLOW)
-    client = AdminClient({"bootstrap.servers": broker.bootstrap})
-    for made in client.create_acls([rule]).values():
-        made.result(30)
-
-
 def test_a_batch_needs_the_documented_rights(guarded: Broker, tmp_path: Path) -> None:
     query = FakeQuery(tmp_path / "checkpoint", guarded.sasl_bootstrap, TOPIC)
     query.options |= {
@@ -59,10 +50,16 @@ def test_a_batch_needs_the_documented_rights(guarded: Broker, tmp_path: Path) ->
     driver = query.driver(0)
     with pytest.raises(SinkError, match=r"kafka-acls --add .*--operation (WRITE|DESCRIBE)"):
         query.run_tasks(query.begin(driver, 0))
-    grant(
-        guarded, ResourceType.TRANSACTIONAL_ID, f"{TOPIC}-", ResourcePatternType.PREFIXED, AclOperation.WRITE
+    prefixed = ResourcePatternType.PREFIXED
+    set_acl(
+        guarded,
+        "writer",
+        ResourceType.TRANSACTIONAL_ID,
+        f"{TOPIC}-",
+        AclOperation.WRITE,
+        pattern=prefixed,
     )
-    grant(guarded, ResourceType.TOPIC, TOPIC, ResourcePatternType.LITERAL, AclOperation.WRITE)
+    set_acl(guarded, "writer", ResourceType.TOPIC, TOPIC, AclOperation.WRITE)
     again = query.driver(0)
     attempt = query.begin(again, 0)
     written = wait_for(lambda: query.run_tasks(attempt), "the rights are known to the broker")
