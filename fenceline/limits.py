@@ -83,7 +83,7 @@ class Retention:
     hours_d: float = 400.0
     #: Batches of streaming queries, their runs and what their sinks decided.
     batches_d: float = 90.0
-    #: Findings and gaps that are over.
+    #: Findings, gaps and alerts that are over, and the messages that told them.
     closed_d: float = 30.0
 
     def as_mapping(self) -> Mapping[str, float]:

@@ -34,6 +34,11 @@ def to_url(path: str, *, default: str = "", mapped: Mapping[str, str] | None = N
     return f"{_SCHEMES.get(scheme, scheme)}://{authority}{folder if folder != '/' or not authority else ''}"
 
 
+def scheme_of(path: str) -> str:
+    """Return the scheme that a path as Spark spells it begins with, in lower case; "" where it has none."""
+    return _split(path)[0]
+
+
 def join(folder: str, *names: str) -> str:
     """Return the path of something below a folder, in the folder's own spelling."""
     if not names:

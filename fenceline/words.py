@@ -39,6 +39,11 @@ def rough(number: float) -> str:
     return f"{whole // step * step:,}+"
 
 
+def said(error: Exception) -> str:
+    """Return what an error says in one line of at most 300 characters: stores' clients raise anything."""
+    return " ".join(str(error).split())[:300] or "no reason given"
+
+
 def some(names: Sequence[str], most: int = 3) -> str:
     """Return `a`, `a and b`, `a, b and c`, `a, b, c and 4 more`; "" without any."""
     if len(names) > most:

@@ -109,7 +109,7 @@ def _abort(each: PinnedPartition, pins: Sequence[Pin]) -> str:
     first = min(pins, key=_by_offset)
     return (
         f"Make sure that its producer is gone, then abort it in {each} at offset {first.start_offset}: "
-        "the partition's page has the command."
+        "“Abort hanging transaction…” does it."
     )
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline.paths import both, join, name_of, same, to_url
+from fenceline.paths import both, join, name_of, same, scheme_of, to_url
 
 HDFS = {"hdfs://nameservice1/": "/mnt/hdfs/"}
 
@@ -72,6 +72,11 @@ def test_paths_without_a_scheme_take_the_default(path: str, default: str, url: s
 )
 def test_the_longest_mapped_prefix_is_replaced(path: str, mapped: dict[str, str], url: str) -> None:
     assert to_url(path, mapped=mapped) == url
+
+
+def test_a_scheme_is_told_from_a_folder_with_a_colon() -> None:
+    assert [scheme_of(path) for path in ("hdfs:/x", "S3A://b/x", "file:x")] == ["hdfs", "s3a", "file"]
+    assert {scheme_of(path) for path in ("/a:b", "a/b:c", "c:/x", "x", "")} == {""}
 
 
 def test_below_a_folder_its_own_spelling_stays() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fenceline.words import clock, count, duration
+from fenceline.words import clock, count, duration, said
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,9 @@ def test_count_groups_digits_and_minds_the_number() -> None:
 
 def test_clock_is_utc() -> None:
     assert clock(1_700_000_000_123) == "22:13:20 UTC"
+
+
+def test_what_an_error_says_is_one_line_that_ends() -> None:
+    assert said(OSError(" libjvm:\n  not found\n")) == "libjvm: not found"
+    assert said(LookupError("x" * 1_000)) == "x" * 300
+    assert said(ValueError()) == "no reason given"

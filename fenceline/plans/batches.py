@@ -1,0 +1,368 @@
+"""Finish and roll back: what a driver that died has left of a batch of our exactly-once sink.
+
+The decision in the ledger is the arbiter. A prepared batch is finished, whoever does it and however often,
+and never rolled back; one without a prepared decision is rolled back, and runs again (design.md §7, §10).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from fenceline.chain import Fate
+from fenceline.plans.plan import Effect, Ground, Refusal, Seen, Step, SubjectPlan
+from fenceline.plans.reach import HeldLog, Reach, own_words, reach
+from fenceline.reconcile import Described
+from fenceline.spark import Decided, Decision, Done, InputRange, SinkTransaction
+from fenceline.words import clock, count, duration, some
+
+#: How many ids, and how many sources of a lost range, a sentence names.
+_NAMED = 3
+#: The longest part of a source's offsets that a sentence holds.
+_LONGEST = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A transaction of a decision, and what has become of it."""
+
+    transaction: SinkTransaction
+    fate: Fate
+
+
+@dataclass(frozen=True, slots=True)
+class SinkBatch:
+    """One batch of a query with our sink: its ledger and its transactions, looked at a moment ago."""
+
+    ident: str
+    #: The query's name for people.
+    name: str
+    batch_id: int
+    #: The checkpoint as a URL, and the root of the configuration that holds it.
+    checkpoint: str = ""
+    root: str = ""
+    #: Why the ledger cannot be read, in words; "" where it can.
+    trouble: str = ""
+    ledger_id: str = ""
+    query_id: str = ""
+    #: The newest generation that a driver has claimed.
+    generation: int = 0
+    first_batch: int = 0
+    #: The decisions about this batch, the first round first, and how the last one ended.
+    rounds: tuple[Decision, ...] = ()
+    done: Done | None = None
+    #: The newest batch that was prepared, and those that are and are not done.
+    last_prepared: int | None = None
+    prepared: tuple[int, ...] = ()
+    #: The newest batch in the offset log.
+    planned: int | None = None
+    #: Those that the last decision names.
+    written: tuple[Written, ...] = ()
+    #: Open transactions of this ledger that no open decision names.
+    undecided: tuple[Described, ...] = ()
+    #: Why coordinators could not be asked for all of them; "" where they could.
+    unseen: str = ""
+    #: The partitions that these transactions hold.
+    logs: tuple[HeldLog, ...] = ()
+    #: Whether a driver runs the query, as its listener tells, and when that was heard last.
+    alive: bool | None = None
+    heard_ms: int | None = None
+
+    @property
+    def decision(self) -> Decision | None:
+        """Return the decision that holds: the last round's."""
+        return self.rounds[-1] if self.rounds else None
+
+    @property
+    def subject(self) -> str:
+        """Return how an act names it."""
+        return f"{self.ident}@{self.batch_id}"
+
+    @property
+    def title(self) -> str:
+        """Return it for a heading."""
+        return f"{self.name}, batch {self.batch_id}"
+
+    @property
+    def confirm(self) -> str:
+        """Return what is typed to confirm an act on it."""
+        return f"{self.name}@{self.batch_id}"
+
+    @property
+    def opened(self) -> tuple[SinkTransaction, ...]:
+        """Return the transactions of its decision that are open as they were written."""
+        return tuple(each.transaction for each in self.written if each.fate is Fate.OPEN)
+
+
+def plan_finish(batch: SinkBatch) -> SubjectPlan:
+    """Return what finishing a prepared batch would do: commit what is open of it, and note that."""
+    refusals = tuple(_against_finish(batch))
+    decision = batch.decision
+    if decision is None or refusals:
+        return SubjectPlan(f"query:{batch.ident}", batch.title, _named(batch), refusals=refusals)
+    opened = batch.opened
+    found = reach(batch.logs, frozenset(each.producer_id for each in opened))
+    rows = [
+        [each.transactional_id, each.producer_id, each.producer_epoch, each.started_ms] for each in opened
+    ]
+    return SubjectPlan(
+        f"query:{batch.ident}",
+        batch.title,
+        _seen(batch, decision.round, rows),
+        tuple(_finish_steps(batch, decision)),
+        tuple(_finish_effects(batch, decision, found)),
+        (),
+        found.held,
+        found.waiting,
+    )
+
+
+def plan_roll_back(batch: SinkBatch, *, now_ms: int) -> SubjectPlan:
+    """Return what rolling a batch back would do: decide against it, then abort what is open of it."""
+    refusals = tuple(_against_roll_back(batch, now_ms))
+    if any(not each.forceable for each in refusals):
+        return SubjectPlan(f"query:{batch.ident}", batch.title, _named(batch), refusals=refusals)
+    found = reach(batch.logs, frozenset(each.producer_id for each in batch.undecided))
+    round_ = next_round(batch)
+    rows = [
+        [each.transactional_id, each.producer_id, each.producer_epoch, each.started_ms]
+        for each in batch.undecided
+    ]
+    return SubjectPlan(
+        f"query:{batch.ident}",
+        batch.title,
+        _seen(batch, round_, rows),
+        tuple(_roll_back_steps(batch, round_)),
+        tuple(_roll_back_effects(batch, found)),
+        refusals,
+        found.held,
+        found.waiting,
+    )
+
+
+def next_round(batch: SinkBatch) -> int:
+    """Return the round in which the next decision about a batch is made."""
+    return batch.rounds[-1].round + 1 if batch.rounds else 0
+
+
+def finish_warnings(batches: Sequence[SinkBatch], *, now_ms: int) -> Iterator[str]:
+    """Yield what somebody must know who finishes these batches."""
+    for each in batches:
+        if each.alive:
+            yield (
+                f"The driver of {each.name} lives ({_heard(each, now_ms)}): it finishes the batch itself. To "
+                "do it twice does no harm."
+            )
+        lost = [written for written in each.written if written.fate is not Fate.OPEN and _is_lost(written)]
+        if lost:
+            yield (
+                f"{count(len(lost), 'transaction')} of batch {each.batch_id} of {each.name} "
+                f"{'is' if len(lost) == 1 else 'are'} gone: to finish the batch accepts that loss, and the "
+                f"query goes on with batch {each.batch_id + 1}."
+            )
+
+
+def roll_back_warnings(batches: Sequence[SinkBatch]) -> Iterator[str]:
+    """Yield what somebody must know who rolls these batches back."""
+    for each in batches:
+        if each.alive is None and each.undecided:
+            yield (
+                f"Whether the driver of {each.name} lives is not told: if it does, its batch fails and runs "
+                "again."
+            )
+
+
+def _named(batch: SinkBatch) -> Seen:
+    return {"query": batch.ident, "batch_id": batch.batch_id}
+
+
+def _seen(batch: SinkBatch, round_: int, transactions: Sequence[Sequence[object]]) -> Seen:
+    return {
+        "query": batch.ident,
+        "checkpoint": batch.checkpoint,
+        "root": batch.root,
+        "ledger_id": batch.ledger_id,
+        "query_id": batch.query_id,
+        "batch_id": batch.batch_id,
+        "round": round_,
+        "generation": batch.generation,
+        "transactions": [list(each) for each in transactions],
+    }
+
+
+def _against_finish(batch: SinkBatch) -> Iterator[Refusal]:
+    decision, what = batch.decision, f"batch {batch.batch_id} of {batch.name}"
+    if batch.trouble:
+        yield _unreadable(batch)
+    elif decision is None:
+        words = f"Nothing is decided about {what}, so nothing of it may be committed."
+        if batch.undecided:
+            words += f" Its open transactions are rolled back (roll_back_batch {batch.subject})."
+        yield Refusal(Ground.NOT_PREPARED, words)
+    elif decision.decided is Decided.ABORTED:
+        words = (
+            f"Round {decision.round} of {what} was aborted by the {decision.by} at {clock(decision.at_ms)}: "
+            "there is nothing to finish. The batch runs again when its query starts."
+        )
+        yield Refusal(Ground.NOT_PREPARED, words)
+    elif batch.done is not None:
+        yield Refusal(Ground.ALREADY_ENDED, _ended(what, batch.done))
+    elif batch.unseen:
+        yield Refusal(Ground.NOT_SEEN, f"The transactions of {what} cannot be seen: {batch.unseen}.")
+
+
+def _against_roll_back(batch: SinkBatch, now_ms: int) -> Iterator[Refusal]:
+    decision, what = batch.decision, f"batch {batch.batch_id} of {batch.name}"
+    if batch.trouble:
+        yield _unreadable(batch)
+    elif decision is not None and decision.decided is Decided.PREPARED:
+        yield Refusal(Ground.PREPARED, _is_prepared(batch, what))
+    elif _is_behind(batch):
+        yield Refusal(Ground.ALREADY_ENDED, f"{_upper(what)} is over: {_what_is_behind(batch)}.")
+    elif batch.prepared:
+        words = (
+            f"Batch {batch.prepared[0]} of {batch.name} is prepared and not done: finish that first "
+            f"(finish_batch {batch.ident}@{batch.prepared[0]})."
+        )
+        yield Refusal(Ground.PREPARED, words)
+    elif batch.unseen:
+        yield Refusal(Ground.NOT_SEEN, f"The open transactions of {what} cannot be seen: {batch.unseen}.")
+    elif batch.planned is None or batch.batch_id > batch.planned:
+        newest = "none" if batch.planned is None else f"batch {batch.planned}"
+        words = f"{_upper(what)} is not planned: the newest one in the offset log is {newest}."
+        yield Refusal(Ground.NOTHING_OPEN, words)
+    elif not batch.undecided:
+        words = f"No transaction of {what} is open: nothing is to be rolled back."
+        yield Refusal(Ground.NOTHING_OPEN, words)
+    elif batch.alive:
+        words = (
+            f"The driver of {batch.name} lives ({_heard(batch, now_ms)}) and may be about to prepare "
+            f"{what}: rolled back, the batch fails there and runs again. Stop the query first, or wait."
+        )
+        yield Refusal(Ground.DRIVER_LIVES, words, forceable=True)
+
+
+def _is_behind(batch: SinkBatch) -> bool:
+    """Whether a batch is before the one that the sink writes next."""
+    if batch.last_prepared is None:
+        return batch.batch_id < batch.first_batch
+    return batch.batch_id <= batch.last_prepared
+
+
+def _what_is_behind(batch: SinkBatch) -> str:
+    if batch.last_prepared is None:
+        return f"its sink begins with batch {batch.first_batch}"
+    return f"batch {batch.last_prepared} is prepared already"
+
+
+def _upper(words: str) -> str:
+    """Return words as the beginning of a sentence; a query's name keeps its own letters."""
+    return words[:1].upper() + words[1:]
+
+
+def _unreadable(batch: SinkBatch) -> Refusal:
+    words = f"The ledger of {batch.name} cannot be read, and nobody ends its batches without: {batch.trouble}"
+    return Refusal(Ground.LEDGER_UNREADABLE, words if words.endswith(".") else f"{words}.")
+
+
+def _is_prepared(batch: SinkBatch, what: str) -> str:
+    if batch.done is not None:
+        return _ended(what, batch.done)
+    return (
+        f"{_upper(what)} is prepared: from there on it can only be committed, or output would be lost. "
+        f"Finish it instead (finish_batch {batch.subject})."
+    )
+
+
+def _ended(what: str, done: Done) -> str:
+    return f"{_upper(what)} is {done.outcome} since {clock(done.at_ms)}, by the {done.by}."
+
+
+def _heard(batch: SinkBatch, now_ms: int) -> str:
+    if batch.heard_ms is None:
+        return "its listener says so"
+    return f"heard {duration(max(0, now_ms - batch.heard_ms))} ago"
+
+
+def _finish_steps(batch: SinkBatch, decision: Decision) -> Iterator[Step]:
+    names = [each.transactional_id for each in batch.opened]
+    if names:
+        words = f"Commit {count(len(names), 'transaction')} at {_coordinators(names)}: {some(names, _NAMED)}."
+        yield Step("EndTxn", words)
+    file = f"{decision.batch_id}.{decision.round}.done"
+    yield Step("ledger", f"Create {file} in the ledger of {batch.name}: nobody carries it out again.")
+
+
+def _finish_effects(batch: SinkBatch, decision: Decision, found: Reach) -> Iterator[Effect]:
+    opened = batch.opened
+    if opened:
+        records = sum(each.records for each in opened)
+        words = (
+            f"{count(records, 'record')} in {count(len(opened), 'transaction')} of batch {batch.batch_id} "
+            f"{'is' if records == 1 else 'are'} committed, and {'becomes' if records == 1 else 'become'} "
+            "readable."
+        )
+        yield Effect("records_committed", records, words)
+    before = [each for each in batch.written if each.fate in (Fate.COMMITTED, Fate.COMMITTING)]
+    if before:
+        words = f"{count(len(before), 'transaction')} of it {'is' if len(before) == 1 else 'are'} committed."
+        yield Effect("committed_before", len(before), words)
+    yield from found.effects
+    lost = [each for each in batch.written if _is_lost(each)]
+    if lost:
+        yield _lost(lost, decision)
+    words = f"The batch is recorded: {batch.name} goes on with batch {batch.batch_id + 1} when it starts."
+    yield Effect("batch_recorded", None, words)
+
+
+def _is_lost(written: Written) -> bool:
+    return written.fate in (Fate.ABORTED, Fate.UNKNOWN)
+
+
+def _lost(lost: Sequence[Written], decision: Decision) -> Effect:
+    """Return what of a prepared batch is gone: aborted, or nobody can tell that it was committed."""
+    records = sum(each.transaction.records for each in lost)
+    bound = "at most " if any(each.fate is Fate.UNKNOWN for each in lost) else ""
+    names = some([each.transaction.transactional_id for each in lost], _NAMED)
+    ranges = "; ".join(map(_range, decision.input[:_NAMED])) or "not known"
+    verb, them = ("is", "it") if records == 1 else ("are", "them")
+    words = (
+        f"{bound}{count(records, 'record')} of it {verb} lost: {names} ended before the commit. Write {them} "
+        f"again from what the batch read: {ranges}."
+    )
+    return Effect("records_lost", records, _upper(words))
+
+
+def _range(read: InputRange) -> str:
+    start, end = (_short(each) for each in (read.start or "its beginning", read.end or "nothing"))
+    return f"source {read.source} from {start} to {end}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def _roll_back_steps(batch: SinkBatch, round_: int) -> Iterator[Step]:
+    file = f"{batch.batch_id}.{round_}.decision"
+    yield Step(
+        "ledger",
+        f'Create {file} in the ledger of {batch.name} with "aborted", exclusively: a driver that comes back '
+        "cannot prepare that round any more.",
+    )
+    names = [each.transactional_id for each in batch.undecided]
+    words = f"Abort {count(len(names), 'transaction')} at {_coordinators(names)}: {some(names, _NAMED)}."
+    yield Step("EndTxn", words)
+    yield Step("ledger", f"Create {batch.batch_id}.{round_}.done: nobody carries it out again.")
+
+
+def _coordinators(names: Sequence[str]) -> str:
+    return "its coordinator" if len(names) == 1 else "their coordinators"
+
+
+def _roll_back_effects(batch: SinkBatch, found: Reach) -> Iterator[Effect]:
+    if found.own:
+        number, words = own_words(found.own)
+        yield Effect("records_aborted", number, f"What was written of it is aborted, {words}.")
+    yield from found.effects
+    words = f"Nothing is lost: {batch.name} runs batch {batch.batch_id} again when it starts."
+    yield Effect("batch_runs_again", None, words)

@@ -1,0 +1,180 @@
+"""Abort marker: WriteTxnMarkers(ABORT) to the leader of a partition, for a transaction that nobody owns.
+
+Where a coordinator still owns it the coordinator would never learn of the marker, and its client could still
+commit the rest (kafka.md §1.1): so it takes the verdict *hanging*, found a moment ago.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+
+from fenceline.evidence import because
+from fenceline.partitions import Ground as Why
+from fenceline.partitions import Pin, Verdict
+from fenceline.plans.plan import Effect, Ground, Refusal, Seen, Step, SubjectPlan
+from fenceline.plans.producers import DECIDED, LIVELY_MS
+from fenceline.plans.reach import HeldLog, Reach, own_words, reach
+from fenceline.reconcile import Described, NotDescribed
+from fenceline.words import count
+
+_HIDDEN = (
+    "grant DESCRIBE on every transactional id, or set sees_all_transactional_ids = true in the "
+    "configuration if nothing is hidden: then it can be told whether it hangs"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """One partition, and what is open in it, looked at a moment ago together with the coordinators."""
+
+    log: HeldLog
+    leader: int | None = None
+    leader_epoch: int | None = None
+    #: Every transaction that was open at the same offset before and after the coordinators were asked.
+    pins: tuple[Pin, ...] = ()
+    #: What coordinators say of the ids of their producers.
+    said: Mapping[str, Described | NotDescribed] = field(default_factory=dict)
+    #: How to see hidden ids: the grant.
+    remedy: str = ""
+    #: By producer id: since when nothing was written before our eyes.
+    silent_since_ms: Mapping[int, int] = field(default_factory=dict)
+
+
+def plan_markers(
+    marked: Marked, start_offset: int | None, *, ended: AbstractSet[int] = frozenset()
+) -> Sequence[SubjectPlan]:
+    """Return what abort markers would do in a partition: for the transaction at an offset, or for all.
+
+    Of all, those that hang, one after the other; where none does, every open one with what speaks against it.
+    `ended` are producer ids whose transactions there are ended before.
+    """
+    pins = sorted(marked.pins, key=lambda pin: pin.start_offset)
+    if start_offset is not None:
+        pins = [pin for pin in pins if pin.start_offset == start_offset]
+    hanging = [pin for pin in pins if pin.verdict is Verdict.HANGING]
+    if not pins:
+        return [_nothing(marked, start_offset)]
+    if not hanging:
+        return [_refused(marked, pin) for pin in pins]
+    found = []
+    for pin in hanging:
+        found.append(_aborted(marked, pin, ended))
+        ended = ended | {pin.producer_id}
+    return found
+
+
+def warnings(marked: Sequence[Marked], *, now_ms: int) -> Iterator[str]:
+    """Yield what somebody must know who aborts what hangs there."""
+    for each in marked:
+        for pin in each.pins:
+            since_ms = each.silent_since_ms.get(pin.producer_id)
+            if pin.verdict is Verdict.HANGING and (since_ms is None or now_ms - since_ms < LIVELY_MS):
+                yield (
+                    f"Make sure that {_who(pin)} is gone: it may have written to {each.log.where} within the "
+                    "last minute, and what it writes after the marker hangs again."
+                )
+
+
+def _aborted(marked: Marked, pin: Pin, ended: AbstractSet[int]) -> SubjectPlan:
+    found = reach([marked.log], frozenset({pin.producer_id}), ended)
+    seen = _seen(marked, pin)
+    step = Step(
+        "WriteTxnMarkers",
+        f"To the leader of {marked.log.where} (broker {marked.leader}): ABORT for producer id "
+        f"{pin.producer_id}, epoch {pin.producer_epoch}, with coordinator epoch {seen['coordinator_epoch']}.",
+    )
+    return SubjectPlan(
+        f"partition:{marked.log.where}",
+        _title(marked, pin.start_offset),
+        seen,
+        (step,),
+        tuple(_effects(pin, found)),
+        (),
+        found.held,
+        found.waiting,
+    )
+
+
+def _effects(pin: Pin, found: Reach) -> Iterator[Effect]:
+    yield from found.effects
+    if found.own:
+        number, words = own_words(found.own)
+        yield Effect("records_lost", number, f"What {_who(pin)} has written there is aborted, {words}.")
+
+
+def _refused(marked: Marked, pin: Pin) -> SubjectPlan:
+    title = _title(marked, pin.start_offset)
+    refusal = _refusal(marked, pin)
+    found = reach([marked.log], frozenset({pin.producer_id}))
+    return SubjectPlan(
+        f"partition:{marked.log.where}",
+        title,
+        _seen(marked, pin),
+        refusals=(refusal,),
+        held=found.held,
+        waiting=found.waiting,
+    )
+
+
+def _refusal(marked: Marked, pin: Pin) -> Refusal:
+    where, name = f"{marked.log.where} at offset {pin.start_offset:,}", pin.transactional_id
+    said = marked.said.get(name)
+    if pin.ground is Why.MAY_BE_HIDDEN:
+        remedy = f" {marked.remedy}" if marked.remedy else ""
+        words = f"Whether {where} hangs cannot be told: {because(pin.ground)}. To see: {_HIDDEN}.{remedy}"
+        return Refusal(Ground.IDS_HIDDEN, words)
+    if pin.verdict is Verdict.UNKNOWN:
+        words = f"Whether {where} hangs cannot be told: {because(pin.ground)}. Make a plan again in a moment."
+        return Refusal(Ground.NOT_SEEN, words)
+    if isinstance(said, Described) and said.state in DECIDED:
+        words = (
+            f"{name} is in {said.state}: its coordinator has decided to {DECIDED[said.state]} it and still "
+            f"writes its marker to {where}. Bring back what keeps it from that: the leader of "
+            f"{marked.log.where}, or the coordinator."
+        )
+        return Refusal(Ground.PREPARE, words)
+    words = (
+        f"The coordinator still owns this: {name} has {where} open. A marker would end it there alone, and "
+        "its client could still commit the rest. Fence the id instead."
+    )
+    return Refusal(Ground.NOT_HANGING, words)
+
+
+def _nothing(marked: Marked, start_offset: int | None) -> SubjectPlan:
+    log = marked.log
+    seen: Seen = {"topic": log.where.topic, "partition": log.where.partition, "start_offset": start_offset}
+    if log.unseen:
+        refusal = Refusal(Ground.NOT_SEEN, f"What is open in {log.where} cannot be seen: {log.unseen}.")
+    elif start_offset is not None:
+        others = [each.start_offset for each in log.opened if each.start_offset is not None]
+        more = f" {count(len(others), 'transaction')} of other offsets are open there." if others else ""
+        words = f"No transaction is open in {log.where} at offset {start_offset:,}: it has ended.{more}"
+        refusal = Refusal(Ground.ALREADY_ENDED, words)
+    else:
+        refusal = Refusal(Ground.NOTHING_OPEN, f"No transaction is open in {log.where}.")
+    return SubjectPlan(f"partition:{log.where}", _title(marked, start_offset), seen, refusals=(refusal,))
+
+
+def _seen(marked: Marked, pin: Pin) -> Seen:
+    return {
+        "topic": pin.topic,
+        "partition": pin.partition,
+        "producer_id": pin.producer_id,
+        "producer_epoch": pin.producer_epoch,
+        "start_offset": pin.start_offset,
+        "leader": marked.leader,
+        "leader_epoch": marked.leader_epoch,
+        # The last one that was seen; a leader takes any that is not older, and 0 where it has seen none.
+        "coordinator_epoch": max(0, pin.coordinator_epoch or 0),
+    }
+
+
+def _who(pin: Pin) -> str:
+    producer = f"producer id {pin.producer_id}, epoch {pin.producer_epoch}"
+    return f"{pin.transactional_id} ({producer})" if pin.transactional_id else producer
+
+
+def _title(marked: Marked, start_offset: int | None) -> str:
+    return str(marked.log.where) if start_offset is None else f"{marked.log.where} at offset {start_offset:,}"

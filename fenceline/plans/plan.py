@@ -1,0 +1,182 @@
+"""A plan: what would be done to each subject, with what effects, or why not.
+
+The same plan is shown as a preview, confirmed by typing its `confirm`, kept in the audit row and handed to
+`execute`, which looks again and skips every subject that is not as it was `seen` (design.md §7).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+#: How long a plan may be executed.
+LIVES_MS = 300_000
+#: How many subjects one plan has at most.
+MOST_SUBJECTS = 50
+
+#: What re-verification compares and what the request needs: JSON scalars and lists of them, by name.
+Seen = Mapping[str, Any]
+
+
+class Act(StrEnum):
+    """What can be done (design.md §7)."""
+
+    #: InitProducerId on an id that its coordinator has open: aborts what is open, fences its producer.
+    FENCE = "fence"
+    #: WriteTxnMarkers(ABORT) for a transaction in a partition that no coordinator owns.
+    ABORT_MARKER = "abort_marker"
+    #: EndTxn(commit) for what is left of a prepared batch of our sink.
+    FINISH_BATCH = "finish_batch"
+    #: The decision "aborted", then EndTxn(abort), for a batch of our sink that is not prepared.
+    ROLL_BACK_BATCH = "roll_back_batch"
+
+
+class Ground(StrEnum):
+    """Why an act is refused, in a word for the API; `Refusal.words` says it to a person."""
+
+    UNKNOWN_ID = "unknown_id"
+    NOT_SEEN = "not_seen"
+    FORBIDDEN = "forbidden"
+    NOTHING_OPEN = "nothing_open"
+    PREPARE = "prepare"
+    HEALTHY = "healthy"
+    FOREIGN_COMMIT = "foreign_commit"
+    TWO_PHASE = "two_phase"
+    OWN_SINK = "own_sink"
+    NOT_HANGING = "not_hanging"
+    IDS_HIDDEN = "ids_hidden"
+    NOT_PREPARED = "not_prepared"
+    PREPARED = "prepared"
+    DRIVER_LIVES = "driver_lives"
+    ALREADY_ENDED = "already_ended"
+    LEDGER_UNREADABLE = "ledger_unreadable"
+    READ_ONLY = "read_only"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A reason not to do it."""
+
+    ground: Ground
+    #: What is so, and what to do instead, as a sentence.
+    words: str
+    #: Whether an admin may do it all the same, with a reason.
+    forceable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One request that will be sent, or one file that will be created, in order."""
+
+    #: Kafka's word (InitProducerId, WriteTxnMarkers, EndTxn), or "ledger".
+    request: str
+    #: To whom and with what, as a sentence.
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """One thing that will be otherwise afterwards."""
+
+    #: records_released, groups_released, queries_released, records_lost, records_committed, producer_fenced …
+    name: str
+    #: None where it has no number.
+    amount: int | None
+    #: As a sentence; says "at most" where the amount is a bound.
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectPlan:
+    """What would be done to one subject."""
+
+    #: `transaction:ID`, `partition:TOPIC-N` or `query:IDENT`, names as escaped text.
+    subject: str
+    #: For a heading: "payments-7", "payments-0 at offset 1,204", "orders_enrich, batch 41".
+    title: str
+    seen: Seen
+    steps: tuple[Step, ...] = ()
+    effects: tuple[Effect, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    #: Partitions whose LSO it holds back: [topic, partition, LSO, high watermark] each, where known.
+    held: tuple[tuple[str, int, int | None, int | None], ...] = ()
+    #: Groups and queries that wait behind it, by name.
+    waiting: tuple[str, ...] = ()
+
+    @property
+    def refused(self) -> bool:
+        """Whether anything speaks against it that was not forced away."""
+        return bool(self.refusals)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One act on some subjects of one cluster."""
+
+    act: Act
+    cluster: str
+    made_ms: int
+    #: What is to be typed: a transactional id, `topic-partition`, a batch, or cluster and count.
+    confirm: str
+    subjects: tuple[SubjectPlan, ...]
+    #: An admin asked for it although it is refused; the forced refusals are in `overridden`.
+    forced: bool = False
+    overridden: tuple[Refusal, ...] = ()
+    #: What holds for all of it, as sentences: "It kills a live producer: …".
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def expires_ms(self) -> int:
+        """Until when it may be executed."""
+        return self.made_ms + LIVES_MS
+
+    @property
+    def doable(self) -> tuple[SubjectPlan, ...]:
+        """Return the subjects that nothing speaks against."""
+        return tuple(each for each in self.subjects if not each.refused)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as JSON values, for the audit row and the API."""
+        said: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return said
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of its JSON, in hexadecimal: who executes it names what was previewed."""
+        text = json.dumps(self.as_json(), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def from_json(said: Mapping[str, Any]) -> Plan:
+    """Return the plan that `as_json` made; raises KeyError, TypeError or ValueError for anything else."""
+    return Plan(
+        Act(said["act"]),
+        said["cluster"],
+        said["made_ms"],
+        said["confirm"],
+        tuple(_subject(each) for each in said["subjects"]),
+        said["forced"],
+        tuple(_refusal(each) for each in said["overridden"]),
+        tuple(said["warnings"]),
+    )
+
+
+def _subject(said: Mapping[str, Any]) -> SubjectPlan:
+    return SubjectPlan(
+        said["subject"],
+        said["title"],
+        said["seen"],
+        tuple(Step(**each) for each in said["steps"]),
+        tuple(Effect(**each) for each in said["effects"]),
+        tuple(_refusal(each) for each in said["refusals"]),
+        tuple((topic, partition, lso, end) for topic, partition, lso, end in said["held"]),
+        tuple(said["waiting"]),
+    )
+
+
+def _refusal(said: Mapping[str, Any]) -> Refusal:
+    return Refusal(Ground(said["ground"]), said["words"], said["forceable"])

@@ -1,0 +1,351 @@
+"""Fence: InitProducerId on an id that its coordinator has open, which aborts what is open under it.
+
+It is offered for what nobody will end in time, and refused where it would hurt: a healthy transaction, one
+that another system may have decided to commit, one of our own sink (design.md §7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from fenceline.applications import Shape, application_of
+from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, Severity, State
+from fenceline.habits import Usual
+from fenceline.limits import Limits
+from fenceline.plans.plan import Effect, Ground, Refusal, Seen, Step, SubjectPlan
+from fenceline.plans.reach import HeldLog, Reach, own_words, reach
+from fenceline.reconcile import Described, NotDescribed, Obstacle
+from fenceline.rules.transactions import open_too_long
+from fenceline.snapshot import OpenTransaction, Snapshot
+from fenceline.words import clock, count, duration, some
+
+#: Who wrote so lately is taken for alive.
+LIVELY_MS = 60_000
+#: For how long a coordinator is asked again while it ends what is open.
+PATIENCE_S = 30
+#: What is asked for instead of the timeout of a two-phase commit, which only its own kind of producer may
+#: have (KIP-939). Who initialises the id next sets another one.
+TWO_PHASE_ASKED_MS = 60_000
+MAY_LOSE = "this may lose checkpointed data"
+#: What is decided in the states in which nothing changes it any more.
+DECIDED = {State.PREPARE_COMMIT: "commit", State.PREPARE_ABORT: "abort"}
+_OBSTACLES = {
+    Obstacle.UNKNOWN: Ground.UNKNOWN_ID,
+    Obstacle.FORBIDDEN: Ground.FORBIDDEN,
+    Obstacle.UNSEEN: Ground.NOT_SEEN,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """Whose exactly-once sink an id is of. `ident` is "" where no ledger of it is known."""
+
+    ident: str = ""
+    name: str = ""
+    #: The batch in which its open transaction is, None where that cannot be told.
+    batch_id: int | None = None
+    #: Whether that batch is prepared and not done.
+    prepared: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Producer:
+    """One transactional id as its coordinator tells, and what else is known of it. Our own clock."""
+
+    transactional_id: str
+    said: Described | NotDescribed
+    #: The partitions that it names, and those in which its producer id is open.
+    logs: tuple[HeldLog, ...] = ()
+    #: The broker that coordinates it, None where that is not known.
+    coordinator: int | None = None
+    #: Since when its transaction is open; None where that cannot be told.
+    started_ms: int | None = None
+    #: Since when nothing was written before our eyes; None where we have not seen it for long enough.
+    silent_since_ms: int | None = None
+    #: How long its application's commits take.
+    usual: Usual | None = None
+    #: None unless it is an id of our sink.
+    sink: Sink | None = None
+    #: Groups whose commits are part of its transaction.
+    committing: tuple[str, ...] = ()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its coordinator has a transaction of it open."""
+        return isinstance(self.said, Described) and self.said.state is State.ONGOING
+
+    @property
+    def producer_id(self) -> int | None:
+        """Return its producer id, None where it is not described."""
+        return self.said.producer_id if isinstance(self.said, Described) else None
+
+
+def plan_fence(
+    producer: Producer, *, now_ms: int, limits: Limits, ended: AbstractSet[int] = frozenset()
+) -> SubjectPlan:
+    """Return what a fence would do to one id; `ended` are producer ids that are fenced before it."""
+    name, said = producer.transactional_id, producer.said
+    refusals = tuple(_refusals(producer, now_ms, limits))
+    if not isinstance(said, Described):
+        return SubjectPlan(f"transaction:{name}", name, {"transactional_id": name}, refusals=refusals)
+    if any(not each.forceable for each in refusals):
+        return SubjectPlan(f"transaction:{name}", name, _seen(said), refusals=refusals)
+    mine = frozenset({said.producer_id})
+    found = reach(_its(producer, said), mine, ended)
+    return SubjectPlan(
+        f"transaction:{name}",
+        name,
+        _seen(said),
+        (_step(producer, said),),
+        tuple(_effects(producer, said, found, now_ms)),
+        refusals,
+        found.held,
+        found.waiting,
+    )
+
+
+def warnings(producers: Sequence[Producer], *, now_ms: int) -> Iterator[str]:
+    """Yield what somebody must know who fences these ids."""
+    opened = [each for each in producers if each.is_open]
+    live = [each.transactional_id for each in opened if _is_lively(each, now_ms) is not False]
+    if live:
+        yield (
+            f"It kills a live producer: {some(live)} may have been written to within the last minute. Its "
+            "next send or commit fails as fenced, and it must be started again."
+        )
+    for each in opened:
+        left = _hanging_in(each)
+        if left:
+            yield (
+                f"{some(left)} also {'holds' if len(left) == 1 else 'hold'} a transaction of "
+                f"{each.transactional_id} that its coordinator does not know: a fence does not end it, an "
+                "abort marker does."
+            )
+
+
+def _seen(said: Described) -> Seen:
+    return {
+        "transactional_id": said.transactional_id,
+        "producer_id": said.producer_id,
+        "producer_epoch": said.producer_epoch,
+        "started_ms": said.started_ms,
+        "timeout_ms": said.timeout_ms,
+        "state": said.state.value,
+    }
+
+
+def asked_timeout_ms(own_ms: int) -> int:
+    """Return the timeout to fence an id with: its own wherever a broker takes it, so that nothing changes."""
+    return TWO_PHASE_ASKED_MS if own_ms == TWO_PHASE_COMMIT_TIMEOUT_MS else own_ms
+
+
+def _step(producer: Producer, said: Described) -> Step:
+    broker = "" if producer.coordinator is None else f" (broker {producer.coordinator})"
+    asked_ms = asked_timeout_ms(said.timeout_ms)
+    its = f"its own timeout of {duration(asked_ms)}"
+    if asked_ms != said.timeout_ms:
+        its = f"a timeout of {duration(asked_ms)}, since only a two-phase producer may ask for its own"
+    return Step(
+        "InitProducerId",
+        f"To the coordinator of {said.transactional_id}{broker}, with {its}; asked again for {PATIENCE_S} s "
+        "while it aborts what is open.",
+    )
+
+
+def _its(producer: Producer, said: Described) -> list[HeldLog]:
+    """Return the partitions that its coordinator writes markers to."""
+    named = {(topic, number) for topic, numbers in said.partitions for number in numbers}
+    return [log for log in producer.logs if log.where in named]
+
+
+def _hanging_in(producer: Producer) -> list[str]:
+    """Return the partitions in which it is open and that its coordinator does not name."""
+    said = producer.said
+    if not isinstance(said, Described):
+        return []
+    its = {log.where for log in _its(producer, said)} if said.state in (State.ONGOING, *DECIDED) else set()
+    return [
+        str(log.where)
+        for log in producer.logs
+        if log.where not in its and log.start_of({said.producer_id}) is not None
+    ]
+
+
+def _effects(producer: Producer, said: Described, found: Reach, now_ms: int) -> Iterator[Effect]:
+    yield from found.effects
+    if found.own:
+        number, words = own_words(found.own)
+        yield Effect("records_lost", number, f"What it has written is aborted, {words}.")
+    if producer.committing:
+        verb = "reads" if len(producer.committing) == 1 else "read"
+        words = (
+            f"The commits in it are dropped: {count(len(producer.committing), 'group')} "
+            f"({some(producer.committing)}) {verb} that input again."
+        )
+        yield Effect("commits_dropped", len(producer.committing), words)
+    words = f"Producer id {said.producer_id}, epoch {said.producer_epoch} can write no more; {{}}."
+    yield Effect("producer_fenced", None, words.format(_liveliness(producer, now_ms)))
+
+
+def _is_lively(producer: Producer, now_ms: int) -> bool | None:
+    """Whether its producer may have written within the last minute; None where that cannot be seen."""
+    if producer.started_ms is not None and now_ms - producer.started_ms < LIVELY_MS:
+        return True
+    if producer.silent_since_ms is None:
+        return None
+    return now_ms - producer.silent_since_ms < LIVELY_MS
+
+
+def _liveliness(producer: Producer, now_ms: int) -> str:
+    lively = _is_lively(producer, now_ms)
+    if lively is None:
+        return "when it wrote last cannot be seen"
+    if lively:
+        return "as far as we can see it may have written within the last minute"
+    since_ms = max(producer.silent_since_ms or 0, 0)
+    return f"it has written nothing before our eyes for {duration(now_ms - since_ms)}"
+
+
+def _refusals(producer: Producer, now_ms: int, limits: Limits) -> Iterator[Refusal]:
+    name, said = producer.transactional_id, producer.said
+    if not isinstance(said, Described):
+        yield Refusal(_OBSTACLES[said.obstacle], _undescribed(name, said))
+    elif said.state in DECIDED:
+        yield _prepared(producer, said)
+    elif said.state is not State.ONGOING:
+        yield Refusal(Ground.NOTHING_OPEN, _nothing_open(producer, said))
+    elif producer.sink is not None:
+        yield Refusal(Ground.OWN_SINK, _own_sink(producer.sink, said))
+    else:
+        yield from _forceable(producer, said, now_ms, limits)
+
+
+def _forceable(producer: Producer, said: Described, now_ms: int, limits: Limits) -> Iterator[Refusal]:
+    name = said.transactional_id
+    if said.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS:
+        words = (
+            f"{name} takes part in a two-phase commit: the system that decides it may have committed it "
+            f"already, and {MAY_LOSE}. Find that system; only it may commit or abort it."
+        )
+        yield Refusal(Ground.TWO_PHASE, words, forceable=True)
+    if application_of(name).kind is Shape.FLINK:
+        words = (
+            f"{name} has the shape of a Flink sink's ids (name-subtask-number): a checkpoint may hold its "
+            f"commit already, and {MAY_LOSE}. Restore the job from its last checkpoint: it commits or "
+            "aborts it."
+        )
+        yield Refusal(Ground.FOREIGN_COMMIT, words, forceable=True)
+    if _is_healthy(producer, said, now_ms, limits):
+        yield Refusal(Ground.HEALTHY, _healthy(producer, said, now_ms, limits), forceable=True)
+
+
+def _is_healthy(producer: Producer, said: Described, now_ms: int, limits: Limits) -> bool:
+    """Whether it is within its limit and may have been written to within the last minute."""
+    return not _is_past_limit(producer, said, now_ms, limits) and _is_lively(producer, now_ms) is not False
+
+
+def _is_past_limit(producer: Producer, said: Described, now_ms: int, limits: Limits) -> bool:
+    """Whether the rule finds it open for too long; what is usual for its application is only a note."""
+    application = application_of(said.transactional_id).application
+    transaction = OpenTransaction(
+        cluster="",
+        transactional_id=said.transactional_id,
+        state=said.state,
+        producer_id=said.producer_id,
+        producer_epoch=said.producer_epoch,
+        timeout_ms=said.timeout_ms,
+        started_ms=producer.started_ms,
+        updated_ms=now_ms,
+        partitions=said.partitions,
+        application=application,
+    )
+    usual = {} if producer.usual is None else {application: producer.usual}
+    snapshot = Snapshot(transactions=(transaction,), usual=usual)
+    found = open_too_long(snapshot, now_ms=now_ms, limits=limits)
+    return any(each.severity is not Severity.INFO for each in found)
+
+
+def _healthy(producer: Producer, said: Described, now_ms: int, limits: Limits) -> str:
+    ends = ""
+    if producer.started_ms is not None and said.timeout_ms != TWO_PHASE_COMMIT_TIMEOUT_MS:
+        ends = f", or until its coordinator aborts it at {clock(producer.started_ms + said.timeout_ms)}"
+    return (
+        f"{said.transactional_id} looks healthy: {_within(producer, said, now_ms, limits)}, and "
+        f"{_liveliness(producer, now_ms)}. Wait until it is past its limit{ends}."
+    )
+
+
+def _within(producer: Producer, said: Described, now_ms: int, limits: Limits) -> str:
+    """Return how long a transaction is open that is not past its limit, and which one that is."""
+    limit_ms = int(limits.open_too_long_s * 1_000)
+    if producer.started_ms is None:
+        return f"for how long it is open cannot be told; its limit is {duration(limit_ms)}"
+    age_ms = now_ms - producer.started_ms
+    if age_ms <= limit_ms or producer.usual is None:
+        return f"it is open for {duration(age_ms)}, within its limit of {duration(limit_ms)}"
+    application = application_of(said.transactional_id).application
+    return (
+        f"it is open for {duration(age_ms)}, which is usual where 99 of 100 commits of {application} take up "
+        f"to {duration(producer.usual.p99_ms)}"
+    )
+
+
+def _undescribed(name: str, said: NotDescribed) -> str:
+    if said.obstacle is Obstacle.UNKNOWN:
+        return (
+            f"{name} is not known: {said.text}. A fence would create it. Check how it is written; an id is "
+            "forgotten after seven idle days."
+        )
+    return f"What is open under {name} cannot be seen: {said.text}."
+
+
+def _prepared(producer: Producer, said: Described) -> Refusal:
+    decided = DECIDED[said.state]
+    left = some([f"{topic}-{number}" for topic, numbers in said.partitions for number in numbers])
+    broker = "" if producer.coordinator is None else f", broker {producer.coordinator},"
+    words = (
+        f"{said.transactional_id} is in {said.state}: its coordinator has decided to {decided} it, and "
+        "neither a fence nor an abort marker changes that. "
+    )
+    words += (
+        f"Bring back the leader of {left}: its marker is still to be written there."
+        if left
+        else f"Look at its coordinator{broker} in whose log the end is still to be written."
+    )
+    return Refusal(Ground.PREPARE, words)
+
+
+def _nothing_open(producer: Producer, said: Described) -> str:
+    words = f"{said.transactional_id} is {said.state}: its coordinator has nothing open under it."
+    left = _hanging_in(producer)
+    if left:
+        words += (
+            f" {some(left)} {'holds' if len(left) == 1 else 'hold'} a transaction of it that hangs: see "
+            "there for an abort marker."
+        )
+    return words
+
+
+def _own_sink(sink: Sink, said: Described) -> str:
+    name = said.transactional_id
+    if not sink.ident:
+        return (
+            f"{name} is an id of Fenceline's sink, and no ledger of it is known here: a fence could lose a "
+            "prepared batch. Start its Spark query again, or name the root of its checkpoint in "
+            "[[checkpoints]]: then the batch is finished or rolled back."
+        )
+    what = f"{name} is written by the sink of {sink.name}"
+    if sink.batch_id is None:
+        return f"{what}: see its query for the batch to finish or to roll back."
+    subject = f"{sink.ident}@{sink.batch_id}"
+    if sink.prepared:
+        return (
+            f"{what}, and its batch {sink.batch_id} is prepared: a fence would lose it. Finish the batch "
+            f"instead (finish_batch {subject})."
+        )
+    return (
+        f"{what} for batch {sink.batch_id}, which is not prepared. Roll the batch back instead "
+        f"(roll_back_batch {subject}), so that its ledger knows."
+    )

@@ -1,0 +1,86 @@
+"""Facts that plans are made of, for their tests: each with every field, few of them said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fenceline.batches import Batch
+from fenceline.facts import State, TopicPartition, TopicPartitions
+from fenceline.partitions import Ground, Pin, ProducerState, Verdict
+from fenceline.plans.producers import Producer
+from fenceline.plans.reach import HeldLog
+from fenceline.reconcile import Described
+
+NOW_MS = 1_700_000_000_000
+MINUTE_MS = 60_000
+#: The topic and the producer id of everything here.
+TOPIC, MINE, OTHER = "payments", 4_000, 5_000
+
+
+def opened(start: int, producer_id: int = MINE, epoch: int = 3) -> ProducerState:
+    """Return a producer with an open transaction."""
+    return ProducerState(producer_id, epoch, 7, NOW_MS, None, start)
+
+
+def data(first: int, records: int = 1, producer_id: int = MINE, *, transactional: bool = True) -> Batch:
+    """Return the header of a batch of records."""
+    return Batch(first, first + records - 1, producer_id, 3, transactional, "", records)
+
+
+def marker(at: int, producer_id: int, kind: str = "commit") -> Batch:
+    """Return the header of an end of a transaction."""
+    return Batch(at, at, producer_id, 3, True, kind, 1)
+
+
+def log(partition: int = 0, topic: str = TOPIC, **fields: Any) -> HeldLog:
+    """Return a partition in which one transaction is open, two records of it and three behind them."""
+    values = {
+        "lso": 10,
+        "high_watermark": 15,
+        "opened": (opened(10),),
+        "batches": (data(10, 2), data(12, 3, -1, transactional=False)),
+        **fields,
+    }
+    return HeldLog(TopicPartition(topic, partition), **values)
+
+
+def described(name: str = "payments-7", **fields: Any) -> Described:
+    """Return what a coordinator says of an id with a transaction in `payments-0`, open for ten minutes."""
+    values = {
+        "state": State.ONGOING,
+        "producer_id": MINE,
+        "producer_epoch": 3,
+        "timeout_ms": 15 * MINUTE_MS,
+        "started_ms": NOW_MS - 10 * MINUTE_MS,
+        "partitions": (TopicPartitions(TOPIC, (0,)),),
+        **fields,
+    }
+    return Described(name, **values)
+
+
+def producer(name: str = "payments-7", said: Any = None, **fields: Any) -> Producer:
+    """Return an id whose transaction is open for ten minutes, and silent for nine of them."""
+    values = {
+        "logs": (log(),),
+        "started_ms": NOW_MS - 10 * MINUTE_MS,
+        "silent_since_ms": NOW_MS - 9 * MINUTE_MS,
+        **fields,
+    }
+    return Producer(name, described(name) if said is None else said, **values)
+
+
+def pin(start: int = 10, **fields: Any) -> Pin:
+    """Return a transaction of `payments-0` that hangs."""
+    values = {
+        "producer_id": MINE,
+        "producer_epoch": 3,
+        "last_sequence": 7,
+        "last_timestamp_ms": NOW_MS,
+        "coordinator_epoch": None,
+        "first_seen_ms": NOW_MS - MINUTE_MS,
+        "transactional_id": "",
+        "verdict": Verdict.HANGING,
+        "ground": Ground.NO_SUCH_PRODUCER,
+        **fields,
+    }
+    return Pin(TOPIC, 0, start_offset=start, **values)

@@ -1,0 +1,299 @@
+"""Proves when groups are told, of what and why: Alertmanager's reasons, waits, mutes, ends, and fates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dashboard.alerts import fates, grouping
+from dashboard.alerts.grouping import Item, Outlook, Route, Standing
+from dashboard.alerts.limits import Alerting
+from dashboard.alerts.muting import Muting
+from dashboard.alerts.payload import MOST_ALERTS, Reason
+
+NOW = 1_795_000_000_000
+S = 1_000
+URL = "https://fenceline.example"
+
+
+def route(kind: str = "webhook", **changes: Any) -> Route:
+    made = grouping.route(
+        number=1, name="pager", kind=kind, min_severity="warning", matchers=[], group_by=[],
+        waits_s=(None, None, None), send_resolved=True, off="",
+        limits=Alerting(group_wait_s=30, group_interval_s=300, repeat_interval_s=3_600),
+    )  # fmt: skip
+    return replace(made, **changes)
+
+
+def item(
+    name: str, *, rule: str = "late", severity: str = "warning", ago_s: float = 60, **changes: Any
+) -> Item:
+    """An alert that fires since `ago_s`."""
+    fired_ms = NOW - int(ago_s * S)
+    labels = {"alertname": rule, "cluster": "prod", "severity": severity, "subject": name}
+    made = Item(
+        name, 1, rule, name, severity, labels, {}, (), firing=True, fired_ms=fired_ms, loud_ms=fired_ms
+    )
+    return replace(made, **changes)
+
+
+def over(name: str, ago_s: float, **changes: Any) -> Item:
+    return item(name, ago_s=900, firing=False, resolved_ms=NOW - int(ago_s * S), **changes)
+
+
+KEY = grouping.group_key("prod", {"alertname": "late", "cluster": "prod"})
+
+
+def standing(ago_s: float, *names: str, severity: str = "warning", through: bool = True) -> Standing:
+    """The group's newest message, made `ago_s` ago, holding these."""
+    return Standing(17, KEY, NOW - int(ago_s * S), dict.fromkeys(names, severity), through)
+
+
+def looked(
+    items: Iterable[Item],
+    held: Iterable[Standing] = (),
+    *,
+    to: Route | None = None,
+    muted: Iterable[str] = (),
+) -> Outlook:
+    hushed = set(muted)
+    found: Mapping[str, Item] = {each.fingerprint: each for each in items}
+    return grouping.outlook(
+        to or route(), found, held, lambda each: each.fingerprint in hushed, cluster="prod", now_ms=NOW
+    )
+
+
+def summed(found: Outlook) -> list[tuple[str, list[str], list[str]]]:
+    """What is sent: why, what fires, what is over."""
+    return [
+        (
+            each.reason.value,
+            [one.fingerprint for one in each.firing],
+            [one.fingerprint for one, _ in each.over],
+        )
+        for each in found.sendings
+    ]
+
+
+FIRST, NEW, RESOLVED, ALL, REPEAT = (
+    reason.value
+    for reason in (
+        Reason.FIRST, Reason.NEW_ALERTS, Reason.NEW_RESOLVED, Reason.ALL_RESOLVED, Reason.REPEAT,
+    )
+)  # fmt: skip
+OLD = item("old", ago_s=9_000)
+
+
+@pytest.mark.parametrize(
+    ("number", "items", "held", "expected", "why"),
+    [
+        (1, [item("a", ago_s=29)], [], [], "the first message waits for more"),
+        (2, [item("a", ago_s=30)], [], [(FIRST, ["a"], [])], "and is sent after group_wait"),
+        (3, [item("a", ago_s=30), item("b", ago_s=1)], [], [(FIRST, ["a", "b"], [])], "with what came"),
+        (4, [over("a", 60)], [], [], "resolved before anybody was told: nothing"),
+        (5, [OLD, item("b")], [standing(299, "old")], [], "the next one waits for group_interval"),
+        (6, [OLD, item("b")], [standing(300, "old")], [(NEW, ["b", "old"], [])], "and says all that fires"),
+        (7, [OLD, item("b", ago_s=29)], [standing(900, "old")], [], "what is new waits for more as well"),
+        (8, [OLD, over("b", 60)], [standing(900, "old", "b")], [(RESOLVED, ["old"], ["b"])], "one is over"),
+        (9, [over("old", 60)], [standing(900, "old")], [(ALL, [], ["old"])], "all are over"),
+        (10, [over("old", 60)], [standing(200, "old")], [], "not before group_interval"),
+        (11, [over("a", 60), item("b")], [standing(900, "a")], [(NEW, ["b"], ["a"])], "new is worth more"),
+        (12, [OLD], [standing(3_599, "old")], [], "told, and nothing is new"),
+        (13, [OLD], [standing(3_600, "old")], [(REPEAT, ["old"], [])], "told again after repeat_interval"),
+        (14, [OLD], [standing(9_000, "old", through=False)], [], "not while the one before is under way"),
+        (15, [over("old", 60)], [standing(9_000, "old", through=False)], [], "the end neither"),
+        (16, [item("a", severity="info")], [], [], "below the channel's severity"),
+        (17, [replace(OLD, severity="critical")], [standing(900, "old")], [(NEW, ["old"], [])], "worse"),
+        (18, [replace(OLD, severity="info")], [standing(9_000, "old")], [], "told, and unwanted by now"),
+        (19, [], [standing(900, "gone")], [], "nothing is known of it any more"),
+        (20, [item("a"), item("b", rule="x")], [], [(FIRST, ["a"], []), (FIRST, ["b"], [])], "two groups"),
+        (21, [item("a")], [standing(5)], [(FIRST, ["a"], [])], "after an end it begins anew"),
+        (22, [item("a", loud_ms=NOW)], [], [], "it was muted until now: it waits from now on"),
+    ],
+)  # fmt: skip
+def test_when_groups_are_told(
+    number: int, items: list[Item], held: list[Standing], expected: list[Any], why: str
+) -> None:
+    assert summed(looked(items, held)) == expected, f"case {number}: {why}"
+
+
+@pytest.mark.parametrize(
+    ("number", "items", "held", "muted", "expected", "why"),
+    [
+        (1, [item("a")], [], "a", [], "nobody is told of what is muted"),
+        (2, [item("a"), item("b")], [], "a", [(FIRST, ["b"], [])], "of others they are"),
+        (3, [OLD], [standing(9_000, "old")], ["old"], [], "nor told again"),
+        (4, [over("old", 60)], [standing(900, "old")], ["old"], [(ALL, [], ["old"])], "its end is told"),
+        (5, [OLD, over("b", 60)], [standing(900, "old", "b")], ["old"], [(RESOLVED, [], ["b"])], "held yet"),
+    ],
+)  # fmt: skip
+def test_what_is_muted(
+    number: int, items: list[Item], held: list[Standing], muted: list[str], expected: list[Any], why: str
+) -> None:
+    assert summed(looked(items, held, muted=muted)) == expected, f"case {number}: {why}"
+
+
+def test_what_is_muted_is_still_held() -> None:
+    (sending,) = looked([OLD, item("b")], [standing(900, "old")], muted=["old"]).sendings
+    assert (list(sending.held), sending.new) == (["old", "b"], 1)
+
+
+def test_a_channel_that_is_not_told_of_ends() -> None:
+    deaf = route(send_resolved=False)
+    assert summed(looked([OLD, over("b", 60)], [standing(900, "old", "b")], to=deaf)) == []
+    found = looked([over("old", 60)], [standing(900, "old")], to=deaf)
+    assert (summed(found), [each.number for each in found.cleared]) == ([], [17])
+
+
+def test_a_channel_that_is_off_is_told_nothing() -> None:
+    assert summed(looked([item("a")], to=route(off="it is disabled"))) == []
+
+
+def test_a_message_that_all_is_over_is_forgotten_once_it_is_through() -> None:
+    assert [each.number for each in looked([], [standing(1)]).cleared] == [17]
+    assert looked([], [standing(1, through=False)]).cleared == []
+
+
+def test_it_is_known_when_somebody_will_be_told() -> None:
+    assert looked([item("a", ago_s=10)]).waits == {"a": NOW + 20 * S}
+    assert looked([OLD, item("b")], [standing(100, "old")]).waits == {"b": NOW + 200 * S}
+    assert looked([OLD, item("b")], [standing(1, "old", through=False)]).waits == {"b": None}
+
+
+def test_an_alertmanager_is_told_at_once_and_again_and_of_a_severity_as_of_another_alert() -> None:
+    to = route("alertmanager")
+    made = grouping.route(
+        number=1, name="am", kind="alertmanager", min_severity="info", matchers=[], group_by=[],
+        waits_s=(None, None, None), send_resolved=True, off="", limits=Alerting(),
+    )  # fmt: skip
+    assert (made.wait_ms, made.interval_ms, made.repeat_ms, made.lives_ms) == (0, 5 * S, 120 * S, 360 * S)
+    assert (to.kind, made.group_by) == ("alertmanager", ("severity",))
+    key = grouping.group_key("prod", {"severity": "warning"})
+    was = Standing(17, key, NOW - 10 * S, {"a": "warning"}, True)
+    found = looked([item("a", severity="critical")], [was], to=made)
+    assert sorted(summed(found)) == [(ALL, [], ["a"]), (FIRST, ["a"], [])]
+    (ended,) = [each for each in found.sendings if each.over]
+    said = grouping.message(ended, external_url=URL, now_ms=NOW).notices
+    assert [(each.labels["severity"], each.ends_ms) for each in said] == [("warning", NOW)]
+
+
+def test_of_many_the_news_is_told_and_how_many_more() -> None:
+    many = [item(f"n{n}") for n in range(MOST_ALERTS - 1)]
+    found = looked([OLD, *many, over("b", 60), over("c", 60)], [standing(900, "old", "b", "c")])
+    said = grouping.message(found.sendings[0], external_url=URL, now_ms=NOW)
+    assert (len(said.notices), said.truncated) == (MOST_ALERTS, 2)
+    assert said.notices[-1].fingerprint == "b"
+
+
+def test_what_is_more_than_a_tick_makes_waits_for_the_next() -> None:
+    found = looked([item(f"n{n}", rule=f"r{n}") for n in range(5)])
+    found.keep(3, NOW)
+    assert (len(found.sendings), sorted(found.waits)) == (3, ["n3", "n4"])
+
+
+def test_keys_of_groups_are_bounded_and_stay_different() -> None:
+    first, second = (grouping.group_key("prod", {"subject": "s" * 2_000 + end}) for end in "ab")
+    assert len(first) == len(second) == 500
+    assert first != second
+    assert grouping.group_key("prod", {"team": ""}) == '{cluster="prod"}:{}'
+
+
+class Silence:
+    pk, ends_ms, reason, created_by = 12, NOW + 3_600 * S, "deploy", "ada"
+
+    def __init__(self, *matchers: tuple[str, str, str]) -> None:
+        self.matchers = matchers
+
+
+CAUSE = item("transaction:p", severity="critical", affected=["group:g"], number=7)
+FOLLOWS = item("group:g", rule="group_stalled")
+
+
+def test_a_silence_says_who_and_until_when() -> None:
+    muting = Muting([CAUSE, FOLLOWS], [Silence(("alertname", "=", "late"))])
+    assert muting.silenced(CAUSE) == [["silenced", "12", "by ada until 2026-11-18 12:06 UTC: deploy"]]
+    assert muting.silenced(FOLLOWS) == []
+
+
+def test_what_follows_is_quiet_for_who_is_told_of_the_cause_alone() -> None:
+    muting = Muting([CAUSE, FOLLOWS], [])
+    words = "by late of transaction:p: it waits behind that, and goes on by itself once that has ended"
+    assert muting.inhibited(FOLLOWS, route()) == ["inhibited", "#7", words]
+    assert muting.inhibited(FOLLOWS, route(number=2, matchers=(("alertname", "=", "group_stalled"),))) is None
+    assert muting.inhibited(CAUSE, route()) is None
+    assert Muting([replace(CAUSE, severity="info"), FOLLOWS], []).inhibited(FOLLOWS, route()) is None
+    # Silenced or not: who silences the cause wants to hear of neither.
+    silenced = Muting([CAUSE, FOLLOWS], [Silence(("alertname", "=", "late"))])
+    assert silenced.is_muted(FOLLOWS, route())
+
+
+def view(items: Iterable[Item], held: Iterable[Standing] = (), to: Route | None = None) -> fates.View:
+    of, before = to or route(), list(held)
+    found = looked(items, before, to=of)
+    return fates.view(found, of, before, range(100, 100 + len(found.sendings)), NOW)
+
+
+def fate(new: str, now: Item, known: fates.View, before: str = "") -> Any:
+    happened = fates.Happened(new, now.fingerprint, now.severity, now.labels, now, before)
+    found = fates.fate(happened, known)
+    return found and found[1:]
+
+
+YOUNG = item("a", ago_s=1)
+A, OVER, INFO = item("a"), over("a", 60), item("a", severity="info")
+
+
+@pytest.mark.parametrize(
+    ("number", "new", "now", "known", "expected"),
+    [
+        (1, "firing", A, view([A]), ["delivery", 100]),
+        (2, "firing", YOUNG, view([YOUNG]), None),
+        (3, "firing", A, view([A], [standing(9, "a")]), ["quiet", "it was told already, with delivery 17"]),
+        (4, "firing", OVER, view([OVER]), ["quiet", "it was over before anybody there was told"]),
+        (5, "firing", INFO, view([INFO]), ["quiet", "it wants warning and worse, and this is info"]),
+        (6, "firing", A, view([A], to=route(off="it is disabled")), ["quiet", "it is disabled"]),
+        (7, "resolved", OVER, view([OVER], [standing(900, "a")]), ["delivery", 100]),
+        (8, "resolved", OVER, view([OVER], [standing(9, "a")]), None),
+        (9, "resolved", OVER, view([OVER]), ["quiet", "nobody there was told that it fired"]),
+        (10, "resolved", A, view([A], [standing(900, "a")]),
+         ["quiet", "it fires again, which came before its end was told"]),
+        (11, "resolved", OVER, view([OVER], [standing(900, "a")], route(send_resolved=False)),
+         ["quiet", "the channel is not told of ends"]),
+        (12, "resolved", OVER, view([OVER], [standing(900, "a")], route(off="it is disabled")),
+         ["quiet", "it is disabled"]),
+    ],
+)  # fmt: skip
+def test_fates(number: int, new: str, now: Item, known: fates.View, expected: Any) -> None:
+    assert fate(new, now, known) == expected, f"case {number}"
+
+
+def test_a_change_has_one_fate_for_each_channel() -> None:
+    both = [view([YOUNG]), replace(view([A]), route=route(number=2))]
+    happened = fates.Happened("firing", "a", "warning", A.labels, A, "")
+    assert fates.fates(happened, both, []) == ([[2, "delivery", 100]], True)
+    both[0] = view([A])
+    assert fates.fates(happened, both, [[2, "delivery", 100]]) == ([[1, "delivery", 100]], False)
+    assert fates.fates(happened, [], []) == ([], False)
+
+
+def quiet(now: Item, *views: fates.View, inhibited: Mapping[int, list[str]] | None = None) -> Any:
+    return fates.why_quiet(now, [], views, inhibited or {}, None)
+
+
+def test_it_is_told_why_nobody_is_told() -> None:
+    assert quiet(A, view([A])) == []
+    assert quiet(YOUNG, view([YOUNG])) == [
+        ["grouped", "pager", "is told at 11:07:09 UTC, with what else comes to its group"]
+    ]
+    assert quiet(INFO, view([INFO]))[0][:2] == ["below_severity", "pager"]
+    assert quiet(A, view([A], to=route(off="off")))[0] == ["disabled", "pager", "off"]
+    assert quiet(A)[0][0] == "no_channel"
+    picky = route(matchers=(("team", "=", "x"),))
+    assert quiet(A, view([A], to=picky)) == [["no_match", "pager", 'wants team="x"']]
+    why = ["inhibited", "#7", "by late of x"]
+    assert quiet(A, view([A], [standing(9, "a")]), inhibited={1: why}) == [why]
+    # One who is told is enough.
+    assert quiet(A, view([A]), view([A], to=picky)) == []

@@ -1,0 +1,178 @@
+"""Proves how matchers are read, what they match, that no pattern holds anybody up, and who inhibits whom."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dashboard.alerts import matching, patterns
+from dashboard.alerts.matching import INHIBITIONS, Inhibitors, Link, Matcher
+from fenceline.rules import RULES
+
+LABELS = {"team": "Payments", "topic": "orders", "subject": 'say "hi", you'}
+
+
+@pytest.mark.parametrize(
+    ("number", "text", "expected"),
+    [
+        (1, 'team="Payments"', [("team", "=", "Payments")]),
+        (2, 'team = "a" , topic!="b"', [("team", "=", "a"), ("topic", "!=", "b")]),
+        (3, '{team=~"a|b", topic!~"c.*",}', [("team", "=~", "a|b"), ("topic", "!~", "c.*")]),
+        (4, "team=Payments,topic=orders", [("team", "=", "Payments"), ("topic", "=", "orders")]),
+        (5, 'a="1"\nb="2"\r\n\n c="3" ', [("a", "=", "1"), ("b", "=", "2"), ("c", "=", "3")]),
+        (6, r'a="say \"hi\", \\ \n"', [("a", "=", 'say "hi", \\ \n')]),
+        (7, r'a=~"\d+\.x"', [("a", "=~", r"\d+\.x")]),
+        (8, 'a=""', [("a", "=", "")]),
+        (9, "  ", []),
+        (10, "{}", []),
+        (11, 'a="b,c}"', [("a", "=", "b,c}")]),
+    ],
+)
+def test_matchers_are_read(number: int, text: str, expected: list[tuple[str, str, str]]) -> None:
+    assert matching.parse_matchers(text) == expected, f"case {number}"
+
+
+@pytest.mark.parametrize(
+    ("number", "text", "says"),
+    [
+        (1, "team", "“team” cannot be read"),
+        (2, 'team=="a"', "cannot be read"),
+        (3, 'a="1" b="2"', "and a comma between two"),
+        (4, 'a="unfinished', "cannot be read"),
+        (5, '1a="x"', "cannot be read"),
+        (6, 'a=~"("', "is not a regular expression"),
+        (7, f'a=~"{"a" * 257}"', "at most 256"),
+        (8, f'a="{"a" * 1001}"', "too long"),
+        (9, ",".join(['a="1"'] * 21), "at most 20"),
+        (10, 'a=~"(?=b)"', "look-around"),
+        (11, 'a=~"^b$"', "leave out ^ and $"),
+        (12, 'a=~"(?i)b"', "flags"),
+        (13, 'a=~"(b{200}){200}"', "repeats too much"),
+    ],
+)
+def test_what_cannot_be_read_is_told(number: int, text: str, says: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(says)):
+        matching.parse_matchers(text)
+
+
+@pytest.mark.parametrize(
+    ("number", "text", "expected"),
+    [
+        (1, "", True),
+        (2, 'team="Payments"', True),
+        (3, 'team="payments"', False),
+        (4, 'team!="Orders"', True),
+        (5, 'team=~"Pay"', False),
+        (6, 'team=~"Pay.*|Orders"', True),
+        (7, 'team!~"Pay.*"', False),
+        (8, 'nobody=""', True),
+        (9, 'nobody=~".*"', True),
+        (10, 'nobody!="x"', True),
+        (11, 'nobody="x"', False),
+        (12, 'team="Payments",topic="payments"', False),
+        (13, 'topic=~"[a-z]{6}"', True),
+        (14, 'topic=~"[^o].*"', False),
+    ],
+)
+def test_labels_match(number: int, text: str, expected: bool) -> None:
+    assert matching.matches(matching.parse_matchers(text), LABELS) is expected, f"case {number}"
+
+
+def test_a_pattern_that_cannot_be_used_matches_nothing() -> None:
+    assert not matching.matches([("team", "=~", "(")], LABELS)
+    assert not matching.matches([("team", "!~", "(")], LABELS)
+
+
+@given(st.lists(st.builds(Matcher, st.from_regex(r"[a-z_]{1,5}", fullmatch=True), st.just("="), st.text())))
+def test_what_is_shown_is_read_again(matchers: list[Matcher]) -> None:
+    shown = matching.told(matchers[:20])
+    assert matching.parse_matchers(shown) == matchers[:20]
+
+
+@given(st.text(max_size=80))
+def test_whatever_is_written_is_read_or_told(text: str) -> None:
+    with suppress(ValueError):
+        matching.matches(matching.parse_matchers(text), LABELS)
+
+
+def regexes() -> st.SearchStrategy[str]:
+    one = st.sampled_from(["a", "b", ".", "[ab]", "[^a]", r"\d", r"\W", "[a-c0]", r"\."])
+    return st.recursive(
+        one,
+        lambda inner: st.one_of(
+            st.builds("{}{}".format, inner, inner),
+            st.builds("(?:{}|{})".format, inner, inner),
+            st.builds("({}){}".format, inner, st.sampled_from(["*", "+", "?", "{2}", "{1,3}", "{2,}", "+?"])),
+        ),
+        max_leaves=6,
+    )
+
+
+@given(regexes(), st.text("abc1.", max_size=8))
+def test_patterns_match_what_python_matches(pattern: str, text: str) -> None:
+    assert patterns.matches(pattern, text) == bool(re.fullmatch(pattern, text))
+
+
+@pytest.mark.parametrize("pattern", ["(a+)+b", "(a|a)*b", "(.*a){20}b", "(a?){60}a{60}b", ".*.*.*.*.*b"])
+def test_no_pattern_takes_years(pattern: str) -> None:
+    assert not patterns.matches(pattern, "a" * 300)
+
+
+@dataclass
+class Alert:
+    rule: str
+    subject: str
+    affected: list[str] = field(default_factory=list)
+    severity: str = "warning"
+
+
+BLOCKER = "transaction:payments-7"
+LATE = Alert("late", BLOCKER, ["partition:payments-0", "group:billing", "query:q1"])
+PINNED = Alert("lso_pinned", "partition:payments-0", ["group:billing", "query:q1"])
+HANGING = Alert("hanging", "partition:payments-0", ["group:billing"])
+BLIND = Alert("collector_behind", "collector:transaction_state", severity="critical")
+
+
+@pytest.mark.parametrize(
+    ("number", "firing", "target", "by"),
+    [
+        (1, [LATE], Alert("group_stalled", "group:billing"), "late"),
+        (2, [LATE], Alert("group_stalled", "group:other", [BLOCKER]), "late"),
+        (3, [LATE], Alert("group_stalled", "group:other", ["partition:payments-0"]), None),
+        (4, [PINNED], Alert("group_stalled", "group:other", ["partition:payments-0"]), "lso_pinned"),
+        (5, [PINNED], Alert("query_blocked", "query:q1"), "lso_pinned"),
+        (6, [HANGING], Alert("offsets_unstable", "group:billing"), "hanging"),
+        (7, [LATE], PINNED, "late"),
+        (8, [HANGING], PINNED, "hanging"),
+        (9, [LATE], Alert("open_too_long", BLOCKER), "late"),
+        (10, [Alert("batch_prepared", "query:q1", [BLOCKER])], LATE, "batch_prepared"),
+        (11, [Alert("query_failed", "query:q1")], Alert("batch_slow", "query:q1"), "query_failed"),
+        (12, [Alert("query_failed", "query:q2")], Alert("batch_slow", "query:q1"), None),
+        (13, [BLIND], Alert("gap", "collector:partitions"), "collector_behind"),
+        (14, [Alert("collector_behind", "collector:x")], Alert("gap", "collector:partitions"), None),
+        (15, [PINNED], LATE, None),
+        (16, [LATE], Alert("batch_lost", "query:q1", [BLOCKER]), None),
+        (17, [Alert("timeouts_in_a_row", "application:a")], Alert("abort_ratio", "application:a"),
+         "timeouts_in_a_row"),
+    ],
+)  # fmt: skip
+def test_who_inhibits_whom(number: int, firing: list[Alert], target: Alert, by: str | None) -> None:
+    found = [cause.rule for cause, line in Inhibitors([*firing, target]).of(target) if line.why]
+    assert found[:1] == ([by] if by else []), f"case {number}"
+
+
+def test_inhibition_names_rules_and_runs_in_no_circle() -> None:
+    arrows = {(cause, each) for line in INHIBITIONS for cause in line.causes for each in line.follow}
+    assert {rule for arrow in arrows for rule in arrow} <= set(RULES)
+    open_, rules = set(arrows), set(RULES)
+    while rules:
+        first = {rule for rule in rules if not any(each == rule for _, each in open_)}
+        assert first, f"these inhibit one another: {open_}"
+        rules -= first
+        open_ = {arrow for arrow in open_ if arrow[0] not in first}
+    assert all(line.link in Link for line in INHIBITIONS)

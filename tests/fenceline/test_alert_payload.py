@@ -1,0 +1,142 @@
+"""Proves what is sent: Alertmanager's shapes field by field, words for people, labels, and their pages."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dashboard.alerts import labels, payload
+from dashboard.alerts.labels import LONGEST, Said
+from dashboard.alerts.payload import Message, Notice, Reason
+from fenceline.owners import Owner
+
+NOW_MS = 1_795_000_000_000
+URL = "https://fenceline.example"
+OWNER = Owner("payments-*", "Payments", "#payments", "https://wiki.example/payments")
+
+
+def said(subject: str, rule: str = "late") -> Said:
+    return Said(rule, "prod", subject, "critical", "s", "e", "n")
+
+
+def notice(name: str = "payments-7", *, over: bool = False, **more: str) -> Notice:
+    about = said(f"transaction:{name}")
+    found = labels.labels_of(about, OWNER) | more
+    return Notice(
+        name, found, labels.annotations_of(about, OWNER), NOW_MS - 5_000, NOW_MS if over else None, URL
+    )
+
+
+def message(*notices: Notice, reason: Reason = Reason.FIRST, truncated: int = 0) -> Message:
+    return Message("pager", "{}:{}", {"alertname": "late"}, reason, notices, truncated, URL)
+
+
+def test_the_webhook_is_alertmanagers_version_4() -> None:
+    body = payload.webhook(message(notice(), notice("payments-8", over=True), truncated=3))
+    assert list(body) == [
+        "version", "groupKey", "truncatedAlerts", "status", "receiver", "groupLabels", "commonLabels",
+        "commonAnnotations", "externalURL", "notification_reason", "alerts",
+    ]  # fmt: skip
+    assert (body["version"], body["status"], body["truncatedAlerts"]) == ("4", "firing", 3)
+    assert body["notification_reason"] == "first_notification"
+    assert body["commonLabels"]["team"] == "Payments"
+    assert "subject" not in body["commonLabels"]
+    first, second = body["alerts"]
+    assert list(first) == [
+        "status", "labels", "annotations", "startsAt", "endsAt", "generatorURL", "fingerprint",
+    ]  # fmt: skip
+    assert (first["status"], first["startsAt"]) == ("firing", "2026-11-18T11:06:35.000Z")
+    assert first["endsAt"] == "0001-01-01T00:00:00Z"
+    assert (second["status"], second["endsAt"]) == ("resolved", "2026-11-18T11:06:40.000Z")
+
+
+def test_all_resolved_is_resolved() -> None:
+    body = payload.webhook(message(notice(over=True), reason=Reason.ALL_RESOLVED))
+    assert (body["status"], body["notification_reason"]) == ("resolved", "all_alerts_resolved")
+
+
+def test_an_alertmanager_is_told_until_when() -> None:
+    (firing, over) = payload.body(
+        "alertmanager", message(notice(), notice(over=True)), now_ms=NOW_MS, lives_ms=360_000
+    )
+    assert list(firing) == ["labels", "annotations", "startsAt", "endsAt", "generatorURL"]
+    assert firing["endsAt"] == "2026-11-18T11:12:40.000Z"
+    assert over["endsAt"] == "2026-11-18T11:06:40.000Z"
+
+
+def test_people_are_told_what_how_bad_why_and_what_to_do() -> None:
+    body = payload.body("apprise", message(notice()), now_ms=NOW_MS)
+    assert body == {
+        "title": "[FIRING:1] late",
+        "body": f"critical (Payments): s\ne\nn\n{URL}",
+        "type": "failure",
+    }
+    over = payload.words(message(notice(over=True)))
+    assert (over["title"], over["type"]) == ("[RESOLVED:1] late", "success")
+    assert over["body"] == "Resolved at 11:06:40 UTC: s"
+
+
+def test_people_are_told_of_ten_and_how_many_more() -> None:
+    body = payload.words(message(*(notice(f"p-{n}", severity="info") for n in range(13)), truncated=7))
+    assert body["title"] == "[FIRING:20] late"
+    assert body["body"].endswith(f"and 10 more alerts: {URL}/alerts")
+    assert body["type"] == "info"
+
+
+@pytest.mark.parametrize("kind", ["webhook", "alertmanager", "apprise"])
+def test_a_sample_of_each_kind_is_json(kind: str) -> None:
+    sample = payload.sample("pager", external_url=URL, now_ms=NOW_MS)
+    body = payload.body(kind, sample, now_ms=NOW_MS, lives_ms=1)
+    assert "test" in json.dumps(body)
+
+
+@pytest.mark.parametrize(
+    ("number", "subject", "named", "page"),
+    [
+        (1, "transaction:payments-7", {"transactional_id": "payments-7", "application": "payments"},
+         "/transactions/prod/payments-7"),
+        (2, "transaction:a/b c", {"transactional_id": "a/b c", "application": "a/b c"},
+         "/transactions/prod/a%2Fb%20c"),
+        (3, "partition:o-in-3", {"topic": "o-in", "partition": "3"}, "/partitions/prod/o-in/3"),
+        (4, "group:billing", {"group": "billing"}, "/groups/prod/billing"),
+        (5, "query:q1", {"query": "q1"}, "/queries/prod/q1"),
+        (6, "application:payments", {"application": "payments"}, "/rules/late"),
+        (7, "collector:partitions", {"collector": "partitions"}, "/rules/late"),
+        (8, "coordinators:prod", {}, "/rules/late"),
+        (9, "group:..", {"group": ".."}, "/rules/late"),
+        (10, "partition:nonsense", {}, "/rules/late"),
+        (11, "transaction:", {"application": "(nameless)"}, "/rules/late"),
+    ],
+)  # fmt: skip
+def test_labels_name_what_it_is_about(number: int, subject: str, named: dict[str, str], page: str) -> None:
+    found = labels.labels_of(said(subject), None)
+    common = {"alertname", "cluster", "severity", "subject", "subject_kind"}
+    assert {name: value for name, value in found.items() if name not in common} == named, f"case {number}"
+    assert labels.page_of(found, URL) == URL + page, f"case {number}"
+
+
+def test_owners_travel_as_labels() -> None:
+    found = labels.labels_of(said("transaction:payments-7"), OWNER)
+    assert (found["team"], found["contact"], found["runbook"]) == OWNER[1:]
+    assert labels.annotations_of(said("transaction:payments-7"), OWNER)["runbook"] == OWNER.runbook
+
+
+def test_long_names_are_cut_and_stay_two() -> None:
+    first, second = (labels.labels_of(said(f"group:{'g' * 32_000}{n}"), None)["group"] for n in range(2))
+    assert len(first) == len(second) == LONGEST
+    assert first != second
+
+
+@given(st.text(), st.text(), st.integers(-(2**63), 2**63))
+def test_whatever_a_subject_is_it_can_be_sent(kind: str, name: str, at_ms: int) -> None:
+    found = labels.labels_of(said(f"{kind}:{name}"), OWNER)
+    each = Notice("f" * 16, found, {}, at_ms, None, labels.page_of(found, URL))
+    for channel in ("webhook", "alertmanager", "apprise"):
+        body: Any = payload.body(channel, message(each), now_ms=NOW_MS, lives_ms=1)
+        json.dumps(body).encode()
+    assert datetime.fromisoformat(payload.rfc3339(at_ms)).tzinfo is not None
