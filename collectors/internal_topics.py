@@ -35,7 +35,7 @@ _RETRY_S = 0.05
 #: librdkafka may wait for ever, for one after the cluster behind its address has become another one.
 _STALLED_S = 10.0
 #: What brokers say for some milliseconds right after a topic was made, or while its leader moves (KIP-207).
-_PASSING = (
+PASSING = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.OFFSET_NOT_AVAILABLE,
@@ -389,4 +389,4 @@ class Tail:
 
 
 def _will_pass(error: KafkaError) -> bool:
-    return error.code() in _PASSING
+    return error.code() in PASSING

@@ -19,6 +19,7 @@ from fsspec.implementations.local import LocalFileSystem
 from fenceline.decode.checkpoint import is_passing
 from fenceline.paths import both, join, to_url
 from fenceline.spark import Broken, Damage, FileSeen
+from fenceline.words import said
 
 T = TypeVar("T")
 
@@ -185,9 +186,9 @@ def _why(error: Exception) -> str:
         return "permission denied: let the user that runs the dashboard list and read it"
     if isinstance(error, ImportError):
         return f"its store needs a package that is not installed ({error}): install it beside the dashboard"
-    said = " ".join(str(error).split())[:300] or "no reason given"
-    if isinstance(error, ValueError) and "rotocol" in said:
-        return f"no store is known by that scheme ({said}): correct the URL, or map its prefix"
+    text = said(error)
+    if isinstance(error, ValueError) and "rotocol" in text:
+        return f"no store is known by that scheme ({text}): correct the URL, or map its prefix"
     if isinstance(error, OSError) and error.strerror:
-        said = error.strerror
-    return f"{said} ({type(error).__name__}): check the store and the options of its [[checkpoints]]"
+        text = error.strerror
+    return f"{text} ({type(error).__name__}): check the store and the options of its [[checkpoints]]"

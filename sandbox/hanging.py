@@ -52,8 +52,8 @@ def play(stage: Stage, say: Say) -> None:
         say("4. verification is on again; the coordinator was never told: it says " + coordinator.state())
     say(f"Look for: {TOPIC}-{PARTITION} hanging; its LSO stays, and nothing will ever end this")
     say(
-        f"To end it: kafka-transactions.sh --bootstrap-server {address} abort --topic {TOPIC} "
-        f"--partition {PARTITION} --start-offset {offset}"
+        "To end it: “Abort hanging transaction…” on its page, or kafka-transactions.sh --bootstrap-server "
+        f"{address} abort --topic {TOPIC} --partition {PARTITION} --start-offset {offset}"
     )
 
 

@@ -1,7 +1,7 @@
 """Find a Java, and the jars that run on it.
 
     python -m sandbox.java lock          resolve every set again and write jars.lock.toml
-    python -m sandbox.java fetch [SET…]  download what is missing, with progress; all but the matrix's
+    python -m sandbox.java fetch [SET…]  download what is missing, with progress; what `make up` needs
                                          where no set is named
 
 The lock file names coordinates, sizes and SHA-256 sums and no host: the repositories are jgo's
@@ -61,7 +61,11 @@ SETS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "org.apache.commons:commons-pool2:2.12.0",
         ),
     ),
+    # What Spark's own jars lack to be a NameNode and a DataNode; of the version that they have.
+    "hdfs": ((), ("org.apache.hadoop:hadoop-client-minicluster:3.5.0",)),
 }
+#: Sets that only some tests need, which fetch them.
+_TESTS_ONLY = ("hdfs", *(f"kafka-{version}" for version in MATRIX_KAFKA))
 
 Progress = Callable[[str], None]
 
@@ -102,8 +106,8 @@ class Jar:
 
 
 def everyday_sets() -> list[str]:
-    """Return the sets that `make up` and `make test` need."""
-    return [name for name in SETS if name.removeprefix("kafka-") not in MATRIX_KAFKA]
+    """Return the sets that `make up` and nearly all tests need."""
+    return [name for name in SETS if name not in _TESTS_ONLY]
 
 
 def find_java(shims: Path) -> Java:

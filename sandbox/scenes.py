@@ -95,7 +95,7 @@ def abandoned(stage: Stage, say: Say) -> None:
     say(f"1. {name} opened a transaction on payments-0 at offset {offset} and its process is gone")
     say(f"2. the last stable offset of payments-0 stays at {offset}: the group billing waits there")
     say(f"Look for: {name} Ongoing, too long open, for up to {ABANDONED_TIMEOUT_S // 60} minutes")
-    say("To end it sooner, play it again: the new instance takes the id over, and leaves the next one open")
+    say("To end it sooner: “Fence producer…” on its page")
 
 
 def _abandon(bootstrap: str, name: str) -> None:

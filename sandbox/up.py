@@ -167,7 +167,7 @@ class Stack:
         ]
         # A slot for each cluster's judge, pruner, reconciler, partitions, groups, recoveries and checkpoints,
         # and some for the tasks that start them and for what operators ask.
-        slots = str(7 * clusters + 4)
+        slots = str(10 * clusters + 6)
         pollers = self._celery("worker-pollers", needs, "worker", "-Q", "default", "-c", slots)
         return [*tails, pollers, self._celery("beat", needs, "beat", "-s", str(self.data / "beat"))]
 

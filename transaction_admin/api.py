@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from fenceline.facts import State
+from fenceline.facts import State, TopicPartition
 from fenceline.reconcile import Described, Listed, NotDescribed
 
 TRANSACTION_STATE = "__transaction_state"
@@ -47,14 +47,30 @@ class Ending(NamedTuple):
 
 
 class Fencing(NamedTuple):
-    """A transactional id (escaped text) whose producer is to be fenced; its timeout is to be this."""
+    """A transactional id (escaped text) whose producer is to be fenced; its timeout is to be this.
+
+    With a producer the coordinator compares: where nothing is open, and another one has the id, or this one
+    at another epoch, it does nothing and says PRODUCER_FENCED. Without one it fences whoever has the id.
+    """
 
     transactional_id: str
     timeout_ms: int
+    producer_id: int = -1
+    producer_epoch: int = -1
+
+
+class Marker(NamedTuple):
+    """What an abort marker ends in one partition."""
+
+    partition: TopicPartition
+    producer_id: int
+    producer_epoch: int
+    #: The last one that wrote a marker of this producer there; 0 where none has.
+    coordinator_epoch: int
 
 
 class Ended(NamedTuple):
-    """What a coordinator says of an end, or of a fencing."""
+    """What a coordinator says of an end or of a fencing, or a partition's leader of a marker."""
 
     #: Kafka's error code, 0 when it is ended as asked; None when nobody has answered.
     code: int | None
@@ -83,6 +99,10 @@ class TransactionAdmin(Protocol):
     @property
     def cost(self) -> Cost:
         """What was asked of the brokers since this was made."""
+
+    @property
+    def principal(self) -> str:
+        """Whom the brokers take us for, for `grant`."""
 
     def list_transactions(self, states: Collection[State] = ()) -> Listing:
         """Return the ids in one of `states`, all of them without any. O(ids) on each broker, unpaged."""
@@ -117,6 +137,14 @@ class TransactionAdmin(Protocol):
         producer id, key 22). Asked again while the coordinator says CONCURRENT_TRANSACTIONS, its first word
         on what is open, until `timeout_s`; never after no answer at all: somebody else may have begun in
         between. **Only for ids that the coordinator knows**: it would create others.
+        """
+
+    def write_abort_marker(self, marker: Marker, *, leader: int) -> Ended:
+        """Write an abort marker into one partition, by its leader (WriteTxnMarkers, key 27); ask once.
+
+        The leader checks little: it takes a marker for a transaction that has ended as well, and appends a
+        useless one. **Only for what no coordinator owns**, looked at right before: a coordinator would not
+        learn of it, and could still commit the rest.
         """
 
     def close(self) -> None:

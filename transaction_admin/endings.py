@@ -114,6 +114,8 @@ def _request(asked: Asked) -> Any:
         return InitProducerIdRequest(
             transactional_id=name,
             transaction_timeout_ms=asked.timeout_ms,
+            producer_id=asked.producer_id,
+            producer_epoch=asked.producer_epoch,
             max_version=_NEWEST_VERSION,
         )
     return EndTxnRequest(

@@ -1,4 +1,4 @@
-"""The adapter on kafka-python: lists, describes, ends and fences as far as brokers tell.
+"""The adapter on kafka-python: lists, describes, ends, fences and marks as far as brokers tell.
 
 One broker that does not answer, and one id that is unknown or forbidden, is part of the answer and never an
 exception: whoever asks must know what was not seen.
@@ -25,11 +25,13 @@ from transaction_admin.api import (
     Ending,
     Fencing,
     Listing,
+    Marker,
     Unseen,
     describe_grant,
     grant,
 )
 from transaction_admin.endings import Endings
+from transaction_admin.markers import write_abort_marker
 from transaction_admin.wire import Wire, explain, kafka_word, text_form, wire_form
 
 #: Bounds of one request that names ids: how many, and their bytes (an id may have 32 kB).
@@ -62,6 +64,11 @@ class KafkaPythonAdmin:
         """What was asked of the brokers since this was made."""
         return self._wire.cost
 
+    @property
+    def principal(self) -> str:
+        """Whom the brokers take us for, for `grant`."""
+        return self._wire.principal
+
     def close(self) -> None:
         """Close every connection."""
         self._wire.close()
@@ -90,6 +97,10 @@ class KafkaPythonAdmin:
     def fence_producers(self, fencings: Collection[Fencing], *, timeout_s: float) -> Mapping[str, Ended]:
         """Initialise ids anew and abort what is open under them; return what is said, by id."""
         return self._wire.run(self._endings.end, fencings, timeout_s)
+
+    def write_abort_marker(self, marker: Marker, *, leader: int) -> Ended:
+        """Write an abort marker into one partition, by its leader; ask once."""
+        return self._wire.run(write_abort_marker, self._wire, marker, leader)
 
     async def _find(self, ids: Collection[str]) -> Mapping[str, tuple[int, int]]:
         """Return for each wire id an error code, or 0 and its coordinator."""

@@ -1,8 +1,13 @@
-"""A checkpoint's folder through the driver's own Hadoop, by py4j: every store that Spark itself can reach."""
+"""A checkpoint's folder on HDFS, through the driver's own Hadoop, by py4j.
+
+On HDFS alone: its NameNode renames in one step and overwrites nothing. Hadoop's clients of other stores, and
+of local files, first look whether the name is free and then rename: two drivers can both have it.
+"""
 
 from __future__ import annotations
 
 import uuid
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
@@ -13,12 +18,12 @@ from spark_pipeline.sink.storage import HIDDEN, LocalStorage, Storage, open_stor
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Stores whose rename in Hadoop is a copy that overwrites; fsspec's clients of them create exclusively.
-OBJECT_STORES = ("s3", "s3a", "s3n", "gs")
+#: Where a NameNode decides who was first (`Options.Rename.NONE` in Hadoop's FSDirRenameOp).
+NAME_NODES = ("hdfs", "webhdfs", "swebhdfs")
 
 
 class HadoopStorage:
-    """A folder of any of Hadoop's file systems: a file is renamed into place, and nothing is overwritten."""
+    """A folder of HDFS: a file is written aside and renamed into place, and nothing is overwritten."""
 
     def __init__(self, jvm: Any, gateway: Any, context: Any, folder: str) -> None:
         self._jvm, self._gateway, self._context, self._folder = jvm, gateway, context, folder.rstrip("/")
@@ -50,7 +55,9 @@ class HadoopStorage:
             self._write(temporary, data)
             self._context.rename(temporary, self._at(name), self._no_overwrite())
         except Py4JJavaError as error:
-            self._context.delete(temporary, False)
+            # Where that fails too, a hidden file is left, and what failed first is what there is to say.
+            with suppress(Py4JJavaError):
+                self._context.delete(temporary, False)
             if _is(error, "FileAlreadyExistsException"):
                 return False
             raise _as_os_error(error) from error
@@ -105,23 +112,23 @@ class HadoopStorage:
 def open_from_spark(session: SparkSession, checkpoint: str, own: str) -> Storage:
     """Return a checkpoint's folder as the session's Hadoop resolves it.
 
-    Local files go the plain way; object stores go through fsspec, whose clients can create exclusively.
-    Raises `Refused` where it is not the query's `own` one ("" where that is not known): a copy has the same
-    query id.
+    Local files go the plain way, and all but HDFS through fsspec, whose clients can create exclusively.
+    Raises `Refused` where nobody here can open it, and where it is not the query's `own` one ("" where that
+    is not known): a copy has the same query id.
     """
     context: Any = session.sparkContext
     jvm, configuration = context._jvm, context._jsc.hadoopConfiguration()
     path = jvm.org.apache.hadoop.fs.Path(checkpoint)
-    if path.toUri().getScheme() in OBJECT_STORES:
-        _refuse_other(path.toString(), own)
-        return open_storage(checkpoint)
-    qualified = path.getFileSystem(configuration).makeQualified(path)
-    _refuse_other(qualified.toString(), own)
-    uri = qualified.toUri()
+    if path.toUri().getScheme() in (None, "file", *NAME_NODES):
+        path = path.getFileSystem(configuration).makeQualified(path)
+    _refuse_other(path.toString(), own)
+    uri = path.toUri()
     if uri.getScheme() == "file":
         return LocalStorage(uri.getPath())
+    if uri.getScheme() not in NAME_NODES:
+        return open_storage(path.toString())
     files = jvm.org.apache.hadoop.fs.FileContext.getFileContext(uri, configuration)
-    return HadoopStorage(jvm, context._gateway, files, uri.toString())
+    return HadoopStorage(jvm, context._gateway, files, path.toString())
 
 
 def _refuse_other(checkpoint: str, own: str) -> None:

@@ -7,6 +7,8 @@ the dashboard reads the ledger with it, and decides and finishes batches that a 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from fenceline.decode.ledger import (
     FOLDER,
     LEDGER,
@@ -28,7 +30,7 @@ from fenceline.decode.ledger import (
 )
 from fenceline.spark import Broken, Damage, Decided, Decision, Done, Ledger, LedgerState
 from spark_pipeline.sink.errors import SinkError
-from spark_pipeline.sink.storage import Storage, open_storage
+from spark_pipeline.sink.storage import Storage, open_storage, refuse_weak
 
 #: Batches whose files are kept, as Spark keeps its own.
 KEPT_BATCHES = 100
@@ -125,6 +127,10 @@ class LedgerFolder:
             return decision
         return self.decision(which)
 
+    def refuse_weak(self) -> None:
+        """Raise `Refused` where of two who decide both could be told that they were the first."""
+        refuse_weak(self._files)
+
     def finish(self, done: Done) -> None:
         """Note that a decision was carried out; whoever comes second changes nothing."""
         self._files.create(done_name(Round(done.batch_id, done.round)), encode_done(done))
@@ -156,6 +162,6 @@ class LedgerFolder:
         )
 
 
-def open_ledger(checkpoint: str) -> LedgerFolder:
-    """Return the ledger of a checkpoint by its path or URL (fsspec's)."""
-    return LedgerFolder(open_storage(checkpoint))
+def open_ledger(checkpoint: str, options: Mapping[str, str] | None = None) -> LedgerFolder:
+    """Return the ledger of a checkpoint by its path or URL (fsspec's), with the options of its store."""
+    return LedgerFolder(open_storage(checkpoint, options))

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
+from fenceline.paths import scheme_of, to_url
+from fenceline.words import said
 from spark_pipeline.sink.errors import Refused
 
 #: Temporary files and probes begin with it; `names` leaves them out.
 HIDDEN = "."
-#: Spark's names of stores that fsspec has under another one.
-_FSSPEC_SCHEME = {"s3a": "s3", "s3n": "s3"}
 
 
 class Storage(Protocol):
@@ -141,14 +142,17 @@ class FsspecStorage:
         return FsspecStorage(self._filesystem, f"{self._folder}/{folder}", f"{self._shown}/{folder}")
 
 
-def open_storage(url: str) -> Storage:
-    """Return the folder that a URL or path names; raises `Refused` for a store that nobody here can open."""
-    scheme, _, rest = url.partition(":")
-    if "://" not in url and scheme != "file":
+def open_storage(url: str, options: Mapping[str, Any] | None = None) -> Storage:
+    """Return the folder that a URL or path names, as Spark spells it; `options` are fsspec's for that store.
+
+    Raises `Refused` where nobody here can open it.
+    """
+    scheme = scheme_of(url)
+    if not scheme:
         return LocalStorage(url)
     if scheme == "file":
         return LocalStorage(local_path(url))
-    return FsspecStorage(*_fsspec(f"{_FSSPEC_SCHEME.get(scheme, scheme)}:{rest}", url), url)
+    return FsspecStorage(*_fsspec(to_url(url), url, options or {}), url)
 
 
 def local_path(url: str) -> str:
@@ -163,10 +167,10 @@ def refuse_weak(folder: Storage) -> None:
         first, second = folder.create(name, b"1"), folder.create(name, b"2")
         content = folder.read(name)
         folder.remove(name)
-    except (OSError, ValueError, TypeError, NotImplementedError) as error:
+    except Exception as error:  # A store's client raises what it likes.
         raise Refused(
-            f"cannot keep a ledger in {folder.path}: {type(error).__name__}: {error}. The sink needs a store "
-            "where it may write and that creates files exclusively"
+            f"cannot keep a ledger in {folder.path}: {_said(error)}. The sink needs a store where it may "
+            "write and that creates files exclusively"
         ) from error
     if not first or second or content != b"1":
         raise Refused(
@@ -176,17 +180,22 @@ def refuse_weak(folder: Storage) -> None:
         )
 
 
-def _fsspec(url: str, shown: str) -> tuple[Any, str]:
+def _fsspec(url: str, shown: str, options: Mapping[str, Any]) -> tuple[Any, str]:
     try:
         from fsspec.core import url_to_fs
 
-        filesystem, folder = url_to_fs(url)
-    except (ImportError, ValueError) as error:
+        filesystem, folder = url_to_fs(url, **options)
+    except Exception as error:  # A store's client raises what it likes.
         raise Refused(
-            f"cannot open {shown}: {error}. Install the fsspec package of this store on the driver "
-            "(s3fs for S3, gcsfs for Google's, adlfs for Azure's)"
+            f"cannot open {shown}: {_said(error)}. Check its name, and that the driver has its fsspec "
+            "package (s3fs for S3, gcsfs for Google's, adlfs for Azure's); HDFS is opened by foreachBatch, "
+            "through Spark's own Hadoop"
         ) from error
     return filesystem, folder
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {said(error).rstrip('.')}"
 
 
 def _write_durably(path: Path, data: bytes) -> None:

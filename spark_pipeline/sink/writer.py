@@ -193,9 +193,9 @@ class _Open:
         )
 
     def _fatal(self) -> str:
-        """Return what the producer died of: an end that it can no more ask for is refused with it."""
+        """Return what the producer died of: it refuses with that, at once, to end what it can end no more."""
         try:
-            self._producer.abort_transaction(0)
+            self._producer.abort_transaction(_PATIENCE_S / 4)
         except KafkaException as error:
             return str(error.args[0])
         return "it does not say why"

@@ -15,7 +15,6 @@ from sandbox.java import Java, classpath
 OPTIONS = (
     "-Xmx384m",
     "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",
     "-Djava.awt.headless=true",
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
 )

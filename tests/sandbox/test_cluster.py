@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, PartitionMetadata
 
 from sandbox import topics
 from sandbox.cluster import SIZE, Cluster, require_size
@@ -29,13 +29,26 @@ def write(bootstrap: str, partition: int) -> int:
     return offsets[0]
 
 
+def orders(bootstrap: str) -> dict[int, PartitionMetadata]:
+    """Return the partitions of a topic once the broker that answers has heard of it and of their leaders."""
+
+    def heard() -> dict[int, PartitionMetadata]:
+        found = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics(
+            "orders", timeout=30
+        )
+        partitions = found.topics["orders"].partitions
+        return partitions if all(each.leader > 0 for each in partitions.values()) else {}
+
+    return wait_for(heard, f"{bootstrap} knows the topic")
+
+
 @pytest.mark.kafka
 def test_its_topics_have_three_replicas_and_any_node_may_be_asked(kafka_three: Cluster) -> None:
     topics.ensure(kafka_three.bootstrap)
     for broker in kafka_three.brokers:
-        found = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=30)
-        partitions = found.topics["orders"].partitions.values()
+        partitions = orders(broker.bootstrap).values()
         assert {len(partition.replicas) for partition in partitions} == {SIZE}
+        found = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=30)
         assert {broker.node_id for broker in kafka_three.brokers} == set(found.brokers)
 
 
@@ -44,8 +57,7 @@ def test_it_takes_records_while_a_node_is_dead_and_has_them_after_all_were_kille
     with Cluster(tmp_path) as cluster:
         topics.ensure(cluster.bootstrap)
         number = AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics(timeout=30).cluster_id
-        leader = AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics("orders", timeout=30)
-        victim = leader.topics["orders"].partitions[0].leader
+        victim = orders(cluster.bootstrap)[0].leader
         assert write(cluster.bootstrap, 0) == 0
         cluster.node(victim).kill()
         assert write(cluster.bootstrap, 0) == 1

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from sandbox.java import find_java, jars
 from tests.brokers import kafka_42
+from tests.spark.hdfs import hdfs
 
 __all__ = ["kafka_42"]
 
@@ -69,3 +70,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     for query in session.streams.active:
         query.stop()
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def hdfs_root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The root of a real HDFS, `hdfs://127.0.0.1:port`."""
+    with hdfs(tmp_path_factory.mktemp("hdfs")) as url:
+        yield url

@@ -1,5 +1,6 @@
 """Proves on real Spark that both adapters write what Spark's own Kafka sink writes, column by column, and the
-timestamps too, that a stop amid a batch leaves nothing open, and that the adapters refuse what they must."""
+timestamps too, that a checkpoint may be on HDFS, that a stop amid a batch leaves nothing open, and that the
+adapters refuse what they must."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ from fenceline.facts import State
 from fenceline.spark import Outcome
 from sandbox.kafka import Broker
 from spark_pipeline.sink import ExactlyOnceKafkaSink, Refused, Step, register
+from spark_pipeline.sink.hadoop import open_from_spark
 from spark_pipeline.sink.ledger import open_ledger
 from spark_pipeline.sink.writer import admin_for, from_arrow, from_rows
 from tests.brokers import create_topics
@@ -142,6 +144,24 @@ def test_both_adapters_write_what_spark_s_own_sink_writes(place: Callable[[], Pl
         assert state.decisions[0].run_id
         assert state.decisions[0].transactions[0].transactional_id.startswith(f"{each.topic}-")
         assert each.open_ids() == []
+
+
+def test_a_checkpoint_on_hdfs_holds_the_ledger_over_a_restart(
+    spark: SparkSession, place: Callable[[], Place], hdfs_root: str
+) -> None:
+    here = place()
+    checkpoint = f"{hdfs_root}/größer als 1/{here.topic}"
+    for batches in BATCHES, BATCHES * 2:
+        options = {"kafka.bootstrap.servers": here.bootstrap}
+        sink = ExactlyOnceKafkaSink(checkpoint=checkpoint, options=options, topic=here.topic)
+        writer = here.rows("cast(value AS STRING) AS value").writeStream.queryName(here.topic)
+        run(writer.foreachBatch(sink).option("checkpointLocation", checkpoint).start(), batches)
+    values = sorted(int(row[1]) for row in here.records())
+    assert len(values) >= BATCHES * 2 * ROWS
+    assert values == list(range(len(values)))
+    names = open_from_spark(spark, f"{checkpoint}/kafka_exactly_once", "").names()
+    assert {f"{batch}.0.{what}" for batch in range(BATCHES) for what in ("decision", "done")} <= set(names)
+    assert here.open_ids() == []
 
 
 @pytest.mark.parametrize("adapter", ["foreach_batch", "data_source"])

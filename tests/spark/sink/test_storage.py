@@ -14,6 +14,7 @@ import fsspec
 import pytest
 from pyspark.sql import SparkSession
 
+from sandbox.ports import free_port
 from spark_pipeline.sink.errors import Refused
 from spark_pipeline.sink.hadoop import HadoopStorage, open_from_spark
 from spark_pipeline.sink.storage import (
@@ -28,7 +29,7 @@ from spark_pipeline.sink.storage import (
 CREATORS = 8
 
 
-@pytest.fixture(params=["local", "memory", "hadoop"])
+@pytest.fixture(params=["local", "memory", "hdfs"])
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     """An empty folder in each kind of store."""
     if request.param == "local":
@@ -36,16 +37,10 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     if request.param == "memory":
         return open_storage(f"memory://{uuid.uuid4().hex}/ledger")
     spark: SparkSession = request.getfixturevalue("spark")
-    return hadoop(spark, tmp_path / "ledger")
-
-
-def hadoop(spark: SparkSession, path: Path) -> HadoopStorage:
-    """Hadoop's own file system on local files, which the sink itself would open the plain way."""
-    context = spark.sparkContext
-    configuration = context._jsc.hadoopConfiguration()
-    uri = context._jvm.java.net.URI.create(path.as_uri())
-    files = context._jvm.org.apache.hadoop.fs.FileContext.getFileContext(uri, configuration)
-    return HadoopStorage(context._jvm, context._gateway, files, path.as_uri())
+    root = request.getfixturevalue("hdfs_root")
+    found = open_from_spark(spark, f"{root}/{uuid.uuid4().hex}/ledger", "")
+    assert isinstance(found, HadoopStorage)
+    return found
 
 
 def test_a_file_is_created_once_read_listed_and_removed(folder: Storage) -> None:
@@ -115,9 +110,23 @@ def test_a_folder_that_may_not_be_written_is_refused(tmp_path: Path) -> None:
         refuse_weak(LocalStorage(tmp_path / "file"))
 
 
-def test_a_store_without_its_package_is_refused() -> None:
-    with pytest.raises(Refused, match="cannot open nosuch://bucket/x"):
-        open_storage("nosuch://bucket/x")
+# Hadoop writes one slash where there is no authority: none of these is a folder of this machine.
+@pytest.mark.parametrize("url", ["nosuch://bucket/x", "nosuch:/x", "dbfs:/x", "hdfs:/x", "viewfs:///x"])
+def test_a_store_that_nobody_here_opens_is_refused(url: str) -> None:
+    with pytest.raises(Refused, match=f"cannot open {url}: .*its fsspec package") as refused:
+        open_storage(url)
+    assert "HDFS is opened by foreachBatch" in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_whatever_a_store_s_client_raises_is_a_refusal_in_one_line() -> None:
+    class Denying(type(fsspec.filesystem("memory"))):  # type: ignore[misc]
+        def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **more: object) -> None:
+            raise LookupError("no credentials\nfound" + "!" * 1_000)
+
+    denying = FsspecStorage(Denying(), "/bucket", "s3a://bucket")
+    with pytest.raises(Refused, match="in s3a://bucket: LookupError: no credentials found!"):
+        refuse_weak(denying)
 
 
 @pytest.mark.parametrize(
@@ -129,14 +138,39 @@ def test_local_urls_are_plain_paths(url: str, path: str) -> None:
 
 
 @pytest.mark.spark
+def test_an_hdfs_that_is_not_reached_is_said(spark: SparkSession) -> None:
+    away = open_from_spark(spark, f"hdfs://127.0.0.1:{free_port()}/checkpoint", "")
+    for ask in (away.names, lambda: away.read("x"), lambda: away.create("x", b""), lambda: away.remove("x")):
+        with pytest.raises(OSError, match="Connection refused"):
+            ask()
+    with pytest.raises(Refused, match=r"cannot keep a ledger in hdfs://127.0.0.1:\d+/checkpoint: .*refused"):
+        refuse_weak(away)
+
+
+@pytest.mark.spark
+def test_hadoop_s_clients_that_look_before_they_rename_are_not_used(spark: SparkSession) -> None:
+    with pytest.raises(Refused, match=r"cannot open viewfs://cluster/checkpoint"):
+        open_from_spark(spark, "viewfs://cluster/checkpoint", "")
+
+
+@pytest.mark.spark
 def test_spark_s_own_names_of_local_folders_go_the_plain_way(spark: SparkSession, tmp_path: Path) -> None:
     for name in str(tmp_path), tmp_path.as_uri():
         found = open_from_spark(spark, name, tmp_path.as_uri().replace("///", "/"))
         assert isinstance(found, LocalStorage)
         assert found.path == str(tmp_path)
-    # Hadoop's rename on an object store is a copy that overwrites: fsspec's client is asked instead.
+    # Hadoop's rename on an object store is no single step: fsspec's client is asked instead.
     found = open_from_spark(spark, "s3a://bucket/checkpoint", "")
     assert isinstance(found, FsspecStorage)
     assert found.path == "s3a://bucket/checkpoint"
     with pytest.raises(Refused, match="the query's own checkpointLocation is file:/elsewhere"):
         open_from_spark(spark, str(tmp_path), "file:/elsewhere")
+
+
+def test_a_store_is_opened_with_its_options(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint").mkdir()
+    folder = open_storage("dir://checkpoint", {"path": str(tmp_path), "target_protocol": "file"})
+    refuse_weak(folder)
+    assert folder.create("0.0.decision", b"first")
+    assert not folder.create("0.0.decision", b"second")
+    assert (tmp_path / "checkpoint" / "0.0.decision").read_bytes() == b"first"

@@ -1,0 +1,53 @@
+"""WriteTxnMarkers: the abort marker that a coordinator would have written, for what none of them owns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import kafka.errors as errors
+from kafka.protocol.producer.transaction import WriteTxnMarkersRequest
+
+from transaction_admin.api import Ended, Marker
+from transaction_admin.wire import Wire, explain, kafka_word
+
+#: As Kafka's own abort has it: the leader then takes the transaction's own epoch, and asks for none above it.
+_LEGACY = 0
+
+
+async def write_abort_marker(wire: Wire, marker: Marker, leader: int) -> Ended:
+    """Ask one broker, once, to write an abort marker into one partition; return what it says."""
+    (answer,) = await wire.ask_each([(_request(marker), leader)])
+    if isinstance(answer, errors.KafkaError):
+        return Ended(None, explain(answer))
+    code = _code(answer, marker)
+    return Ended(code, kafka_word(errors.for_code(code)) if code else "")
+
+
+def _request(marker: Marker) -> Any:
+    one = WriteTxnMarkersRequest.WritableTxnMarker
+    topic = one.WritableTxnMarkerTopic(
+        name=marker.partition.topic, partition_indexes=[marker.partition.partition]
+    )
+    return WriteTxnMarkersRequest(
+        markers=[
+            one(
+                producer_id=marker.producer_id,
+                producer_epoch=marker.producer_epoch,
+                transaction_result=False,
+                topics=[topic],
+                coordinator_epoch=marker.coordinator_epoch,
+                transaction_version=_LEGACY,
+            )
+        ]
+    )
+
+
+def _code(answer: Any, marker: Marker) -> int:
+    """Return the error code of the one partition; a broker that refuses it all says so there as well."""
+    return next(
+        int(partition.error_code)
+        for each in answer.markers
+        for topic in each.topics
+        for partition in topic.partitions
+        if (topic.name, partition.partition_index) == tuple(marker.partition)
+    )
