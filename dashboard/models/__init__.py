@@ -10,6 +10,8 @@ The cluster of a table has no index of its own where a unique key begins with it
 from __future__ import annotations
 
 from dashboard.models.access import Token
+from dashboard.models.acting import Action
+from dashboard.models.alerting import Alert, AlertChange, Channel, Delivery, Silence
 from dashboard.models.collecting import Cluster, Collector, GapRecord, Position
 from dashboard.models.groups import CommitRecord, Group, GroupOffset, GroupRecord
 from dashboard.models.judging import FindingRecord
@@ -22,6 +24,7 @@ from dashboard.models.transactions import (
     IS_OPEN,
     NAME,
     Beginning,
+    Ordered,
     Recent,
     StateCount,
     Tally,
@@ -34,16 +37,22 @@ __all__ = [
     "IS_IDLE",
     "IS_OPEN",
     "NAME",
+    "Action",
+    "Alert",
+    "AlertChange",
     "Batch",
     "Beginning",
+    "Channel",
     "Cluster",
     "Collector",
     "CommitRecord",
+    "Delivery",
     "FindingRecord",
     "GapRecord",
     "Group",
     "GroupOffset",
     "GroupRecord",
+    "Ordered",
     "PartitionRecord",
     "PinRecord",
     "Position",
@@ -52,6 +61,7 @@ __all__ = [
     "Recovery",
     "ReplicaLook",
     "Run",
+    "Silence",
     "SinkDecision",
     "StateCount",
     "Tally",

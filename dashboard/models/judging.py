@@ -27,6 +27,13 @@ class FindingRecord(models.Model):
     closed_at = models.DateTimeField(null=True)
     #: Whether the last tick could see everything the rule needs.
     complete = models.BooleanField(default=True)
+    #: Ticks that found it, all of them complete.
+    ticks = models.IntegerField(default=0)
+    #: Once closed: complete ticks that have still to miss it before alerts take it for over; AGAIN where it
+    #: was found again before that, in another row.
+    to_miss = models.IntegerField(default=0)
+
+    AGAIN = -1
 
     class Meta:
         constraints = [
@@ -37,6 +44,7 @@ class FindingRecord(models.Model):
         indexes = [
             models.Index(fields=["cluster", "seen_at"], name="finding_seen"),
             models.Index(fields=["cluster"], condition=Q(closed_at=None), name="finding_open"),
+            models.Index(fields=["cluster"], condition=Q(to_miss__gt=0), name="finding_settling"),
         ]
 
     def __str__(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from django.db import models
 from django.db.models import Q
@@ -34,8 +35,19 @@ class Beginning(models.Func):
     output_field = models.CharField()
 
 
-#: What lists of ids are sorted by and searched in: ids may be 32 kB long, an index entry may not.
-NAME = Beginning("transactional_id")
+class Ordered(Beginning):
+    """The same in the order of code points, as Python and SQLite have it; PostgreSQL's depends on its locale.
+
+    Only to sort by and to compare with: what is searched in knows its locale's small and capital letters.
+    """
+
+    def as_postgresql(self, compiler: Any, connection: Any, **context: Any) -> Any:
+        """Return the SQL for PostgreSQL."""
+        return self.as_sql(compiler, connection, template=f'{self.template} COLLATE "C"', **context)
+
+
+#: What lists of ids are sorted by: ids may be 32 kB long, an index entry may not.
+NAME = Ordered("transactional_id")
 
 
 class Transaction(models.Model):
@@ -152,14 +164,20 @@ class TransitionRecord(models.Model):
 
 
 class Tally(models.Model):
-    """What happened to an application in a minute or an hour: how often each kind, how long commits took."""
+    """What happened to an application in a minute or an hour: how often each kind, how long commits took.
+
+    One row more, of `FOR_EVER_S` and EVERY, sums up all that was ever counted: revised verdicts are counted
+    anew there and never taken back, so that it only grows.
+    """
 
     #: Stands for all applications of a cluster together: adding up thousands takes longer than a page may.
     EVERY = ""
+    #: The span of the sum that is never pruned; its `start_ms` is 0.
+    FOR_EVER_S = 0
 
     cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
     application = models.CharField(max_length=200)
-    #: 60 or 3600.
+    #: 60, 3600 or FOR_EVER_S.
     span_s = models.IntegerField()
     start_ms = models.BigIntegerField()
     #: Each tail shard has rows of its own, so that none waits for another; readers add them up.

@@ -1,0 +1,352 @@
+"""Alerts, channels, deliveries and silences: a reader beside `queries`, for pages and API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from django.db.models import Case, Count, IntegerField, Max, Q, QuerySet, Value, When
+from django.db.models.functions import Coalesce
+
+from dashboard.models import Action, Alert, AlertChange, Beginning, Channel, Delivery, Silence
+from dashboard.paging import Page, part
+from fenceline.facts import Severity
+
+#: How long a resolved alert stays among those that are not filtered by state.
+RECENT_MS = 86_400_000
+#: More labels than these are not looked through for a preview, nor listed as choices.
+_MOST_MATCHED = 20_000
+_MOST_CHOICES = 200
+_WORST_FIRST = [severity.value for severity in Severity]
+_STATES = [Alert.State.FIRING.value, Alert.State.PENDING.value]
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which alerts a list is asked for; a state of "" is all but those resolved long ago."""
+
+    cluster: str = ""
+    #: "firing", "pending", "resolved", "active" (firing or pending), "all" or "".
+    state: str = ""
+    severity: str = ""
+    rule: str = ""
+    team: str = ""
+    #: A part of the first 200 characters of a subject, or of a rule's name.
+    q: str = ""
+    subject: str = ""
+    #: "quiet": something keeps it from being told; "loud": nothing does.
+    voice: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryFilter:
+    """Which deliveries a list is asked for."""
+
+    channel: int | None = None
+    state: str = ""
+    origin: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What came of a change for one channel: a delivery, or why there is none."""
+
+    channel: Channel | None
+    delivery: Delivery | None
+    #: Why nothing was sent; "" where something was.
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change of an alert and what came of it; `settled` is false while that is not decided."""
+
+    of: AlertChange
+    fates: Sequence[Fate]
+
+    @property
+    def settled(self) -> bool:
+        """Return whether every channel has a delivery of it or a reason why not."""
+        return self.of.processed_at is not None
+
+
+def page(wanted: Filter, *, page: int, size: int, now_ms: int) -> Page[Alert]:
+    """Return a page of alerts: firing, pending, resolved; in each the worst, then the newest first."""
+    rows = _filtered(wanted, now_ms)
+    total = rows.count()
+    number, rows_of = part(page, total, size)
+    newest = Coalesce("resolved_ms", "fired_ms", "since_ms").desc()
+    ordered = rows.order_by(_rank("state", _STATES), _severity(), newest, "-pk")
+    return Page(list(ordered[rows_of]), total, number, size)
+
+
+def before(place: int | None, wanted: Filter, *, limit: int, now_ms: int) -> Sequence[Alert]:
+    """Return alerts behind a row's key, the one that was made last first."""
+    rows = _filtered(wanted, now_ms)
+    rows = rows if place is None else rows.filter(pk__lt=place)
+    return list(rows.order_by("-pk")[:limit])
+
+
+def counts(wanted: Filter, *, now_ms: int) -> Mapping[str, int]:
+    """Return how many alerts that a filter allows are firing, pending and lately resolved."""
+    found = dict(_filtered(wanted, now_ms).order_by().values_list("state").annotate(n=Count("pk")))
+    return {state.value: found.get(state.value, 0) for state in _IN_ORDER}
+
+
+_IN_ORDER = (Alert.State.FIRING, Alert.State.PENDING, Alert.State.RESOLVED)
+
+
+def firing(cluster: str = "") -> Mapping[str, int]:
+    """Return how many alerts fire, by severity, worst first; where none does, a severity is left out."""
+    rows = _of_cluster(cluster).filter(state=Alert.State.FIRING)
+    found = dict(rows.order_by().values_list("severity").annotate(n=Count("pk")))
+    return {severity: found[severity] for severity in _WORST_FIRST if found.get(severity)}
+
+
+def untold(cluster: str = "") -> tuple[int, int]:
+    """Return how many alerts fire that nobody was told of: those about to be told, and those kept quiet."""
+    rows = _of_cluster(cluster).filter(state=Alert.State.FIRING).exclude(quiet=[])
+    kinds = [{kind for kind, *_ in quiet} for quiet in rows.values_list("quiet", flat=True)]
+    waiting = sum(_WAITS in each for each in kinds)
+    return waiting, len(kinds) - waiting
+
+
+def missed(cluster: str = "") -> int:
+    """Return how many alerts fire that somebody was sent, and no receiver has taken so far."""
+    rows = _of_cluster(cluster).filter(state=Alert.State.FIRING, quiet=[]).exclude(told=[])
+    told = [{delivery for _, delivery, *_ in each} for each in rows.values_list("told", flat=True)]
+    vain = _in_vain(set().union(*told))
+    return sum(each <= vain for each in told)
+
+
+def _in_vain(deliveries: Iterable[int]) -> set[int]:
+    """Return those deliveries that were tried, and not taken so far."""
+    found = Delivery.objects.only("state", "attempts").in_bulk(deliveries)
+    return {row.pk for row in found.values() if row.attempts and row.state != Delivery.State.DELIVERED}
+
+
+#: The kind of reason that only tells when somebody will be told.
+_WAITS = "grouped"
+
+
+def teams(cluster: str = "") -> Sequence[str]:
+    """Return the teams whose alerts are kept, by name."""
+    found = _of_cluster(cluster).order_by().values_list("labels__team", flat=True).distinct()
+    return sorted(filter(None, found[:_MOST_CHOICES]))
+
+
+def rules(cluster: str = "") -> Sequence[str]:
+    """Return the rules of which alerts are kept, by name."""
+    return list(_of_cluster(cluster).order_by("rule").values_list("rule", flat=True).distinct())
+
+
+def alert(number: int) -> Alert | None:
+    """Return one alert of a configured cluster by its number, None where there is none."""
+    rows = Alert.objects.filter(pk=number, cluster__configured=True)
+    return rows.select_related("cluster").first() if number < 2**63 else None
+
+
+def named(fingerprints: Iterable[str]) -> Sequence[Alert]:
+    """Return the alerts with these fingerprints, given in hexadecimal, by rule and subject."""
+    keys = [bytes.fromhex(each) for each in fingerprints]
+    found: list[Alert] = []
+    for at in range(0, len(keys), 500):
+        rows = Alert.objects.filter(fingerprint__in=keys[at : at + 500])
+        found += rows.select_related("cluster")
+    return sorted(found, key=lambda row: (row.rule, row.subject))
+
+
+def active_labels() -> Sequence[Alert]:
+    """Return the alerts that are firing or pending, with what matchers look at and a line shows."""
+    rows = Alert.objects.filter(cluster__configured=True, state__in=_STATES).select_related("cluster")
+    fields = ("cluster__name", "rule", "subject", "severity", "labels", "state", "since_ms", "fired_ms")
+    return list(rows.only(*fields).order_by(_rank("state", _STATES), _severity(), "pk")[:_MOST_MATCHED])
+
+
+def changes(row: Alert, *, limit: int) -> Sequence[Change]:
+    """Return the newest changes of an alert with what came of each, the newest first."""
+    found = AlertChange.objects.filter(alert=row).order_by("-at_ms", "-pk")[:limit]
+    return _told(list(found))
+
+
+def last_changes(rows: Iterable[Alert]) -> Mapping[int, Change]:
+    """Return the newest change of each of some alerts, by the alert's number."""
+    those = AlertChange.objects.filter(alert__in=[row.pk for row in rows])
+    newest = those.order_by().values("alert").annotate(last=Max("pk")).values_list("last", flat=True)
+    found = AlertChange.objects.filter(pk__in=list(newest))
+    return {change.of.alert_id: change for change in _told(list(found))}
+
+
+def told(rows: Sequence[Alert]) -> Mapping[int, Sequence[Fate]]:
+    """Return through which channels, and with which delivery, each of some alerts was told last."""
+    each = [told for row in rows for told in row.told]
+    those = Delivery.objects.defer("payload").in_bulk([delivery for _, delivery, *_ in each])
+    found = Channel.objects.in_bulk([channel for channel, *_ in each])
+    return {
+        row.pk: [_fate([channel, "delivery", delivery], found, those) for channel, delivery, *_ in row.told]
+        for row in rows
+    }
+
+
+def actions_of(row: Alert, *, limit: int) -> Sequence[Action]:
+    """Return what operators did to an alert's subject while it lasted, the newest first."""
+    until_ms = row.seen_ms if row.resolved_ms is None else row.resolved_ms
+    did = (Action.State.DONE, Action.State.PARTLY, Action.State.UNKNOWN)
+    rows = Action.objects.filter(cluster=row.cluster_id, state__in=did, ended_ms__gte=row.since_ms)
+    rows = rows.filter(ended_ms__lte=until_ms, subjects__contains=row.subject)
+    found = rows.select_related("cluster").order_by("-ended_ms")[: 5 * limit]
+    return [each for each in found if row.subject in each.subjects.splitlines()][:limit]
+
+
+def channels() -> Sequence[Channel]:
+    """Return every channel by name."""
+    return list(Channel.objects.order_by("name"))
+
+
+def channel(number: int) -> Channel | None:
+    """Return one channel by its number, None where there is none."""
+    return Channel.objects.filter(pk=number).first() if number < 2**63 else None
+
+
+def last_deliveries(rows: Iterable[Channel], *, origin: str = "") -> Mapping[int, Delivery]:
+    """Return the newest delivery of each of some channels, by the channel's number."""
+    those = Delivery.objects.filter(channel__in=[row.pk for row in rows])
+    those = those.filter(origin=origin) if origin else those
+    newest = those.order_by().values("channel").annotate(last=Max("pk")).values_list("last", flat=True)
+    found = Delivery.objects.filter(pk__in=list(newest)).select_related("channel")
+    return {row.channel_id: row for row in found}
+
+
+def deliveries(wanted: DeliveryFilter, *, before: int | None, limit: int) -> Sequence[Delivery]:
+    """Return deliveries behind a row's key, the newest first."""
+    rows = Delivery.objects.select_related("channel")
+    for name, value in {"state": wanted.state, "origin": wanted.origin}.items():
+        rows = rows.filter(**{name: value}) if value else rows
+    rows = rows if wanted.channel is None else rows.filter(channel=wanted.channel)
+    rows = rows if before is None else rows.filter(pk__lt=before)
+    # The bodies stay in the database: a list shows none, and they are large.
+    return list(rows.defer("payload").order_by("-pk")[:limit])
+
+
+def delivery(number: int) -> Delivery | None:
+    """Return one delivery by its number, None where there is none."""
+    return Delivery.objects.select_related("channel").filter(pk=number).first() if number < 2**63 else None
+
+
+def relatives(row: Delivery) -> tuple[Delivery | None, Sequence[Delivery]]:
+    """Return the first delivery of a message, None where it is this one, and others that sent it again."""
+    rows = Delivery.objects.filter(channel=row.channel_id, group_key=row.group_key, message_id=row.message_id)
+    found = list(rows.defer("payload").order_by("pk")[:_MOST_CHOICES])
+    first = found[0] if found and found[0].pk != row.pk else None
+    return first, [each for each in found[1:] if each.pk != row.pk]
+
+
+def voices() -> object:
+    """Return what changes when anybody is told of anything: no revision counts deliveries and channels."""
+    last = Delivery.objects.order_by("-pk").values_list("pk", flat=True).first()
+    waiting = Delivery.objects.filter(state=Delivery.State.PENDING).count()
+    each = list(Channel.objects.order_by("pk").values_list("pk", "name", "enabled"))
+    return last, waiting, each
+
+
+def deliveries_of(row: Channel) -> int:
+    """Return how many deliveries a channel has."""
+    return Delivery.objects.filter(channel=row).count()
+
+
+def silences(state: str, *, now_ms: int) -> QuerySet[Silence]:
+    """Return the "active" silences, the next to end first, the "scheduled", or the "expired" ones."""
+    if state == "active":
+        return Silence.objects.filter(starts_ms__lte=now_ms, ends_ms__gt=now_ms).order_by("ends_ms", "pk")
+    if state == "scheduled":
+        return Silence.objects.filter(starts_ms__gt=now_ms, ends_ms__gt=now_ms).order_by("starts_ms", "pk")
+    return Silence.objects.filter(ends_ms__lte=now_ms).order_by("-ends_ms", "-pk")
+
+
+def silences_page(*, page: int, size: int, now_ms: int) -> Page[Silence]:
+    """Return a page of the expired silences, the last to end first."""
+    rows = silences("expired", now_ms=now_ms)
+    total = rows.count()
+    number, rows_of = part(page, total, size)
+    return Page(list(rows[rows_of]), total, number, size)
+
+
+def silences_before(place: int | None, state: str, *, limit: int, now_ms: int) -> Sequence[Silence]:
+    """Return silences behind a row's key, the newest first: of a state, or "all"."""
+    rows = Silence.objects.all() if state == "all" else silences(state, now_ms=now_ms)
+    rows = rows if place is None else rows.filter(pk__lt=place)
+    return list(rows.order_by("-pk")[:limit])
+
+
+def silence(number: int) -> Silence | None:
+    """Return one silence by its number, None where there is none."""
+    return Silence.objects.filter(pk=number).first() if number < 2**63 else None
+
+
+def state_of(row: Silence, *, now_ms: int) -> Literal["active", "scheduled", "expired"]:
+    """Return "active", "scheduled" or "expired"."""
+    if row.ends_ms <= now_ms:
+        return "expired"
+    return "scheduled" if row.starts_ms > now_ms else "active"
+
+
+def _told(rows: Sequence[AlertChange]) -> Sequence[Change]:
+    """Return changes with the channels and deliveries that their fates name."""
+    fates = [fate for row in rows for fate in row.fates]
+    those = Delivery.objects.defer("payload").in_bulk([what for _, kind, what in fates if kind == "delivery"])
+    found = Channel.objects.in_bulk([channel for channel, *_ in fates])
+    return [Change(row, [_fate(each, found, those) for each in row.fates]) for row in rows]
+
+
+def _fate(fate: Sequence[Any], channels: Mapping[int, Channel], deliveries: Mapping[int, Delivery]) -> Fate:
+    channel, kind, what = fate
+    if kind != "delivery":
+        return Fate(channels.get(channel), None, str(what))
+    # Deliveries are pruned before alerts are.
+    gone = "" if what in deliveries else f"delivery {what} is not kept any more"
+    return Fate(channels.get(channel), deliveries.get(what), gone)
+
+
+def _of_cluster(cluster: str) -> QuerySet[Alert]:
+    rows = Alert.objects.filter(cluster__configured=True)
+    return rows.filter(cluster__name=cluster) if cluster else rows
+
+
+def _filtered(wanted: Filter, now_ms: int) -> QuerySet[Alert]:
+    rows = _in_state(_of_cluster(wanted.cluster), wanted.state, now_ms).select_related("cluster")
+    for name, value in {
+        "severity": wanted.severity,
+        "rule": wanted.rule,
+        "labels__team": wanted.team,
+        "subject": wanted.subject,
+    }.items():
+        rows = rows.filter(**{name: value}) if value else rows
+    if wanted.voice:
+        rows = rows.filter(quiet=[]) if wanted.voice == "loud" else rows.exclude(quiet=[])
+    if wanted.q:
+        rows = rows.alias(beginning=Beginning("subject"))
+        rows = rows.filter(Q(beginning__icontains=wanted.q) | Q(rule__icontains=wanted.q.replace(" ", "_")))
+    return rows
+
+
+def _in_state(rows: QuerySet[Alert], state: str, now_ms: int) -> QuerySet[Alert]:
+    if state == "all":
+        return rows
+    if state == "active":
+        return rows.filter(state__in=_STATES)
+    if state:
+        return rows.filter(state=state)
+    return rows.filter(~Q(state=Alert.State.RESOLVED) | Q(resolved_ms__gte=now_ms - RECENT_MS))
+
+
+def _severity() -> Case:
+    """Return how bad an alert is, for an order; of what is resolved nothing is worse than another."""
+    resolved = When(state=Alert.State.RESOLVED, then=Value(0))
+    each = [When(severity=value, then=Value(n)) for n, value in enumerate(_WORST_FIRST)]
+    return Case(resolved, *each, default=Value(len(each)), output_field=IntegerField())
+
+
+def _rank(column: str, values: Sequence[str]) -> Case:
+    each = [When(**{column: value}, then=Value(n)) for n, value in enumerate(values)]
+    return Case(*each, default=Value(len(each)), output_field=IntegerField())

@@ -1,0 +1,1 @@
+"""Findings over time, and telling the world: engine and payload (pure), tick, deliver."""

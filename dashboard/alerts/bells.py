@@ -1,0 +1,12 @@
+"""Ring open pages for what no cluster's revision counts: channels, deliveries, silences."""
+
+from __future__ import annotations
+
+from dashboard import live
+from dashboard.models import Cluster
+
+
+def ring() -> None:
+    """Tell every cluster's open pages that something about alerting changed; call it after the commit."""
+    for name, rev in Cluster.objects.filter(configured=True).values_list("name", "rev"):
+        live.ring(name, "alerts", rev)

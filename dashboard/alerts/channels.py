@@ -1,0 +1,183 @@
+"""Channels: what somebody asks for, checked; kept, disabled, deleted. Pages and API write through here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from dashboard.alerts import checks, deliver, signing
+from dashboard.alerts.bells import ring
+from dashboard.alerts.silences import Matchers, fit_matchers
+from dashboard.models import Channel
+from fenceline.facts import Severity
+
+KINDS = tuple(kind.value for kind in Channel.Kind)
+SEVERITIES = tuple(severity.value for severity in Severity)
+_LONGEST_URL = 2_000
+#: Of a wait: its field, its words, the least and the most of its seconds, and those spelled.
+Wait = tuple[str, str, float, float, str]
+WAITS: Sequence[Wait] = (
+    ("group_wait_s", "Wait for more before the first message", 0.0, 3_600.0, "0 to 3,600 (1 h)"),
+    ("group_interval_s", "Between two messages of a group", 1.0, 86_400.0, "1 to 86,400 (1 d)"),
+    ("repeat_interval_s", "Repeat what goes on firing after", 60.0, 2_419_200.0, "60 to 2,419,200 (28 d)"),
+)
+_MOST_LABELS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What somebody asks for; `matchers` reads them and raises ValueError with words for a person.
+
+    A `url` of "" keeps the one that is known. Waits are numbers or their texts; None and "": as `[alerts]`
+    says.
+    """
+
+    name: str
+    kind: str
+    url: str = ""
+    min_severity: str = Severity.WARNING.value
+    matchers: Callable[[], Matchers] = tuple
+    group_by: Sequence[str] = ()
+    waits: dict[str, Any] = field(default_factory=dict)
+    send_resolved: bool = True
+
+
+def add(draft: Draft, *, by: str) -> Channel:
+    """Keep a new channel, with a new secret where its kind signs; raises `checks.Unfit` by field."""
+    secret = signing.new_secret() if draft.kind == Channel.Kind.WEBHOOK else ""
+    row = Channel(kind=draft.kind, secret=secret, created_by=by)
+    _write(row, draft)
+    return row
+
+
+def change(row: Channel, draft: Draft) -> None:
+    """Change a channel; its kind stays. Raises `checks.Unfit` by field."""
+    _write(row, draft)
+
+
+def _write(row: Channel, draft: Draft) -> None:
+    """Give a channel what a draft asks for, and save it; all that is wrong is told at once."""
+    found = checks.Checks()
+    row.name = found.field("name", lambda: _name(row, draft.name), "")
+    if found.field("kind", lambda: _kind(row, draft.kind), ""):
+        row.url = found.field("url", lambda: _url(row, draft), row.url)
+    row.min_severity = found.field(
+        "min_severity", lambda: _one_of(draft.min_severity, "severity", SEVERITIES), row.min_severity
+    )
+    row.matchers = found.field("matchers", lambda: _matchers(draft), row.matchers)
+    row.group_by = found.field("group_by", lambda: _group_by(draft.group_by), row.group_by)
+    for wait in WAITS:
+        name = wait[0]
+        setattr(row, name, found.field(name, partial(_wait, draft.waits.get(name), wait), None))
+    row.send_resolved = draft.send_resolved
+    found.done()
+    _save(row)
+
+
+def _save(row: Channel) -> None:
+    names = None if row.pk is None else _WRITTEN
+    try:
+        with transaction.atomic():
+            row.save(update_fields=names)
+    except IntegrityError as error:
+        # Somebody else took the name since it was looked for.
+        raise checks.Unfit({"name": _taken(row.name)}) from error
+    ring()
+
+
+#: What a change writes: never the secrets, nor what deliveries count meanwhile.
+_WRITTEN = [
+    "name", "url", "min_severity", "matchers", "group_by", "group_wait_s", "group_interval_s",
+    "repeat_interval_s", "send_resolved",
+]  # fmt: skip
+
+
+def _taken(name: str) -> str:
+    return f"There is a channel “{checks.clip(name)}” already: choose another name."
+
+
+def _one_of(value: str, what: str, known: Sequence[str]) -> str:
+    if value not in known:
+        raise ValueError(f"“{checks.clip(value)}” is no {what}: take one of {', '.join(known)}.")
+    return value
+
+
+def _name(row: Channel, asked: str) -> str:
+    name = checks.line(asked, "The name", checks.LONGEST_NAME)
+    if Channel.objects.filter(name=name).exclude(pk=row.pk).exists():
+        raise ValueError(_taken(name))
+    return name
+
+
+def _kind(row: Channel, asked: str) -> str:
+    if asked != row.kind:
+        raise ValueError("A channel's kind stays what it is: add another channel, then delete this one.")
+    return _one_of(asked, "kind", KINDS)
+
+
+def _matchers(draft: Draft) -> list[list[str]]:
+    return [list(each) for each in fit_matchers(draft.matchers(), none_allowed=True)]
+
+
+def _wait(value: Any, wait: Wait) -> float | None:
+    _, words, least, most, spelled = wait
+    return checks.within(value, words, least, most, spelled)
+
+
+def _url(row: Channel, draft: Draft) -> str:
+    if not draft.url and row.pk is not None:
+        return row.url
+    url = checks.line(draft.url, "The address", _LONGEST_URL)
+    deliver.check_channel(row.kind, url, row.secret)
+    return url
+
+
+def _group_by(names: Sequence[str]) -> list[str]:
+    if len(names) > _MOST_LABELS:
+        raise ValueError(f"These are {len(names):,} labels; at most {_MOST_LABELS} make a group.")
+    return checks.label_names(names, checks.LABELS)
+
+
+def rotate(row: Channel) -> str:
+    """Give a channel a new secret and return it; the old one signs as well until `end_old`.
+
+    Raises `checks.Unfit` where nothing is signed, or while an older secret still signs.
+    """
+    if not row.secret:
+        raise checks.Unfit({"secret": f"A channel of kind {row.kind} signs nothing: it has no secret."})
+    new = signing.new_secret()
+    rows = Channel.objects.filter(pk=row.pk, secret=row.secret, old_secret="")
+    if not rows.update(secret=new, old_secret=row.secret):
+        raise checks.Unfit({"secret": "An older secret still signs: end it first, then take a new one."})
+    ring()
+    return new
+
+
+def end_old(row: Channel) -> None:
+    """Let only the newest secret sign."""
+    Channel.objects.filter(pk=row.pk).update(old_secret="")
+    ring()
+
+
+def enable(row: Channel) -> None:
+    """Let a channel be told again, as if nothing had failed."""
+    deliver.enable(row)
+    ring()
+
+
+def disable(row: Channel, *, by: str) -> None:
+    """Tell nobody through a channel until it is enabled again; one that is disabled keeps its reason."""
+    rows = Channel.objects.filter(pk=row.pk, enabled=True)
+    if rows.update(enabled=False, disabled_at=timezone.now(), disabled_why=f"Disabled by {by}."):
+        ring()
+
+
+def delete(row: Channel) -> None:
+    """Forget a channel and everything that was sent through it."""
+    row.delete()
+    ring()

@@ -1,0 +1,109 @@
+"""What people write into silences and channels, checked: what is fit comes back, else a ValueError. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+Value = TypeVar("Value")
+
+#: Longer texts are slips, or somebody who tries what happens.
+LONGEST_NAME = 64
+LONGEST_REASON = 2_000
+_SHOWN = 60
+#: The labels that alerts may have (`labels.py` makes them).
+LABELS = (
+    "alertname", "application", "cluster", "collector", "contact", "group", "partition", "query", "runbook",
+    "severity", "subject", "subject_kind", "team", "topic", "transactional_id",
+)  # fmt: skip
+_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
+
+
+class Unfit(ValueError):
+    """What somebody wrote cannot be used: by field, what is wrong and what to do, as sentences."""
+
+    def __init__(self, fields: Mapping[str, str]) -> None:
+        super().__init__(" ".join(fields.values()))
+        self.fields = fields
+
+
+class Checks:
+    """Runs checks of several fields and keeps what each says, so that all are told at once."""
+
+    def __init__(self) -> None:
+        self.wrong: dict[str, str] = {}
+
+    def field(self, name: str, check: Callable[[], Value], otherwise: Value) -> Value:
+        """Return what a check returns; of a ValueError note the text, and return `otherwise`."""
+        try:
+            return check()
+        except ValueError as error:
+            self.wrong.setdefault(name, str(error))
+            return otherwise
+
+    def say(self, name: str, words: str) -> None:
+        """Note what is wrong with a field, unless something was already."""
+        self.wrong.setdefault(name, words)
+
+    def done(self) -> None:
+        """Raise `Unfit` with all that was noted."""
+        if self.wrong:
+            raise Unfit(self.wrong)
+
+
+def line(value: str, what: str, longest: int) -> str:
+    """Return a required text of one line without space around it; raises ValueError."""
+    return _text(value.strip(), value.strip(), what, longest)
+
+
+def lines(value: str, what: str, longest: int) -> str:
+    """Return a required text of any lines without space around it; raises ValueError."""
+    words = value.replace("\r\n", "\n").strip()
+    return _text(words, words.replace("\n", " ").replace("\t", " "), what, longest)
+
+
+def _text(words: str, shown: str, what: str, longest: int) -> str:
+    if not words:
+        raise ValueError(f"{what} is missing: write one.")
+    if len(words) > longest:
+        raise ValueError(f"{what} has {len(words):,} characters; at most {longest:,} are kept: shorten it.")
+    bad = next((char for char in shown if not char.isprintable()), None)
+    if bad is not None:
+        raise ValueError(f"{what} has a character that cannot be shown (U+{ord(bad):04X}): remove it.")
+    return words
+
+
+def label_names(names: Sequence[str], known: Sequence[str]) -> list[str]:
+    """Return names of labels, each once; raises ValueError for one that no alert has."""
+    for name in names:
+        label_name(name, known)
+    return list(dict.fromkeys(names))
+
+
+def label_name(name: str, known: Sequence[str]) -> str:
+    """Return the name of a label that alerts have; raises ValueError."""
+    if not _LABEL.fullmatch(name):
+        raise ValueError(f"“{clip(name)}” is not the name of a label: letters, digits and _ only.")
+    if name not in known:
+        raise ValueError(f"No alert has a label “{clip(name)}”: labels are {', '.join(known)}.")
+    return name
+
+
+def within(value: Any, what: str, least: float, most: float, spelled: str) -> float | None:
+    """Return a number of seconds or None for None and ""; raises ValueError. `spelled` names the bounds."""
+    if value is None or value == "":
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = float("nan")
+    if not least <= number <= most:
+        raise ValueError(f"{what} “{clip(str(value))}” is not a number of seconds from {spelled}.")
+    return number
+
+
+def clip(words: str) -> str:
+    """Return the beginning of what somebody wrote, fit for a sentence."""
+    shown = "".join(char if char.isprintable() else "�" for char in words[:_SHOWN])
+    return shown if len(words) <= _SHOWN else f"{shown}…"

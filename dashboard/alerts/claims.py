@@ -1,0 +1,142 @@
+"""Who sends a delivery now, and what came of it: every write to its row after it was made.
+
+A delivery is a row before it is sent, so nothing is lost with a process. A worker claims it by
+compare-and-set for longer than a try can take; whoever finds the claim outdated takes it over with a new
+one, and only the newest may write. So any number of workers may run and be killed: a message that was under
+way is sent once more, with the same `webhook-id`, by which its receiver knows it again.
+
+Of the messages of one group, in one channel, the oldest goes first: *resolved* never overtakes *firing*.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
+from django.db.models.expressions import CombinedExpression
+from django.db.models.functions import Now
+
+from dashboard.alerts.limits import Alerting
+from dashboard.alerts.messages import Outcome
+from dashboard.models import Channel, Delivery
+
+#: How much longer than its try a claim lives: time to write what came of it.
+GRACE_S = 5.0
+#: The first pause before another try, the longest one, and how many tries a row keeps.
+_FIRST_S, _LONGEST_S, _TRIES_KEPT = 1.0, 300.0, 10
+_ALERT, _TEST = Delivery.Origin.ALERT, Delivery.Origin.TEST
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The right to send a delivery once, and to write what came of it: both rows as they were then."""
+
+    delivery: Delivery
+    channel: Channel
+    #: The claim's number, and the database's clock when it was made.
+    number: int
+    now: datetime
+
+
+def due(busy: Iterable[int] = ()) -> QuerySet[Delivery]:
+    """Return what may be sent now, the longest waiting first, but nothing for the channels in `busy`."""
+    older = Delivery.objects.filter(
+        channel=OuterRef("channel"),
+        group_key=OuterRef("group_key"),
+        pk__lt=OuterRef("pk"),
+        origin=_ALERT,
+        ended_at=None,
+    )
+    rows = _claimable().exclude(channel__in=list(busy))
+    return rows.filter(~Q(origin=_ALERT) | ~Exists(older)).order_by("next_at", "pk")
+
+
+def _claimable() -> QuerySet[Delivery]:
+    unclaimed = Q(claimed_until=None) | Q(claimed_until__lte=Now())
+    return Delivery.objects.filter(unclaimed, ended_at=None, next_at__lte=Now())
+
+
+def claim(pk: int, timeout_s: float) -> Claim | None:
+    """Take the right to send a delivery within `timeout_s`; None where it is another's, not due or ended."""
+    taken = _claimable().filter(pk=pk)
+    with transaction.atomic():
+        if not taken.update(claim=F("claim") + 1, claimed_until=until(timeout_s), attempts=F("attempts") + 1):
+            return None
+        return claimed(pk)
+
+
+def until(timeout_s: float) -> CombinedExpression:
+    """Return until when a claim lives, by the database's clock."""
+    return Now() + timedelta(seconds=timeout_s + GRACE_S)
+
+
+def claimed(pk: int) -> Claim:
+    """Return the claim that was just made on a delivery."""
+    row = Delivery.objects.select_related("channel").annotate(now=Now()).get(pk=pk)
+    return Claim(row, row.channel, row.claim, row.now)
+
+
+def finish(claim: Claim, outcome: Outcome, limits: Alerting) -> None:
+    """Write what came of a try, and what it means for its channel; nothing where the claim is outdated."""
+    row = claim.delivery
+    mine = Delivery.objects.filter(pk=row.pk, claim=claim.number, ended_at=None)
+    fields: dict[str, Any] = {"claimed_until": None, "error": outcome.error}
+    if outcome.tried:
+        fields["tries"] = [*row.tries, outcome.tried][-_TRIES_KEPT:]
+    wait_s = _wait_s(claim, outcome, limits)
+    if outcome.delivered:
+        fields |= {"state": Delivery.State.DELIVERED, "ended_at": Now()}
+    elif wait_s is None:
+        fields |= {"state": Delivery.State.FAILED, "ended_at": Now(), "error": _last_words(row, outcome)}
+    else:
+        fields |= {"next_at": Now() + timedelta(seconds=wait_s)}
+    with transaction.atomic():
+        if mine.update(**fields) and (outcome.delivered or wait_s is None):
+            _count(claim, outcome, limits)
+
+
+def _wait_s(claim: Claim, outcome: Outcome, limits: Alerting) -> float | None:
+    """Return the pause before the next try; None where there is none."""
+    row = claim.delivery
+    left_s = limits.retry_for_s - (claim.now - row.created_at).total_seconds()
+    if not outcome.retry or row.origin == _TEST or left_s <= 0:
+        return None
+    return pause_s(row.attempts, outcome.retry_after_s, left_s)
+
+
+def pause_s(attempts: int, retry_after_s: float | None, left_s: float) -> float:
+    """Return the pause after so many tries: twice as long each time, with jitter, up to five minutes.
+
+    Longer where the receiver asked for it, but never past `left_s`, what is left of `[alerts] retry_for_s`:
+    the last try is made then.
+    """
+    longest = min(_LONGEST_S, _FIRST_S * 2.0 ** min(attempts - 1, 30))
+    jittered = random.uniform(longest / 2, longest)  # noqa: S311
+    return min(left_s, max(jittered, retry_after_s or 0.0))
+
+
+def _last_words(row: Delivery, outcome: Outcome) -> str:
+    if not outcome.retry or row.origin == _TEST:
+        return outcome.error
+    return f"{outcome.error} Given up after {row.attempts} tries: send it again once that is mended."
+
+
+def _count(claim: Claim, outcome: Outcome, limits: Alerting) -> None:
+    """Count failures in a row of a channel, and disable it after too many. Sent by hand, none counts."""
+    rows = Channel.objects.filter(pk=claim.channel.pk)
+    if outcome.delivered:
+        rows.filter(failures__gt=0).update(failures=0)
+    elif claim.delivery.origin == _ALERT and outcome.tried:
+        rows.update(failures=F("failures") + 1)
+        why = (
+            f"{limits.disable_after} messages in a row were not taken, the last one with: {outcome.error}"
+            " Mend that, send a test, then enable the channel."
+        )
+        many = rows.filter(enabled=True, failures__gte=limits.disable_after)
+        if limits.disable_after:
+            many.update(enabled=False, disabled_at=Now(), disabled_why=why)

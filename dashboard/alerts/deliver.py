@@ -1,0 +1,220 @@
+"""Send what is due to channels, a few at once; test a channel, check a new one, send a message again.
+
+The longest that a receiver can hold a thread is `[alerts] timeout_s`, and it never holds more than one: each
+channel is sent one message at a time. What waits are rows, not memory.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import Any
+
+from django.conf import settings
+from django.db import DatabaseError, close_old_connections, connection
+from django.db.models.functions import Now
+
+from dashboard.alerts import bells, claims, guard, messages, payload, redact, signing, vendors
+from dashboard.alerts.limits import Alerting
+from dashboard.models import Channel, Delivery
+
+log = logging.getLogger(__name__)
+
+#: For how long an Alertmanager shows a test as firing.
+_TEST_LIVES_MS = 60_000
+_KINDS = {kind.value for kind in Channel.Kind}
+#: Due rows that are looked at for one that may start: others of them may be of one channel.
+_LOOKED_AT = 50
+_WRITE_AGAIN_S = 0.2
+_REMEDY = "Enable it, then send the message again."
+
+
+class CannotSend(ValueError):
+    """A channel that nothing can be sent to; the text says what, where and what to do."""
+
+
+def check_channel(kind: str, url: str, secret: str) -> None:
+    """Check what somebody entered for a channel; raises `CannotSend`.
+
+    Resolves the host of a web address, which may take seconds; one that has no address now is no error.
+    """
+    try:
+        if kind not in _KINDS:
+            raise CannotSend(f"There is no kind “{redact.line(kind, 20)}”: take {', '.join(sorted(_KINDS))}.")
+        if kind == Channel.Kind.APPRISE:
+            vendors.check(url)
+        else:
+            _reachable(url)
+        _check_secret(kind, secret)
+    except (guard.Refused, signing.BadSecret, vendors.Unsupported) as error:
+        raise CannotSend(str(error)) from error
+
+
+def _reachable(url: str) -> None:
+    try:
+        _judge().addresses(guard.parse(url))
+    except guard.Unresolved as error:
+        log.info("a channel's host has no address now: %s", error)
+
+
+def _check_secret(kind: str, secret: str) -> None:
+    if kind == Channel.Kind.WEBHOOK:
+        signing.key(secret)
+    elif secret:
+        raise CannotSend(f"A channel of kind {kind} signs nothing: leave its secret empty.")
+
+
+def _judge() -> guard.Guard:
+    return guard.Guard(_limits().allow_private)
+
+
+def _limits() -> Alerting:
+    limits: Alerting = settings.FENCELINE.alerts
+    return limits
+
+
+def test(channel: Channel) -> Delivery:
+    """Send a message that says it is a test, now and once, and return its delivery, ended.
+
+    Takes up to `[alerts] timeout_s`: call it outside of a transaction. A disabled channel can be tested; a
+    test counts for no failure of its channel.
+    """
+    limits = _limits()
+    row = Delivery.objects.create(
+        channel=channel,
+        origin=Delivery.Origin.TEST,
+        message_id=f"msg_{secrets.token_hex(16)}",
+        reason=payload.Reason.TEST.value,
+        payload=_sample(channel, limits.external_url),
+        next_at=Now(),
+        # Claimed from the start, so that no worker takes it before us.
+        claimed_until=claims.until(limits.timeout_s),
+        claim=1,
+        attempts=1,
+    )
+    send(claims.claimed(row.pk))
+    row.refresh_from_db()
+    return row
+
+
+def _sample(channel: Channel, external_url: str) -> Any:
+    now_ms = time.time_ns() // 1_000_000
+    message = payload.sample(channel.name, external_url=external_url, now_ms=now_ms)
+    return payload.body(channel.kind, message, now_ms=now_ms, lives_ms=_TEST_LIVES_MS)
+
+
+def again(delivery: Delivery) -> Delivery:
+    """Have a message sent once more, as if it were new but with its id, and return the new delivery.
+
+    Raises `CannotSend` while its channel is disabled or the message is still being sent.
+    """
+    channel = delivery.channel
+    if not channel.enabled:
+        raise CannotSend(f"The channel {channel.name} is disabled: enable it, then send the message again.")
+    if delivery.state == Delivery.State.PENDING:
+        raise CannotSend("This message is still being sent: wait until it is delivered or has failed.")
+    row = Delivery.objects.create(
+        channel=channel,
+        cluster=delivery.cluster,
+        origin=Delivery.Origin.AGAIN,
+        message_id=delivery.message_id,
+        group_key=delivery.group_key,
+        reason=delivery.reason,
+        payload=delivery.payload,
+        held=delivery.held,
+        next_at=Now(),
+    )
+    row.refresh_from_db()
+    return row
+
+
+def enable(channel: Channel) -> None:
+    """Let a channel be told again, as if nothing had failed."""
+    rows = Channel.objects.filter(pk=channel.pk)
+    rows.update(enabled=True, failures=0, disabled_at=None, disabled_why="")
+    channel.refresh_from_db()
+
+
+def send(claimed: claims.Claim) -> None:
+    """Send a claimed delivery once and write what came of it; nothing where the claim is outdated by then."""
+    row, channel = claimed.delivery, claimed.channel
+    if not channel.enabled and row.origin != Delivery.Origin.TEST:
+        outcome = messages.Outcome(False, error=f"Not sent: the channel is disabled. {_REMEDY}")
+    else:
+        outcome = messages.attempt(_message(claimed), _judge())
+    level = logging.INFO if outcome.delivered else logging.WARNING
+    said = outcome.error or "delivered"
+    log.log(level, "channel %s, %s, try %d: %s", channel.name, row.message_id, row.attempts, said)
+    _write(claimed, outcome)
+    bells.ring()
+
+
+def _message(claimed: claims.Claim) -> messages.Message:
+    row, channel = claimed.delivery, claimed.channel
+    return messages.Message(
+        kind=channel.kind,
+        url=channel.url,
+        secrets=tuple(each for each in (channel.secret, channel.old_secret) if each),
+        message_id=row.message_id,
+        group_key=row.group_key,
+        payload=row.payload,
+        timeout_s=_limits().timeout_s,
+    )
+
+
+def _write(claimed: claims.Claim, outcome: messages.Outcome) -> None:
+    """Write what came of a try, patiently: while the claim lasts nobody sends the message once more."""
+    end = time.monotonic() + claims.GRACE_S
+    while True:
+        try:
+            return claims.finish(claimed, outcome, _limits())
+        except DatabaseError:
+            if connection.in_atomic_block or time.monotonic() > end:
+                raise
+            connection.close()
+            time.sleep(_WRITE_AGAIN_S)
+
+
+class Sender:
+    """Sends what is due in a few threads, one message at a time to each channel."""
+
+    def __init__(self, threads: int = 8) -> None:
+        self._threads = threads
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="deliver")
+        #: What is under way, and to which channel.
+        self._busy: dict[Future[None], int] = {}
+
+    def start_due(self) -> int:
+        """Start what is due while threads are free; return how many are under way."""
+        self._busy = {future: channel for future, channel in self._busy.items() if not future.done()}
+        if len(self._busy) < self._threads:
+            rows = list(claims.due(self._busy.values()).values_list("pk", "channel_id")[:_LOOKED_AT])
+            # Of each channel the one that waited longest.
+            for channel, pk in {channel: pk for pk, channel in reversed(rows)}.items():
+                if len(self._busy) < self._threads:
+                    self._busy[self._pool.submit(_deliver, pk)] = channel
+        return len(self._busy)
+
+    def wait(self, seconds: float) -> None:
+        """Wait until one that is under way has ended, at most so long."""
+        wait(self._busy, seconds, FIRST_COMPLETED)
+
+    def close(self) -> None:
+        """Wait for all that is under way, each at most `[alerts] timeout_s`; start nothing more."""
+        self._pool.shutdown(cancel_futures=True)
+
+
+def _deliver(pk: int) -> None:
+    """Send one delivery, in a thread of the pool: an error ends this try, never the thread."""
+    close_old_connections()
+    try:
+        claimed = claims.claim(pk, _limits().timeout_s)
+        if claimed is not None:
+            send(claimed)
+    except DatabaseError as error:
+        log.error("delivery %d: the database refused, trying again soon: %s", pk, error)
+        connection.close()
+    except Exception:
+        log.exception("delivery %d: an error of ours", pk)

@@ -1,0 +1,236 @@
+"""Findings over time: when an alert is pending, when it fires, when it is over, and when it flaps. Pure.
+
+The judge counts, finding by finding, the complete ticks that found it and those that missed it since; what a
+tick could not see, it does not count. So this may look as rarely as it likes: nothing that opened and closed
+between two looks is missed, and to look twice changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from dashboard.alerts.limits import Alerting
+from fenceline.facts import Severity
+from fenceline.words import count, duration
+
+PENDING, FIRING, RESOLVED = "pending", "firing", "resolved"
+_RANKS = {severity.value: rank for rank, severity in enumerate(reversed(Severity))}
+
+
+class Look(NamedTuple):
+    """One finding's row as it is now; there may be several of one alert, one after another."""
+
+    #: Grows from row to row.
+    number: int
+    is_open: bool
+    #: Whether the last tick could see it, while it is open.
+    complete: bool
+    #: Complete ticks that found it.
+    ticks: int
+    #: Complete ticks that have still to miss it, once it is closed; below 0: it was found again before.
+    to_miss: int
+    severity: str
+    since_ms: int
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    affected: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What is known of an alert; the names are those of the table's columns."""
+
+    state: str
+    severity: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    affected: Sequence[str]
+    since_ms: int
+    seen_ms: int
+    finding: int
+    fired_ms: int | None = None
+    resolved_ms: int | None = None
+    ticks: int = 0
+    openings: Sequence[int] = field(default_factory=list)
+    flapping_ms: int | None = None
+    loud_ms: int | None = None
+
+
+class Change(NamedTuple):
+    """One change that somebody may have to be told of, with the alert as it was then."""
+
+    old: str
+    new: str
+    at_ms: int
+    state: State
+
+
+def is_worse(severity: str, than: str) -> bool:
+    """Whether a severity is worse than another one; what is not known is least."""
+    return rank(severity) > rank(than)
+
+
+def rank(severity: str) -> int:
+    """Return how bad a severity is: 0 for info."""
+    return _RANKS.get(severity, -1)
+
+
+def follow(
+    known: State | None, looks: Sequence[Look], *, now_ms: int, limits: Alerting
+) -> tuple[State | None, list[Change]]:
+    """Return an alert as it is now, and what changed: it began to fire, it got worse, it is over.
+
+    `looks` are the rows of its finding, in order: the open one, those that have not settled, and those that
+    came since the last look. Without any it is over, however it stood.
+    """
+    changes: list[Change] = []
+    each: Sequence[Look | None] = looks or [None]
+    for look in each:
+        known, changed = _step(known, look, now_ms, limits)
+        changes += changed
+    return known, changes
+
+
+def why_pending(known: State, limits: Alerting) -> str:
+    """Return why a pending alert does not fire yet."""
+    return f"found in {known.ticks} of {count(max(1, limits.for_ticks), 'complete tick')}"
+
+
+def why_flapping(known: State, limits: Alerting) -> str:
+    """Return why an alert is held as firing, whether it is found or not; "" where it does not flap."""
+    if known.flapping_ms is None:
+        return ""
+    return (
+        f"it opened {count(len(known.openings), 'time')} within {duration(int(limits.flap_s * 1_000))}: it "
+        "goes on firing until nothing was found for as long"
+    )
+
+
+def _step(
+    known: State | None, look: Look | None, now_ms: int, limits: Alerting
+) -> tuple[State | None, list[Change]]:
+    if known is None or known.state == RESOLVED:
+        return _idle(known, look, now_ms, limits)
+    if known.state == PENDING:
+        return _pending(known, look, now_ms, limits)
+    return _firing(known, look, now_ms, limits)
+
+
+def _idle(
+    known: State | None, look: Look | None, now_ms: int, limits: Alerting
+) -> tuple[State | None, list[Change]]:
+    """Nothing is known of it, or it is over: a row that was not followed yet opens it anew."""
+    followed = known.finding if known else 0
+    if look is None or look.number <= followed or (look.is_open and not look.complete):
+        return known, []
+    openings = known.openings if known else []
+    begun = State(
+        PENDING, look.severity, look.labels, look.annotations, list(look.affected), look.since_ms,
+        now_ms, look.number, openings=openings,
+    )  # fmt: skip
+    return _pending(begun, look, now_ms, limits)
+
+
+def _pending(
+    known: State, look: Look | None, now_ms: int, limits: Alerting
+) -> tuple[State | None, list[Change]]:
+    if look is None or look.number < known.finding:
+        return (_over(known, now_ms), []) if look is None else (known, [])
+    if look.is_open and not look.complete:
+        return known, []
+    known = _worded(known, look)
+    if look.ticks >= max(1, limits.for_ticks):
+        fired, changes = _fire(known, look, now_ms, limits)
+        after, more = _firing(fired, look, now_ms, limits)
+        return after, [*changes, *more]
+    if look.is_open:
+        return replace(known, ticks=look.ticks), []
+    return _over(known, now_ms), []
+
+
+def _firing(
+    known: State, look: Look | None, now_ms: int, limits: Alerting
+) -> tuple[State | None, list[Change]]:
+    if look is None:
+        return _end(_missed(known, max(1, limits.resolve_ticks), now_ms), now_ms, limits)
+    if look.number < known.finding or (look.is_open and not look.complete):
+        return known, []
+    if look.number > known.finding:
+        known = _reopened(known, look, now_ms, limits)
+    worded = _worded(known, look)
+    worse = is_worse(worded.severity, known.severity)
+    changes = [Change(FIRING, FIRING, now_ms, worded)] if worse else []
+    if look.is_open or look.to_miss < 0:
+        return _steady(worded, now_ms, limits), changes
+    needed = max(1, limits.resolve_ticks)
+    missed = _missed(worded, max(1, needed - look.to_miss), now_ms)
+    if look.to_miss > 0:
+        return missed, changes
+    after, more = _end(missed, now_ms, limits)
+    return after, [*changes, *more]
+
+
+def _fire(known: State, look: Look, now_ms: int, limits: Alerting) -> tuple[State, list[Change]]:
+    fired = replace(
+        known, state=FIRING, fired_ms=now_ms, resolved_ms=None, ticks=0, seen_ms=now_ms, loud_ms=now_ms
+    )
+    fired = _opened(fired, now_ms, limits)
+    return fired, [Change(known.state, FIRING, now_ms, fired)]
+
+
+def _reopened(known: State, look: Look, now_ms: int, limits: Alerting) -> State:
+    """Follow the next row: an opening of its own where the alert was held only because it flaps."""
+    known = replace(known, finding=look.number)
+    held = known.ticks >= max(1, limits.resolve_ticks)
+    return _opened(known, now_ms, limits) if held else known
+
+
+def _opened(known: State, now_ms: int, limits: Alerting) -> State:
+    recent = [at for at in known.openings if now_ms - at < limits.flap_s * 1_000]
+    most = max(2, limits.flap_openings)
+    openings = [*recent, now_ms][-most:]
+    flapping = known.flapping_ms
+    if len(openings) >= most and flapping is None:
+        flapping = now_ms
+    return replace(known, openings=openings, flapping_ms=flapping)
+
+
+def _steady(known: State, now_ms: int, limits: Alerting) -> State:
+    """It is found: what has not opened anew for a while does not flap any more."""
+    calm = not known.openings or now_ms - known.openings[-1] >= limits.flap_s * 1_000
+    return replace(known, ticks=0, flapping_ms=None if calm else known.flapping_ms)
+
+
+def _missed(known: State, ticks: int, now_ms: int) -> State:
+    return (
+        known
+        if known.ticks >= ticks
+        else replace(known, ticks=ticks, seen_ms=known.seen_ms if known.ticks else now_ms)
+    )
+
+
+def _end(known: State, now_ms: int, limits: Alerting) -> tuple[State, list[Change]]:
+    """It is over, unless it flaps and was not quiet for long enough."""
+    if known.flapping_ms is not None and now_ms - known.seen_ms < limits.flap_s * 1_000:
+        return known, []
+    over = _over(known, now_ms)
+    return over, [Change(FIRING, RESOLVED, now_ms, over)]
+
+
+def _over(known: State, now_ms: int) -> State:
+    return replace(known, state=RESOLVED, resolved_ms=now_ms, ticks=0, flapping_ms=None, loud_ms=None)
+
+
+def _worded(known: State, look: Look) -> State:
+    """Let severity and words follow the finding."""
+    return replace(
+        known,
+        severity=look.severity,
+        labels=look.labels,
+        annotations=look.annotations,
+        affected=list(look.affected),
+        since_ms=look.since_ms,
+        finding=look.number,
+    )

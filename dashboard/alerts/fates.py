@@ -1,0 +1,164 @@
+"""What comes of each change, by channel: a delivery, or why there is none; why an alert is quiet. Pure.
+
+A change is settled once it has a fate for every channel; until then it waits: for its group, or for a silence
+to end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from dashboard.alerts.engine import FIRING, is_worse
+from dashboard.alerts.grouping import Item, Outlook, Route, Standing, unwanted
+from fenceline.words import clock
+
+#: [channel, "delivery", its number] or [channel, "quiet", why].
+Fate = list[int | str]
+#: [kind, who or what, words]: why nobody is told.
+Why = list[str]
+#: Reasons of one alert that are kept.
+_MOST_REASONS = 10
+
+
+@dataclass(slots=True)
+class View:
+    """What one channel knows after a tick, and what it was told in it."""
+
+    route: Route
+    outlook: Outlook
+    #: By fingerprint: the delivery that told it last that it fires, when that was made, with which severity.
+    told: dict[str, tuple[int, int, str]] = field(default_factory=dict)
+    #: By fingerprint: the delivery of this tick.
+    begun: dict[str, int] = field(default_factory=dict)
+    ended: dict[str, int] = field(default_factory=dict)
+
+
+class Happened(NamedTuple):
+    """A change as it was noted, and its alert as it is now."""
+
+    new: str
+    fingerprint: str
+    severity: str
+    labels: Mapping[str, str]
+    now: Item
+    #: Why nobody was told of it before this tick, in words.
+    before: str
+
+
+def view(
+    outlook: Outlook, route: Route, standing: Iterable[Standing], made: Sequence[int], now_ms: int
+) -> View:
+    """Return what a channel knows once its sendings have been made; `made` are their deliveries, in order."""
+    found = View(route, outlook)
+    replaced = {sending.replaces.number for sending in outlook.sendings if sending.replaces}
+    replaced |= {each.number for each in outlook.cleared}
+    for each in standing:
+        if each.number not in replaced:
+            found.told |= {one: (each.number, each.made_ms, how) for one, how in each.firing.items()}
+    for sending, number in zip(outlook.sendings, made, strict=True):
+        found.told |= {one: (number, now_ms, how) for one, how in sending.held.items()}
+        found.begun |= {item.fingerprint: number for item in sending.firing}
+        found.ended |= {item.fingerprint: number for item, _ in sending.over if not item.firing}
+    return found
+
+
+def fates(change: Happened, views: Iterable[View], known: Sequence[Fate]) -> tuple[list[Fate], bool]:
+    """Return what came of a change in channels of which that was not known, and whether any is left open."""
+    settled = {each[0] for each in known}
+    asked = [each for each in views if each.route.number not in settled]
+    found = [fate(change, each) for each in asked]
+    return [each for each in found if each is not None], None in found
+
+
+def fate(change: Happened, known: View) -> Fate | None:
+    """Return what came of a change for one channel; None while that is not decided."""
+    route = known.route
+    if change.new == FIRING:
+        number, why = known.begun.get(change.fingerprint), _untold_begin(change, known)
+    else:
+        number, why = known.ended.get(change.fingerprint), _untold_end(change, known)
+    if number is not None:
+        return [route.number, "delivery", number]
+    return [route.number, "quiet", why] if why else None
+
+
+def _untold_begin(change: Happened, known: View) -> str:
+    """Return why a channel is not told that an alert fires; "" while it may still be."""
+    said = known.told.get(change.fingerprint)
+    if said and not is_worse(change.now.severity, said[2]):
+        return f"it was told already, with delivery {said[0]}"
+    if known.route.off:
+        return known.route.off
+    reason = unwanted(known.route, change.severity, change.labels)
+    if reason:
+        return f"it {reason[1]}"
+    if not change.now.firing:
+        return "it was over before anybody there was told" + (f": {change.before}" if change.before else "")
+    return ""
+
+
+def _untold_end(change: Happened, known: View) -> str:
+    """Return why a channel is not told that an alert is over; "" while it may still be."""
+    if change.now.firing:
+        return "it fires again, which came before its end was told"
+    if not known.route.send_resolved:
+        return "the channel is not told of ends"
+    if change.fingerprint not in known.told:
+        return "nobody there was told that it fired"
+    return known.route.off
+
+
+def why_quiet(
+    item: Item,
+    silenced: Iterable[Why],
+    views: Iterable[View],
+    inhibited: Mapping[int, Why],
+    anyhow: Why | None,
+) -> list[Why]:
+    """Return why nobody is told of an alert that fires; nothing where somebody is.
+
+    `inhibited` is by channel, `anyhow` is what inhibits it whoever is told: who has no channel sees it too.
+    """
+    reasons = list(silenced)
+    known = list(views)
+    told = [each for each in known if item.fingerprint in each.told and not each.route.off]
+    if not reasons and any(each.route.number not in inhibited for each in told):
+        return []
+    for each in known:
+        why = inhibited.get(each.route.number) or _of_channel(item, each)
+        if why and why not in reasons:
+            reasons.append(why)
+    if not known:
+        reasons += [*([anyhow] if anyhow else []), ["no_channel", "", "there is no channel to tell"]]
+    return reasons[:_MOST_REASONS]
+
+
+def told(item: Item, views: Iterable[View]) -> list[list[int]]:
+    """Return who was told that an alert fires: channel, delivery, and when."""
+    return [
+        [each.route.number, *each.told[item.fingerprint][:2]]
+        for each in views
+        if item.fingerprint in each.told
+    ]
+
+
+def muted_words(quiet: Iterable[Sequence[str]]) -> str:
+    """Return who kept an alert quiet, of the reasons that were noted for it, in words; "" if nobody did."""
+    return "; ".join(" ".join(filter(None, each)) for each in quiet if each[0] in ("silenced", "inhibited"))
+
+
+def _of_channel(item: Item, known: View) -> Why | None:
+    name = known.route.name
+    if known.route.off:
+        return ["disabled", name, known.route.off]
+    reason = unwanted(known.route, item.severity, item.labels)
+    if reason:
+        return [reason[0], name, reason[1]]
+    if item.fingerprint not in known.outlook.waits:
+        return None
+    due_ms = known.outlook.waits[item.fingerprint]
+    if due_ms is None:
+        return ["grouped", name, "is told once the message before is through"]
+    return ["grouped", name, f"is told at {clock(due_ms)}, with what else comes to its group"]

@@ -1,0 +1,307 @@
+"""What each channel is told, and when: alerts of one cluster in groups, a message for what changed. Pure.
+
+As Alertmanager: the first message of a group waits for more, later ones come apart, what goes on firing is
+told again. Unlike there, what is due follows from the alerts and each group's newest message alone: these are
+rows, and a restart forgets nothing. And a group's next message waits until the one before is through, so that
+no receiver hears of an end before the beginning.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from dashboard.alerts.engine import is_worse, rank
+from dashboard.alerts.labels import page_of
+from dashboard.alerts.limits import Alerting
+from dashboard.alerts.matching import Matcher, matches, told
+from dashboard.alerts.payload import MOST_ALERTS, Message, Notice, Reason
+
+#: An Alertmanager groups and waits by itself: it is told at once, and again before it takes alerts for over.
+_ALERTMANAGER_INTERVAL_MS, _ALERTMANAGER_REPEAT_MS = 5_000, 120_000
+_LONGEST_KEY = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A channel: what it wants, and how its groups are told; `off` says why it is told nothing, if so."""
+
+    number: int
+    name: str
+    kind: str
+    min_severity: str
+    matchers: tuple[Matcher, ...]
+    group_by: tuple[str, ...]
+    wait_ms: int
+    interval_ms: int
+    repeat_ms: int
+    send_resolved: bool = True
+    off: str = ""
+
+    @property
+    def lives_ms(self) -> int:
+        """Return for how long an Alertmanager may take an alert for firing that it hears nothing of."""
+        return 3 * self.repeat_ms
+
+
+def route(
+    *,
+    number: int,
+    name: str,
+    kind: str,
+    min_severity: str,
+    matchers: Iterable[Sequence[str]],
+    group_by: Sequence[str],
+    waits_s: tuple[float | None, float | None, float | None],
+    send_resolved: bool,
+    off: str,
+    limits: Alerting,
+) -> Route:
+    """Return a channel's route; what it does not say itself, `[alerts]` says."""
+    is_am = kind == "alertmanager"
+    usual = (0.0, _ALERTMANAGER_INTERVAL_MS / 1_000, _ALERTMANAGER_REPEAT_MS / 1_000)
+    if not is_am:
+        usual = (limits.group_wait_s, limits.group_interval_s, limits.repeat_interval_s)
+    wait, interval, repeat = (
+        int(1_000 * (default if own is None else own)) for own, default in zip(waits_s, usual, strict=True)
+    )
+    # A severity is a label, and an alert of other labels another alert to it: the old one must end.
+    labels = ("severity", *group_by) if is_am else (group_by or limits.group_by)
+    return Route(
+        number, name, kind, min_severity, tuple(Matcher(*each) for each in matchers),
+        tuple(dict.fromkeys(labels)), wait, interval, repeat, send_resolved, off,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """An alert as groups look at it; its identity is the fingerprint, in hexadecimal."""
+
+    fingerprint: str
+    number: int
+    rule: str
+    subject: str
+    severity: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    affected: Sequence[str]
+    firing: bool
+    fired_ms: int
+    #: Since when nothing but waits keeps it quiet; None while something does somewhere.
+    loud_ms: int | None = None
+    resolved_ms: int | None = None
+
+    def since(self, loud_ms: int | None) -> Item:
+        """Return it as one that nothing but waits keeps quiet since an instant."""
+        return self if self.loud_ms == loud_ms else replace(self, loud_ms=loud_ms)
+
+
+class Standing(NamedTuple):
+    """A group's newest message: what its receiver knows."""
+
+    number: int
+    key: str
+    made_ms: int
+    #: Severities by fingerprint.
+    firing: Mapping[str, str]
+    #: Whether it was delivered or given up; the next one waits for that.
+    through: bool
+
+
+class Sending(NamedTuple):
+    """One message that is due, and what its group holds from then on."""
+
+    route: Route
+    key: str
+    labels: Mapping[str, str]
+    reason: Reason
+    firing: Sequence[Item]
+    #: Each with the severity that was told.
+    over: Sequence[tuple[Item, str]]
+    held: Mapping[str, str]
+    replaces: Standing | None
+    new: int = 0
+
+
+@dataclass(slots=True)
+class Outlook:
+    """What one channel is told now, and when it will be told of the rest."""
+
+    sendings: list[Sending] = field(default_factory=list)
+    #: Messages after which nothing is held, and nothing has to be said.
+    cleared: list[Standing] = field(default_factory=list)
+    #: By fingerprint: when it will be told at the earliest; None: once the message before is through.
+    waits: dict[str, int | None] = field(default_factory=dict)
+
+    def keep(self, most: int, now_ms: int) -> None:
+        """Leave what is more than so many messages to the next tick."""
+        for sending in self.sendings[most:]:
+            self.waits |= {item.fingerprint: now_ms for item in sending.firing[: sending.new]}
+        del self.sendings[most:]
+
+
+@dataclass(slots=True)
+class _Group:
+    key: str
+    labels: Mapping[str, str]
+    items: list[Item] = field(default_factory=list)
+    standing: Standing | None = None
+
+
+def unwanted(route: Route, severity: str, labels: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return why a channel does not want an alert, as kind and words; None if it does."""
+    if rank(severity) < rank(route.min_severity):
+        return "below_severity", f"wants {route.min_severity} and worse, and this is {severity}"
+    if not matches(route.matchers, labels):
+        return "no_match", f"wants {told(route.matchers)}"
+    return None
+
+
+def outlook(
+    route: Route,
+    items: Mapping[str, Item],
+    standing: Iterable[Standing],
+    is_muted: Callable[[Item], bool],
+    *,
+    cluster: str,
+    now_ms: int,
+) -> Outlook:
+    """Return what a channel is to be told of one cluster's alerts.
+
+    `items` are all that fire, and those that its groups hold, as far as they are known.
+    """
+    found = Outlook()
+    firing = (each for each in items.values() if each.firing)
+    wanted = [each for each in firing if not unwanted(route, each.severity, each.labels)]
+    keys: dict[str, str] = {}
+    groups: dict[str, _Group] = {each.key: _Group(each.key, {}, standing=each) for each in standing}
+    for item in wanted:
+        labels = {name: item.labels.get(name, "") for name in route.group_by}
+        key = keys[item.fingerprint] = group_key(cluster, labels)
+        group = groups.setdefault(key, _Group(key, labels))
+        group.labels = labels
+        group.items.append(item)
+    for group in groups.values():
+        _decide(found, route, group, items, keys, is_muted, now_ms)
+    return found
+
+
+def group_key(cluster: str, labels: Mapping[str, str]) -> str:
+    """Return the key of a group, as Alertmanager writes it; groups never span clusters."""
+    inner = told([(name, "=", value) for name, value in sorted(labels.items()) if value])
+    key = f"{{{told([('cluster', '=', cluster)])}}}:{{{inner}}}"
+    if len(key) <= _LONGEST_KEY:
+        return key
+    return f"{key[: _LONGEST_KEY - 17]}…{hashlib.sha256(key.encode(errors='surrogatepass')).hexdigest()[:16]}"
+
+
+def message(sending: Sending, *, external_url: str, now_ms: int) -> Message:
+    """Return what is sent: what is news first, and no more than MOST_ALERTS of it."""
+    news, known = sending.firing[: sending.new], sending.firing[sending.new :]
+    notices = [_notice(item, item.severity, None, external_url) for item in news]
+    for item, severity in sending.over:
+        ended_ms = now_ms if item.resolved_ms is None or item.firing else item.resolved_ms
+        notices.append(_notice(item, severity, ended_ms, external_url))
+    notices += [_notice(item, item.severity, None, external_url) for item in known]
+    return Message(
+        receiver=sending.route.name,
+        group_key=sending.key,
+        group_labels={name: value for name, value in sending.labels.items() if value},
+        reason=sending.reason,
+        notices=notices[:MOST_ALERTS],
+        truncated=len(notices[MOST_ALERTS:]),
+        external_url=external_url,
+    )
+
+
+def _notice(item: Item, severity: str, ends_ms: int | None, external_url: str) -> Notice:
+    labels = {**item.labels, "severity": severity}
+    page = page_of(labels, external_url)
+    return Notice(item.fingerprint[:16], labels, item.annotations, item.fired_ms, ends_ms, page)
+
+
+def _decide(
+    found: Outlook,
+    route: Route,
+    group: _Group,
+    items: Mapping[str, Item],
+    keys: Mapping[str, str],
+    is_muted: Callable[[Item], bool],
+    now_ms: int,
+) -> None:
+    """Decide what one group is told, and note it."""
+    standing = group.standing
+    known = standing.firing if standing else {}
+    visible = [item for item in group.items if not is_muted(item)]
+    new = [item for item in visible if _is_news(item, known)]
+    over = [each for each in known if _is_over(each, items, keys, group.key)]
+    ended = [(items[each], known[each]) for each in over if each in items] if route.send_resolved else []
+    left = {each: severity for each, severity in known.items() if each not in set(over)}
+    if route.off:
+        return
+    if standing and not standing.through:
+        found.waits |= dict.fromkeys([item.fingerprint for item in new])
+    elif standing and not (new or ended or left):
+        found.cleared.append(standing)
+    elif new or ended or visible:
+        due_ms = _due_ms(route, standing, new, ended, now_ms)
+        if due_ms > now_ms:
+            found.waits |= {item.fingerprint: due_ms for item in new}
+            return
+        held = left | {item.fingerprint: item.severity for item in visible}
+        labels = group.labels or _labels(route, ended)
+        firing = _news_first(new, visible)
+        reason = _reason(known, new, ended, held)
+        sending = Sending(route, group.key, labels, reason, firing, ended, held, standing, len(new))
+        found.sendings.append(sending)
+
+
+def _is_news(item: Item, known: Mapping[str, str]) -> bool:
+    return item.fingerprint not in known or is_worse(item.severity, known[item.fingerprint])
+
+
+def _is_over(fingerprint: str, items: Mapping[str, Item], keys: Mapping[str, str], key: str) -> bool:
+    """Whether what a group holds does not fire any more, or belongs to another group by now."""
+    item = items.get(fingerprint)
+    return item is None or not item.firing or keys.get(fingerprint, key) != key
+
+
+def _due_ms(
+    route: Route,
+    standing: Standing | None,
+    new: Sequence[Item],
+    ended: Sequence[tuple[Item, str]],
+    now_ms: int,
+) -> int:
+    """Return when a group is told: what began first waits for more; nothing new: when to tell it again."""
+    begun = [item.fired_ms if item.loud_ms is None else item.loud_ms for item in new]
+    begun += [now_ms if item.firing else item.resolved_ms or 0 for item, _ in ended]
+    if not begun:
+        return (standing.made_ms if standing else 0) + route.repeat_ms
+    due_ms = min(begun) + route.wait_ms
+    # After a message that all is over its group begins anew.
+    return max(due_ms, standing.made_ms + route.interval_ms) if standing and standing.firing else due_ms
+
+
+def _news_first(new: Sequence[Item], visible: Sequence[Item]) -> Sequence[Item]:
+    fresh = {item.fingerprint for item in new}
+    return [*new, *(item for item in visible if item.fingerprint not in fresh)]
+
+
+def _reason(
+    known: Mapping[str, str], new: Collection[Item], ended: Collection[object], held: Mapping[str, str]
+) -> Reason:
+    if new:
+        return Reason.NEW_ALERTS if known else Reason.FIRST
+    if ended:
+        return Reason.NEW_RESOLVED if held else Reason.ALL_RESOLVED
+    return Reason.REPEAT
+
+
+def _labels(route: Route, ended: Sequence[tuple[Item, str]]) -> Mapping[str, str]:
+    """Return the labels of a group in which nothing fires any more."""
+    for item, severity in ended:
+        return {name: {**item.labels, "severity": severity}.get(name, "") for name in route.group_by}
+    return {}

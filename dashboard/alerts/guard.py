@@ -1,0 +1,223 @@
+"""Which addresses may be sent to: only public ones, unless `[alerts] allow_private` names them.
+
+Whoever may make a channel could otherwise reach what only this machine can: metadata services, databases,
+neighbours. A name is resolved first and judged by what it resolves to; the connection goes to exactly that
+address (`sending.py`), so that another answer a moment later moves nothing. Names are never judged by their
+spelling: 2130706433 and 0x7f.1 resolve to 127.0.0.1 like any other.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+from urllib.parse import SplitResult, unquote, urlsplit
+
+import idna
+
+Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+#: host, port -> its addresses in the order in which to try them; raises `OSError`.
+Resolver: TypeAlias = Callable[[str, int], Sequence[str]]
+
+#: ((address, port), seconds) -> a connection; raises `OSError`.
+Connector: TypeAlias = Callable[[tuple[str, int], float], socket.socket]
+
+#: IANA's registries of special-purpose addresses: what is not for everybody.
+_REFUSED = tuple(
+    (ipaddress.ip_network(network), what)
+    for network, what in (
+        ("127.0.0.0/8", "a loopback address"),
+        ("169.254.0.0/16", "a link-local address, where clouds keep their metadata"),
+        # Azure's own service on every machine.
+        ("168.63.129.16/32", "a metadata address"),
+        ("10.0.0.0/8", "a private address"),
+        ("172.16.0.0/12", "a private address"),
+        ("192.168.0.0/16", "a private address"),
+        ("100.64.0.0/10", "an address behind a provider's NAT"),
+        ("0.0.0.0/8", "an address of this host"),
+        ("192.0.0.0/24", "an address for protocols"),
+        ("192.0.2.0/24", "an address for documentation"),
+        ("198.51.100.0/24", "an address for documentation"),
+        ("203.0.113.0/24", "an address for documentation"),
+        ("192.88.99.0/24", "a 6to4 relay"),
+        ("198.18.0.0/15", "an address for benchmarks"),
+        ("224.0.0.0/4", "a multicast address"),
+        ("240.0.0.0/4", "a reserved address"),
+        ("::1/128", "a loopback address"),
+        ("fe80::/10", "a link-local address"),
+        ("fc00::/7", "a private address"),
+        ("ff00::/8", "a multicast address"),
+        ("2001::/23", "an address for protocols"),
+        ("2001:db8::/32", "an address for documentation"),
+        ("3fff::/20", "an address for documentation"),
+        # Its relay may be anybody, and what is inside any address.
+        ("2002::/16", "a 6to4 address"),
+    )
+)
+_PUBLIC_V6 = ipaddress.IPv6Network("2000::/3")
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_REMEDY = "To send there all the same, an administrator adds {} to [alerts] allow_private in fenceline.toml."
+
+
+class Refused(ValueError):
+    """Nothing may be sent there; the text says where, why and what to do. It holds no secrets."""
+
+
+class Unresolved(OSError):
+    """The name has no address just now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where to send, taken apart: `host` in ASCII, no brackets, no trailing dot; `path` with its query."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+    #: user and password of the address, decoded; None where it has none.
+    login: tuple[str, str] | None = None
+
+    @property
+    def authority(self) -> str:
+        """Return host and port as the header `Host` spells them."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
+
+
+_PORTS = {"http": 80, "https": 443}
+
+
+def parse(address: str) -> Target:
+    """Take an http or https address apart; raises `Refused` for all others, repeating no secret of them."""
+    if not address.isprintable() or any(sign in address for sign in ' \\"<>^`{|}'):
+        raise Refused("The address has spaces or signs that no address has: percent-encode or remove them.")
+    try:
+        parts = urlsplit(address)
+        port = parts.port
+    except ValueError as error:
+        raise Refused("The address is not one: write https://host:port/path.") from error
+    if parts.scheme not in _PORTS:
+        raise Refused("The address must begin with https:// or http://.")
+    if port == 0:
+        raise Refused("The address has port 0: nothing listens there. Leave the port out or correct it.")
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    login = (unquote(parts.username or ""), unquote(parts.password or "")) if "@" in parts.netloc else None
+    return Target(parts.scheme, _host(parts), port or _PORTS[parts.scheme], _ascii_path(path), login)
+
+
+def _host(parts: SplitResult) -> str:
+    host = (parts.hostname or "").rstrip(".")
+    if not host:
+        raise Refused("The address names no host: write https://host:port/path.")
+    if "[" in parts.netloc:
+        return _bracketed(host)
+    if host.isascii():
+        return host
+    try:
+        return idna.encode(host, uts46=True).decode()
+    except idna.IDNAError as error:
+        raise Refused(f"The host {host} is not a name that may exist: check its spelling.") from error
+
+
+def _bracketed(host: str) -> str:
+    try:
+        return str(ipaddress.IPv6Address(host))
+    except ValueError as error:
+        raise Refused(
+            "What is in brackets is no IPv6 address: write https://[2001:db8::1]:port/path."
+        ) from error
+
+
+def _ascii_path(path: str) -> str:
+    """Return a path with what is not ASCII percent-encoded, as browsers do."""
+    return "".join(
+        each if each.isascii() else "".join(f"%{byte:02X}" for byte in each.encode()) for each in path
+    )
+
+
+def resolve(host: str, port: int) -> Sequence[str]:
+    """Ask the system, as every other program: hosts file, search list, DNS."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Judges targets by `allowed`, the host names and CIDRs of `[alerts] allow_private`."""
+
+    allowed: tuple[str, ...] = ()
+    resolver: Resolver = resolve
+    #: Connects to an address that was permitted.
+    connect: Connector = socket.create_connection
+
+    def addresses(self, target: Target) -> list[str]:
+        """Return the addresses of a target that may be connected to, at least one.
+
+        Raises `Unresolved` where the name has none now, `Refused` where none of them is allowed.
+        """
+        try:
+            found = self.resolver(target.host, target.port)
+        except (OSError, UnicodeError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            text = f"{target.host} cannot be resolved: {why}. Check its spelling and DNS."
+            raise Unresolved(text) from error
+        refusals = {address: self._refusal(target.host, address) for address in found}
+        permitted = [address for address, why in refusals.items() if not why]
+        if permitted:
+            return permitted
+        for address, why in refusals.items():
+            name = "It" if address == target.host else f"{target.host} resolves to {address}, which"
+            raise Refused(f"Not sent to {target.host}: {name} is {why}. {_REMEDY.format(target.host)}")
+        raise Unresolved(f"{target.host} has no address. Check its spelling and DNS.")
+
+    def _refusal(self, host: str, address: str) -> str:
+        """Return why an address may not be connected to, "" where it may."""
+        try:
+            plain = unwrapped(ipaddress.ip_address(address))
+        except ValueError:
+            return "an address that cannot be read"
+        why = refusal(plain)
+        return "" if why and self._is_allowed(host, plain) else why
+
+    def _is_allowed(self, host: str, address: Address) -> bool:
+        for each in self.allowed:
+            network = _network(each)
+            if network is None:
+                if each.rstrip(".").lower() == host:
+                    return True
+            elif address.version == network.version and address in network:
+                return True
+        return False
+
+
+def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+    """Return the network an entry of allow_private means, None where it is a host's name."""
+    try:
+        return ipaddress.ip_network(text.strip("[]"), strict=False)
+    except ValueError:
+        return None
+
+
+def unwrapped(address: Address) -> Address:
+    """Return the IPv4 address inside an IPv6 one that only stands for it (mapped, NAT64), else itself."""
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is not None:
+            return address.ipv4_mapped
+        if address in _NAT64:
+            return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return address
+
+
+def refusal(address: Address) -> str:
+    """Return what an unwrapped address is if it is not public, "" if it is."""
+    if isinstance(address, ipaddress.IPv6Address) and address.scope_id:
+        return "an address of one interface"
+    for network, what in _REFUSED:
+        if address.version == network.version and address in network:
+            return what
+    if isinstance(address, ipaddress.IPv6Address) and address not in _PUBLIC_V6:
+        return "not a public address"
+    return ""

@@ -1,0 +1,91 @@
+"""What an alert is called: its labels, its annotations, and the page that its messages lead to. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import NamedTuple
+from urllib.parse import quote
+
+from fenceline.applications import application_of
+from fenceline.owners import Owner
+
+#: Longer values are cut, and end in a part of their hash: two long names stay two.
+LONGEST = 300
+#: By the kind of a subject: the label that has its name.
+_NAMES = {
+    "transaction": "transactional_id",
+    "group": "group",
+    "query": "query",
+    "application": "application",
+    "collector": "collector",
+}
+_PAGES = {"transaction": "transactions", "group": "groups", "query": "queries"}
+#: Names that no path can have as they are lead to the rule's page, which every alert has.
+_ODD = frozenset({".", "..", ""})
+
+
+class Said(NamedTuple):
+    """What a rule said of a subject."""
+
+    rule: str
+    cluster: str
+    subject: str
+    severity: str
+    summary: str
+    evidence: str
+    next_step: str
+
+
+def labels_of(said: Said, owner: Owner | None) -> dict[str, str]:
+    """Return what silences, channels and groups match by; a label without a value is left out."""
+    kind, _, name = said.subject.partition(":")
+    found = {
+        "alertname": said.rule,
+        "cluster": said.cluster,
+        "severity": said.severity,
+        "subject": said.subject,
+        "subject_kind": kind,
+        **_named(kind, name),
+    }
+    if owner is not None:
+        found |= {"team": owner.team, "contact": owner.contact, "runbook": owner.runbook}
+    return {label: fitting(value) for label, value in found.items() if value}
+
+
+def annotations_of(said: Said, owner: Owner | None) -> dict[str, str]:
+    """Return what only people read."""
+    found = {"summary": said.summary, "evidence": said.evidence, "next_step": said.next_step}
+    if owner is not None:
+        found |= {"contact": owner.contact, "runbook": owner.runbook}
+    return {name: value for name, value in found.items() if value}
+
+
+def page_of(labels: Mapping[str, str], external_url: str) -> str:
+    """Return the address of what an alert is about, as its labels name it; else of its rule."""
+    kind, cluster = labels.get("subject_kind", ""), quote(labels.get("cluster", ""), safe="")
+    if kind == "partition" and "topic" in labels:
+        return f"{external_url}/partitions/{cluster}/{quote(labels['topic'], safe='')}/{labels['partition']}"
+    name = labels.get(_NAMES.get(kind, ""), "")
+    plain = len(name) < LONGEST and not _ODD & set(name.replace("\\", "/").split("/"))
+    if kind in _PAGES and plain:
+        return f"{external_url}/{_PAGES[kind]}/{cluster}/{quote(name, safe='')}"
+    return f"{external_url}/rules/{quote(labels.get('alertname', ''), safe='')}"
+
+
+def fitting(value: str) -> str:
+    """Return a label's value no longer than a label may be."""
+    if len(value) <= LONGEST:
+        return value
+    return f"{value[: LONGEST - 17]}…{hashlib.sha256(value.encode(errors='surrogatepass')).hexdigest()[:16]}"
+
+
+def _named(kind: str, name: str) -> dict[str, str]:
+    if kind == "partition":
+        topic, dash, number = name.rpartition("-")
+        is_one = topic and dash and number.isascii() and number.isdigit()
+        return {"topic": topic, "partition": number} if is_one else {}
+    found = {_NAMES[kind]: name} if kind in _NAMES else {}
+    if kind == "transaction":
+        found["application"] = application_of(name).application
+    return found

@@ -1,0 +1,33 @@
+"""`[alerts]` of the configuration: when an alert is loud, and how it is told. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Alerting:
+    """When alerts fire and how they are told; `_s` are seconds, `_ticks` the judge's ticks, one a second."""
+
+    #: A finding must be found in so many complete ticks before it fires, and missing in so many to resolve.
+    for_ticks: int = 2
+    resolve_ticks: int = 2
+    #: As Alertmanager's: the first message of a group waits so long for more; later ones come so far apart;
+    #: what goes on firing is told again.
+    group_wait_s: float = 30.0
+    group_interval_s: float = 300.0
+    repeat_interval_s: float = 14_400.0
+    group_by: tuple[str, ...] = ("cluster", "alertname")
+    #: An alert that opens so often within so many seconds is flapping: it goes on firing until it was quiet
+    #: for as long.
+    flap_openings: int = 5
+    flap_s: float = 600.0
+    #: A delivery is tried again with longer and longer pauses, for so long.
+    retry_for_s: float = 3_600.0
+    timeout_s: float = 10.0
+    #: A channel is disabled after so many messages in a row that nobody took.
+    disable_after: int = 10
+    #: Receivers at private addresses that may be reached all the same: CIDRs or host names.
+    allow_private: tuple[str, ...] = ()
+    #: Where people reach the dashboard: links in messages begin with it.
+    external_url: str = "http://127.0.0.1:8000"

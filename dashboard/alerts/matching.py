@@ -1,0 +1,236 @@
+"""Which alerts: matchers on labels, as Alertmanager writes them, and which alert inhibits which. Pure.
+
+A matcher is `(label, operator, value)`; a label that an alert has not counts as "". Inhibition is one table:
+a cause that a channel is told of keeps quiet what only follows from it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from dashboard.alerts import patterns
+
+#: Matchers of one silence or channel, and characters of one value.
+MOST_MATCHERS = 20
+LONGEST_VALUE = 1_000
+_OPERATORS = ("=", "!=", "=~", "!~")
+_MATCHER = re.compile(
+    r"""(?P<label>[a-zA-Z_][a-zA-Z0-9_]*)\s*(?P<operator>=~|!~|!=|=)\s*"""
+    r"""(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<bare>[^\s,"{}]+))"""
+    r"""(?:\s*,[\s,]*|[ \t]*\r?\n\s*|\s*\Z)""",
+    re.ASCII | re.DOTALL,
+)
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+
+
+class Matcher(NamedTuple):
+    """One condition on one label."""
+
+    label: str
+    #: "=", "!=", "=~" or "!~".
+    operator: str
+    value: str
+
+    def __str__(self) -> str:
+        quoted = self.value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        return f'{self.label}{self.operator}"{quoted}"'
+
+
+def parse_matchers(text: str) -> list[Matcher]:
+    """Return the matchers in `team="Payments", topic=~"orders.*"`, in braces or not, by commas or lines.
+
+    Raises ValueError with words for a person: what cannot be read, and how it is written.
+    """
+    rest = text.strip()
+    if rest.startswith("{") and rest.endswith("}"):
+        rest = rest[1:-1]
+    rest = rest.strip().strip(",").strip()
+    found: list[Matcher] = []
+    at = 0
+    while at < len(rest):
+        matcher = _MATCHER.match(rest, at)
+        if matcher is None:
+            raise ValueError(
+                f'“{_clip(rest[at:])}” cannot be read: write label="value", with = != =~ or !~, and a comma '
+                "between two."
+            )
+        found.append(checked(matcher["label"], matcher["operator"], _value(matcher)))
+        at = matcher.end()
+    if len(found) > MOST_MATCHERS:
+        raise ValueError(f"These are {len(found)} matchers; at most {MOST_MATCHERS} are taken.")
+    return found
+
+
+def checked(label: str, operator: str, value: str) -> Matcher:
+    """Return a matcher that can be used; raises ValueError with words for a person."""
+    if operator not in _OPERATORS:
+        raise ValueError(f"“{_clip(operator)}” is no operator: write one of {' '.join(_OPERATORS)}.")
+    if len(value) > LONGEST_VALUE:
+        raise ValueError(f"The value of {_clip(label)} is too long: at most {LONGEST_VALUE:,} characters.")
+    if operator in ("=~", "!~"):
+        patterns.compile(value)
+    return Matcher(label, operator, value)
+
+
+def matches(matchers: Iterable[Sequence[str]], labels: Mapping[str, str]) -> bool:
+    """Whether labels meet all of the matchers; none of them: all labels do. Never raises.
+
+    A pattern that cannot be used, which nobody can save, matches nothing.
+    """
+    return all(_meets(label, operator, value, labels) for label, operator, value in matchers)
+
+
+def told(matchers: Iterable[Sequence[str]]) -> str:
+    """Return matchers as one writes them: `team="Payments", topic=~"orders.*"`."""
+    return ", ".join(str(Matcher(*each)) for each in matchers)
+
+
+def _meets(label: str, operator: str, wanted: str, labels: Mapping[str, str]) -> bool:
+    value = labels.get(label, "")
+    if operator in ("=", "!="):
+        return (value == wanted) is (operator == "=")
+    try:
+        return patterns.matches(wanted, value) is (operator == "=~")
+    except ValueError:
+        return False
+
+
+def _value(matcher: re.Match[str]) -> str:
+    if matcher["quoted"] is None:
+        return matcher["bare"]
+    return _ESCAPED.sub(_unescaped, matcher["quoted"])
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    """Return what an escape stands for; of none that is known, itself: patterns are full of them."""
+    return {"n": "\n", '"': '"', "\\": "\\"}.get(escape[1], escape[0])
+
+
+def _clip(words: str) -> str:
+    shown = "".join(char if char.isprintable() else " " for char in words.strip()[:60])
+    return shown + ("…" if len(words.strip()) > 60 else "")
+
+
+class Link(Enum):
+    """How a cause and what follows from it belong together."""
+
+    #: One names the other among what is affected.
+    AFFECTED = "affected"
+    SAME_SUBJECT = "same_subject"
+    CLUSTER = "cluster"
+
+
+class Inhibition(NamedTuple):
+    """Alerts of these rules keep those quiet that only follow from them, in the same cluster."""
+
+    causes: tuple[str, ...]
+    follow: tuple[str, ...]
+    link: Link
+    #: Why, for the page that says who inhibits whom.
+    why: str
+
+
+#: Who inhibits whom. No circle: of two rules never each the other.
+INHIBITIONS: Sequence[Inhibition] = (
+    Inhibition(
+        ("hanging", "late", "stuck_in_prepare", "open_too_long", "lso_pinned"),
+        ("group_stalled", "offsets_unstable", "query_blocked"),
+        Link.AFFECTED,
+        "it waits behind that, and goes on by itself once that has ended",
+    ),
+    Inhibition(
+        ("late", "stuck_in_prepare", "open_too_long"),
+        ("lso_pinned",),
+        Link.AFFECTED,
+        "that transaction holds the LSO",
+    ),
+    Inhibition(("hanging",), ("lso_pinned",), Link.SAME_SUBJECT, "the hanging transaction holds the LSO"),
+    Inhibition(("late",), ("open_too_long",), Link.SAME_SUBJECT, "it is open because nobody aborts it"),
+    Inhibition(
+        ("batch_prepared",),
+        ("late", "open_too_long"),
+        Link.AFFECTED,
+        "its batch waits for its driver: a restart of the query ends it",
+    ),
+    Inhibition(
+        ("query_failed",),
+        ("batch_slow", "watermark_stalled", "query_blocked"),
+        Link.SAME_SUBJECT,
+        "the query does not run",
+    ),
+    Inhibition(
+        ("query_blocked",),
+        ("watermark_stalled", "batch_slow"),
+        Link.SAME_SUBJECT,
+        "the query gets no records",
+    ),
+    Inhibition(("timeouts_in_a_row",), ("abort_ratio",), Link.SAME_SUBJECT, "those timeouts are the aborts"),
+    Inhibition(
+        ("collector_behind",),
+        ("gap", "coordinator_loading"),
+        Link.CLUSTER,
+        "while the cluster itself is not seen, its parts are not either",
+    ),
+)
+#: Of these only the worst are causes: a collector that merely catches up hides nothing.
+_ONLY_CRITICAL = frozenset({"collector_behind"})
+
+
+class Fires(Protocol):
+    """What inhibition looks at of an alert that fires."""
+
+    @property
+    def rule(self) -> str: ...
+    @property
+    def subject(self) -> str: ...
+    @property
+    def severity(self) -> str: ...
+    @property
+    def affected(self) -> Sequence[str]: ...
+
+
+Alert = TypeVar("Alert", bound=Fires)
+
+
+class Inhibitors(Generic[Alert]):
+    """The alerts of one cluster that fire, by what they may be the cause of."""
+
+    def __init__(self, firing: Iterable[Alert]) -> None:
+        self._by_subject: dict[tuple[str, str], Alert] = {}
+        self._by_rule: dict[str, list[Alert]] = defaultdict(list)
+        self._touching: dict[tuple[str, str], list[Alert]] = defaultdict(list)
+        for each in firing:
+            if each.rule not in _CAUSES or (each.rule in _ONLY_CRITICAL and each.severity != "critical"):
+                continue
+            self._by_subject[each.rule, each.subject] = each
+            self._by_rule[each.rule].append(each)
+            for thing in each.affected:
+                self._touching[each.rule, thing].append(each)
+
+    def of(self, target: Alert) -> Iterator[tuple[Alert, Inhibition]]:
+        """Yield what an alert follows from, and why, the first reason of the table first."""
+        for line in _FOLLOW.get(target.rule, ()):
+            for rule in line.causes:
+                for cause in self._linked(rule, target, line.link):
+                    yield cause, line
+
+    def _linked(self, rule: str, target: Alert, link: Link) -> Iterable[Alert]:
+        if link is Link.CLUSTER:
+            return self._by_rule.get(rule, ())
+        if link is Link.SAME_SUBJECT:
+            return self._named(rule, [target.subject])
+        return [*self._touching.get((rule, target.subject), ()), *self._named(rule, target.affected)]
+
+    def _named(self, rule: str, subjects: Iterable[str]) -> list[Alert]:
+        return [self._by_subject[rule, name] for name in subjects if (rule, name) in self._by_subject]
+
+
+_CAUSES = frozenset(rule for line in INHIBITIONS for rule in line.causes)
+_FOLLOW: Mapping[str, Sequence[Inhibition]] = {
+    rule: [line for line in INHIBITIONS if rule in line.follow]
+    for rule in {rule for line in INHIBITIONS for rule in line.follow}
+}

@@ -1,0 +1,172 @@
+"""One try at one message: what each kind of channel is sent, and what its answer means.
+
+Nothing here knows the database: a message in, an `Outcome` out. Secrets are hidden from all that is kept.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import json
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC
+from typing import Any
+
+from dashboard.alerts import guard, redact, sending, signing, vendors
+
+log = logging.getLogger(__name__)
+
+WEBHOOK, ALERTMANAGER, APPRISE = "webhook", "alertmanager", "apprise"
+_API = "/api/v2/alerts"
+#: Headers of an answer that are kept, and characters of each.
+_HEADERS_KEPT, _HEADER_KEPT = 20, 200
+_SHOWN, _LONGEST_ERROR = 200, 1_000
+_SECRET_HEADERS = ("authorization", "set-cookie", "cookie", "proxy-authorization", "www-authenticate")
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What is sent, and how: a channel's row and a delivery's, without their database."""
+
+    kind: str
+    url: str
+    #: Those that sign, the newest first.
+    secrets: tuple[str, ...]
+    message_id: str
+    group_key: str
+    #: As `payload.body` makes it for the kind.
+    payload: Any
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one try; `retry` says whether a later one may do better."""
+
+    delivered: bool
+    retry: bool = False
+    retry_after_s: float | None = None
+    #: In words, redacted; "" when delivered.
+    error: str = ""
+    #: As `Delivery.tries` keeps it, redacted.
+    tried: dict[str, Any] = field(default_factory=dict)
+
+
+def attempt(message: Message, judge: guard.Guard) -> Outcome:
+    """Send a message once; whatever happens is an outcome, never an exception."""
+    hide = redact.Redactor(message.url, message.secrets)
+    began, at_ms = time.monotonic(), time.time_ns() // 1_000_000
+    tried: dict[str, Any] = {"at_ms": at_ms, "request": {"url": redact.url(message.url), "headers": {}}}
+    try:
+        answer = _send(message, judge, at_ms, tried)
+        outcome = judged(answer, message.url)
+        tried |= _kept(answer, hide)
+    except sending.NotSent as error:
+        outcome = Outcome(False, retry=error.retry, error=str(error))
+        tried["address"] = error.address
+    except (signing.BadSecret, guard.Refused) as error:
+        outcome = Outcome(False, error=str(error))
+    except Exception as error:
+        log.exception("message %s: an error of ours", message.message_id)
+        what = f"An error of ours ({type(error).__name__}): see the worker's log."
+        outcome = Outcome(False, retry=True, error=what)
+    words = redact.line(hide.text(outcome.error), _LONGEST_ERROR)
+    tried |= {"ms": round((time.monotonic() - began) * 1_000), "error": words}
+    return replace(outcome, error=words, tried=tried)
+
+
+def _send(message: Message, judge: guard.Guard, at_ms: int, tried: dict[str, Any]) -> sending.Answer:
+    if message.kind == APPRISE:
+        return vendors.send(
+            message.url, message.payload, message.group_key, timeout_s=message.timeout_s, judge=judge
+        )
+    headers = {"Content-Type": "application/json", "User-Agent": sending.USER_AGENT}
+    target, body = guard.parse(message.url), encoded(message.payload)
+    if message.kind == WEBHOOK:
+        headers |= signed(message, at_ms // 1_000, body)
+    else:
+        target = alertmanager(target)
+    tried["request"]["headers"] = headers
+    return sending.send(target, body, headers, timeout_s=message.timeout_s, guard=judge)
+
+
+def encoded(payload: object) -> bytes:
+    """Return the bytes that are signed and sent. ASCII, so that no text can fail to be encoded."""
+    return json.dumps(payload, separators=(",", ":")).encode()
+
+
+def signed(message: Message, at_s: int, body: bytes) -> dict[str, str]:
+    """Return Standard Webhooks' headers; the timestamp is this try's, the id the message's."""
+    return {
+        "webhook-id": message.message_id,
+        "webhook-timestamp": str(at_s),
+        "webhook-signature": signing.signatures(message.secrets, message.message_id, at_s, body),
+    }
+
+
+def alertmanager(target: guard.Target) -> guard.Target:
+    """Return where an Alertmanager takes alerts; its own address is enough, with its route prefix if any."""
+    path, mark, query = target.path.partition("?")
+    if not path.endswith(_API):
+        path = path.rstrip("/") + _API
+    return guard.Target(target.scheme, target.host, target.port, path + mark + query, target.login)
+
+
+def judged(answer: sending.Answer, url: str) -> Outcome:
+    """Return what an answer means: 2xx took it, 429 and 5xx may later, all others never will."""
+    status = answer.status
+    if 200 <= status < 300:
+        return Outcome(True)
+    where, said = redact.url(url), _said(answer)
+    if 300 <= status < 400:
+        to = redact.url(_header(answer, "location") or "nowhere")
+        remedy = "Redirects are not followed: give the channel that address."
+        return Outcome(False, error=f"{where} answered {said} and points to {to}. {remedy}")
+    if status == 429 or status >= 500:
+        text = f"{where} answered {said}. Check the receiver."
+        pause_s = retry_after_s(_header(answer, "retry-after"))
+        return Outcome(False, retry=True, retry_after_s=pause_s, error=text)
+    remedy = "correct the channel or the receiver, then send it again."
+    return Outcome(False, error=f"{where} answered {said}. It will not take this message: {remedy}")
+
+
+def _said(answer: sending.Answer) -> str:
+    """Return status and the beginning of what was said, for a sentence."""
+    body = redact.line(answer.body.decode("utf-8", "replace").strip(), _SHOWN)
+    return f"{answer.status} {redact.line(answer.reason, 60)}".strip() + (f" (“{body}”)" if body else "")
+
+
+def _header(answer: sending.Answer, name: str) -> str:
+    return next((value for key, value in answer.headers if key.lower() == name), "")
+
+
+def retry_after_s(value: str) -> float | None:
+    """Return the seconds of a `Retry-After`, from seconds or an HTTP date; None where it cannot be read."""
+    if value.isascii() and value.isdigit():
+        return float(min(int(value[:9]), 10**8))
+    try:
+        at = email.utils.parsedate_to_datetime(value)
+    except (ValueError, TypeError, IndexError):
+        return None
+    return max(0.0, at.replace(tzinfo=at.tzinfo or UTC).timestamp() - time.time())
+
+
+def _kept(answer: sending.Answer, hide: redact.Redactor) -> dict[str, Any]:
+    return {
+        "status": answer.status,
+        "headers": _headers(answer.headers, hide),
+        "body": hide.text(redact.line(answer.body.decode("utf-8", "replace"), sending.KEPT)),
+        "address": answer.address,
+    }
+
+
+def _headers(headers: Sequence[tuple[str, str]], hide: redact.Redactor) -> dict[str, str]:
+    kept = {}
+    for name, value in headers[:_HEADERS_KEPT]:
+        shown = redact.HIDDEN if name.lower() in _SECRET_HEADERS else redact.line(value, _HEADER_KEPT)
+        if name.lower() == "location":
+            shown = redact.url(value)
+        kept[redact.line(name, _HEADER_KEPT)] = hide.text(shown)
+    return kept

@@ -1,0 +1,73 @@
+"""Who keeps an alert quiet: silences, and alerts that it only follows from. Pure.
+
+An alert is inhibited for the channels that want what it follows from: who is not told of the cause is told of
+what follows. As with an Alertmanager, a cause that is silenced inhibits all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from dashboard.alerts.fates import Why
+from dashboard.alerts.grouping import Item, Route, unwanted
+from dashboard.alerts.matching import Inhibitors, matches
+from dashboard.alerts.payload import rfc3339
+
+
+class Quiets(Protocol):
+    """A silence's row."""
+
+    pk: int
+    matchers: Sequence[Sequence[str]]
+    ends_ms: int
+    reason: str
+    created_by: str
+
+
+class Muting:
+    """The silences in force, and what follows from what among the alerts of one cluster that fire."""
+
+    def __init__(self, items: Iterable[Item], silences: Iterable[Quiets]) -> None:
+        firing = [item for item in items if item.firing]
+        self._silences = list(silences)
+        self._inhibitors = Inhibitors(firing)
+        self._silenced = {item.fingerprint: self._who(item) for item in firing}
+        self._causes = {item.fingerprint: list(self._inhibitors.of(item)) for item in firing}
+        self._wanted: dict[tuple[int, str], bool] = {}
+
+    def silenced(self, item: Item) -> Sequence[Why]:
+        """Return the silences that match an alert: who made them, until when, why."""
+        return self._silenced.get(item.fingerprint, ())
+
+    def inhibited(self, item: Item, route: Route | None) -> Why | None:
+        """Return what inhibits an alert for a channel; without one, whoever is told. None: nothing."""
+        for cause, line in self._causes.get(item.fingerprint, ()):
+            if route is None or self._wants(route, cause):
+                return ["inhibited", f"#{cause.number}", f"by {cause.rule} of {cause.subject}: {line.why}"]
+        return None
+
+    def is_muted(self, item: Item, route: Route) -> bool:
+        """Whether a channel is not to be told of an alert now."""
+        return bool(self.silenced(item)) or self.inhibited(item, route) is not None
+
+    def is_anywhere(self, item: Item, routes: Iterable[Route]) -> bool:
+        """Whether any of these channels is not to be told of it now."""
+        return bool(self.silenced(item)) or any(self.inhibited(item, route) for route in routes)
+
+    def _who(self, item: Item) -> list[Why]:
+        return [
+            ["silenced", str(each.pk), f"by {each.created_by} until {_instant(each.ends_ms)}: {each.reason}"]
+            for each in self._silences
+            if matches(each.matchers, item.labels)
+        ]
+
+    def _wants(self, route: Route, cause: Item) -> bool:
+        key = route.number, cause.fingerprint
+        if key not in self._wanted:
+            self._wanted[key] = unwanted(route, cause.severity, cause.labels) is None
+        return self._wanted[key]
+
+
+def _instant(ms: int) -> str:
+    return f"{rfc3339(ms)[:16].replace('T', ' ')} UTC"

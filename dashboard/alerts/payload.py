@@ -1,0 +1,199 @@
+"""What is sent: Alertmanager's webhook (version 4), its own API's list of alerts, and words for chats. Pure.
+
+Everything that listens to an Alertmanager understands the first (`webhook_config` in its documentation);
+`notification_reason` in it is as in Alertmanager's `notify/dedup_stage.go`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from fenceline.words import clock, count
+
+#: Alerts that one message lists; of more it says how many they are.
+MOST_ALERTS = 100
+#: Alerts that words for a chat list.
+MOST_IN_WORDS = 10
+_LONGEST_LINE = 600
+#: Go's zero time: what does not end yet.
+_NEVER = "0001-01-01T00:00:00Z"
+
+
+class Reason(StrEnum):
+    """Why a message is sent, in Alertmanager's words."""
+
+    FIRST = "first_notification"
+    NEW_ALERTS = "new_alerts_in_group"
+    NEW_RESOLVED = "new_resolved_alerts"
+    ALL_RESOLVED = "all_alerts_resolved"
+    REPEAT = "repeat_interval_elapsed"
+    #: Not Alertmanager's: somebody asked for a test.
+    TEST = "test"
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One alert in a message; `ends_ms` is None while it fires."""
+
+    fingerprint: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    starts_ms: int
+    ends_ms: int | None
+    generator_url: str
+
+    @property
+    def status(self) -> str:
+        """Return "firing" or "resolved"."""
+        return "firing" if self.ends_ms is None else "resolved"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What a group tells one receiver; of its alerts at most MOST_ALERTS, what is news first."""
+
+    receiver: str
+    group_key: str
+    group_labels: Mapping[str, str]
+    reason: Reason
+    notices: Sequence[Notice]
+    #: Alerts of the group that are not among the notices.
+    truncated: int
+    external_url: str
+
+    @property
+    def status(self) -> str:
+        """Return "firing" while any alert of it does."""
+        return "firing" if any(each.ends_ms is None for each in self.notices) else "resolved"
+
+
+def body(kind: str, message: Message, *, now_ms: int, lives_ms: int = 0) -> Any:
+    """Return what a channel of a kind (webhook, alertmanager, apprise) is sent, as JSON values.
+
+    `lives_ms` is for how long an Alertmanager takes an alert for firing unless it hears of it again.
+    """
+    if kind == "alertmanager":
+        return alertmanager(message, now_ms=now_ms, lives_ms=lives_ms)
+    return words(message) if kind == "apprise" else webhook(message)
+
+
+def webhook(message: Message) -> dict[str, Any]:
+    """Return the body of Alertmanager's webhook, version 4, with `notification_reason`."""
+    return {
+        "version": "4",
+        "groupKey": message.group_key,
+        "truncatedAlerts": message.truncated,
+        "status": message.status,
+        "receiver": message.receiver,
+        "groupLabels": dict(message.group_labels),
+        "commonLabels": _common([each.labels for each in message.notices]),
+        "commonAnnotations": _common([each.annotations for each in message.notices]),
+        "externalURL": message.external_url,
+        "notification_reason": message.reason.value,
+        "alerts": [_alert(each) for each in message.notices],
+    }
+
+
+def alertmanager(message: Message, *, now_ms: int, lives_ms: int) -> list[dict[str, Any]]:
+    """Return the body for Alertmanager's own `POST /api/v2/alerts`.
+
+    It takes an alert's labels for the alert, and one without an end for resolved after its `resolve_timeout`:
+    what fires says until when.
+    """
+    return [
+        {
+            "labels": dict(each.labels),
+            "annotations": dict(each.annotations),
+            "startsAt": rfc3339(each.starts_ms),
+            "endsAt": rfc3339(now_ms + lives_ms if each.ends_ms is None else each.ends_ms),
+            "generatorURL": each.generator_url,
+        }
+        for each in message.notices
+    ]
+
+
+def words(message: Message) -> dict[str, str]:
+    """Return a message for people: {"title", "body", "type"}; the type is apprise's `NotifyType`."""
+    firing = [each for each in message.notices if each.ends_ms is None]
+    over = [each for each in message.notices if each.ends_ms is not None]
+    lines = [_line(each) for each in [*firing, *over][:MOST_IN_WORDS]]
+    more = message.truncated + len(message.notices) - len(lines)
+    if more:
+        lines.append(f"and {count(more, 'more alert')}: {message.external_url}/alerts")
+    return {"title": _title(message, len(firing)), "body": "\n\n".join(lines), "type": _type(firing)}
+
+
+def sample(receiver: str, *, external_url: str, now_ms: int) -> Message:
+    """Return what a channel's test sends: one alert that fires, and that nobody need look after."""
+    labels = {"alertname": "test", "severity": "info", "subject": f"channel:{receiver}"}
+    notes = {
+        "summary": f"A test of the channel {receiver}",
+        "evidence": "somebody asked for it; nothing is wrong",
+        "next_step": "Nothing: it has arrived.",
+    }
+    notice = Notice("0" * 16, labels, notes, now_ms, None, f"{external_url}/alerts")
+    return Message(
+        receiver, '{}:{alertname="test"}', {"alertname": "test"}, Reason.TEST, [notice], 0, external_url
+    )
+
+
+def rfc3339(ms: int) -> str:
+    """Return an instant as `2026-11-22T12:17:31.204Z`; the nearest there is to one that no calendar has."""
+    bounded = min(max(ms, 0), 253_402_300_799_000)
+    return f"{datetime.fromtimestamp(bounded / 1_000, UTC):%Y-%m-%dT%H:%M:%S}.{bounded % 1_000:03d}Z"
+
+
+def _alert(each: Notice) -> dict[str, Any]:
+    return {
+        "status": each.status,
+        "labels": dict(each.labels),
+        "annotations": dict(each.annotations),
+        "startsAt": rfc3339(each.starts_ms),
+        "endsAt": _NEVER if each.ends_ms is None else rfc3339(each.ends_ms),
+        "generatorURL": each.generator_url,
+        "fingerprint": each.fingerprint,
+    }
+
+
+def _common(sets: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """Return what is the same in all of them."""
+    first, *others = [*sets] or [{}]
+    return {name: value for name, value in first.items() if all(each.get(name) == value for each in others)}
+
+
+def _title(message: Message, firing: int) -> str:
+    over = len(message.notices) - firing
+    state = f"FIRING:{firing + message.truncated}" if firing else f"RESOLVED:{over + message.truncated}"
+    return f"[{state}] {' '.join(message.group_labels.values()) or message.receiver}"[:200]
+
+
+def _line(each: Notice) -> str:
+    """Return one alert in a few lines: what, how bad and since when, from what that follows, what to do."""
+    notes, labels = each.annotations, each.labels
+    what = notes.get("summary") or labels.get("alertname", "")
+    if each.ends_ms is not None:
+        return _cut(f"Resolved at {clock(each.ends_ms)}: {what}")
+    team = f" ({labels['team']})" if labels.get("team") else ""
+    lines = [
+        f"{labels.get('severity', '')}{team}: {what}".lstrip(": "),
+        notes.get("evidence", ""),
+        notes.get("next_step", ""),
+        each.generator_url,
+    ]
+    return "\n".join(_cut(line) for line in lines if line)
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]}…"
+
+
+def _type(firing: Sequence[Notice]) -> str:
+    """Return apprise's word for how bad it is."""
+    found = {each.labels.get("severity") for each in firing}
+    if not firing:
+        return "success"
+    return "failure" if "critical" in found else "warning" if "warning" in found else "info"

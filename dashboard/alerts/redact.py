@@ -1,0 +1,81 @@
+"""What may be shown of an address with secrets in it, and of texts that may repeat them. Pure."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterable
+from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
+
+HIDDEN = "***"
+#: Shorter ones would be found in every text.
+_SHORTEST = 4
+#: A part of a path so long is a token, as in the addresses that chats give out.
+_TOKEN = 16
+_WEB = ("http", "https")
+_PRINTABLE = re.compile(r"[^\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def url(address: str) -> str:
+    """Return an address fit for a page or a log: without credentials, the values of its query and tokens.
+
+    Of addresses that are not http only the scheme is left: apprise puts tokens anywhere.
+    """
+    try:
+        parts = urlsplit(address)
+        port = f":{parts.port}" if parts.port is not None else ""
+    except ValueError:
+        return HIDDEN
+    if parts.scheme not in _WEB:
+        return f"{parts.scheme}://{HIDDEN}" if parts.scheme and "://" in address else HIDDEN
+    host = parts.hostname or ""
+    host = f"[{host}]" if ":" in host else host
+    login = f"{HIDDEN}@" if "@" in parts.netloc else ""
+    path = "/".join(HIDDEN if len(each) >= _TOKEN else each for each in parts.path.split("/"))
+    query = "&".join(f"{each.partition('=')[0]}={HIDDEN}" for each in parts.query.split("&") if each)
+    return line(f"{parts.scheme}://{login}{host}{port}{path}{'?' if query else ''}{query}", 300)
+
+
+class Redactor:
+    """Knows what of a channel is secret, in every spelling in which an answer or an error may repeat it."""
+
+    def __init__(self, address: str, secrets: Iterable[str] = ()) -> None:
+        spelled = {each for secret in (*secrets, *_secrets(address)) for each in _spellings(secret)}
+        self._hidden = sorted((each for each in spelled if len(each) >= _SHORTEST), key=len, reverse=True)
+
+    def text(self, text: str) -> str:
+        """Return a text without them."""
+        for each in self._hidden:
+            text = text.replace(each, HIDDEN)
+        return text
+
+
+def _secrets(address: str) -> list[str]:
+    """Return what is secret in an address: as `url` hides it."""
+    try:
+        parts = urlsplit(address)
+        user, password = parts.username or "", parts.password or ""
+    except ValueError:
+        return [address]
+    pieces = parts.path.split("/")
+    if parts.scheme not in _WEB:
+        query = [each for pair in parse_qsl(parts.query) for each in pair]
+        return [address, user, password, parts.netloc, parts.netloc.rpartition("@")[2], *pieces, *query]
+    found = [piece for piece in pieces if len(piece) >= _TOKEN]
+    found += [value for _, value in parse_qsl(parts.query, keep_blank_values=True)]
+    if user or password:
+        login = f"{unquote(user)}:{unquote(password)}"
+        found += [user, password, base64.b64encode(login.encode()).decode()]
+    return found
+
+
+def _spellings(secret: str) -> tuple[str, ...]:
+    plain = unquote(secret)
+    quoted = quote(plain), quote(plain, safe=""), quote_plus(plain)
+    return (secret, secret.removeprefix("whsec_"), plain, *quoted)
+
+
+def line(text: str, longest: int) -> str:
+    """Return a text from outside, cut, and without characters that no page or database takes."""
+    text = _PRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", " ").replace("\n", " "))
+    return text if len(text) <= longest else text[: longest - 1] + "…"

@@ -1,0 +1,214 @@
+"""One HTTP request to somebody else's server: the only place from which alerts reach outside.
+
+Connects to exactly the address the guard permitted, with the name for TLS and `Host`. One deadline for all
+of it, so that nobody holds a worker by answering a byte at a time; no redirects, no proxies, nothing
+inflated, and of the answer only the beginning.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import http.client
+import io
+import socket
+import ssl
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dashboard.alerts.guard import Connector, Guard, Refused, Target, Unresolved
+
+USER_AGENT = "Fenceline"
+#: Bytes of an answer that are kept, and seconds for which its body is waited for: the status is what counts.
+KEPT = 4096
+_BODY_S = 2.0
+_WHOLE = 262_144
+#: Addresses of one name that are tried in one go.
+_MOST_ADDRESSES = 4
+
+
+class NotSent(Exception):
+    """No answer; the text says what, where, and what to do. `retry` says whether later may be better."""
+
+    def __init__(self, text: str, *, retry: bool, address: str = "") -> None:
+        super().__init__(text)
+        self.retry, self.address = retry, address
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a server answered: the beginning of its body, as it came over the wire."""
+
+    status: int
+    reason: str
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+    #: The address that was connected to.
+    address: str
+
+
+def send(
+    target: Target,
+    body: bytes,
+    headers: Mapping[str, str],
+    *,
+    timeout_s: float,
+    guard: Guard,
+    method: str = "POST",
+    whole: bool = False,
+) -> Answer:
+    """Send one request and return the answer, whatever its status; raises `NotSent`.
+
+    `timeout_s` is for all of it, from the first byte of the connection to the last one of the answer. `whole`
+    is for answers that are read and not only shown: up to 256 kB of them, and waited for to the end.
+    """
+    deadline = _Deadline(time.monotonic() + timeout_s)
+    try:
+        addresses = guard.addresses(target)
+    except Refused as error:
+        raise NotSent(str(error), retry=False) from error
+    except Unresolved as error:
+        raise NotSent(str(error), retry=True) from error
+    connected, address = _connect(target, addresses, guard.connect, deadline, timeout_s)
+    try:
+        connection = http.client.HTTPConnection(target.host, target.port)
+        connection.sock = _Timed(connected, deadline)
+        connection.request(method, target.path, body=body, headers={**_headers(target), **headers})
+        return _answer(connection.getresponse(), deadline, address, whole)
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise NotSent(_told(error, target, timeout_s), retry=True, address=address) from error
+    finally:
+        connected.close()
+
+
+def _connect(
+    target: Target, addresses: list[str], connect: Connector, deadline: _Deadline, timeout_s: float
+) -> tuple[socket.socket, str]:
+    """Return a connection to the first address that takes one, and which it was."""
+    tried = addresses[:_MOST_ADDRESSES]
+    for number, address in enumerate(tried):
+        # Each gets its share, so that a dead one does not cost the others their turn.
+        try:
+            share = deadline.remaining() / (len(tried) - number)
+            raw = connect((address, target.port), share)
+        except OSError as error:
+            if number == len(tried) - 1:
+                raise NotSent(_told(error, target, timeout_s), retry=True, address=address) from error
+            continue
+        try:
+            return _secured(raw, target, deadline), address
+        except OSError as error:
+            raw.close()
+            raise NotSent(_told(error, target, timeout_s), retry=True, address=address) from error
+    raise AssertionError("the guard returns at least one address")
+
+
+def _secured(raw: socket.socket, target: Target, deadline: _Deadline) -> socket.socket:
+    if target.scheme == "http":
+        return raw
+    raw.settimeout(deadline.remaining())
+    return _tls().wrap_socket(raw, server_hostname=target.host)
+
+
+@functools.cache
+def _tls() -> ssl.SSLContext:
+    """Return the context of all connections: the system's store of authorities, or SSL_CERT_FILE's."""
+    return ssl.create_default_context()
+
+
+class _Deadline:
+    """When all of it must be over, by the monotonic clock."""
+
+    def __init__(self, end: float) -> None:
+        self.end = end
+
+    def remaining(self) -> float:
+        remaining = self.end - time.monotonic()
+        if remaining <= 0:
+            raise TimeoutError("timed out")
+        return remaining
+
+
+class _Reader(io.RawIOBase):
+    """Reads a socket until the deadline, however small the pieces."""
+
+    def __init__(self, connected: socket.socket, deadline: _Deadline) -> None:
+        self._socket, self._deadline = connected, deadline
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        self._socket.settimeout(self._deadline.remaining())
+        return self._socket.recv_into(buffer)
+
+
+class _Timed:
+    """A socket as http.client wants one, every operation of which ends at the deadline."""
+
+    def __init__(self, connected: socket.socket, deadline: _Deadline) -> None:
+        self._socket, self._deadline = connected, deadline
+
+    def sendall(self, data: bytes) -> None:
+        self._socket.settimeout(self._deadline.remaining())
+        self._socket.sendall(data)
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        return io.BufferedReader(_Reader(self._socket, self._deadline), 2048)
+
+    def close(self) -> None:
+        """Leave the socket to who opened it: http.client closes while the body is still unread."""
+
+
+def _answer(response: http.client.HTTPResponse, deadline: _Deadline, address: str, whole: bool) -> Answer:
+    if not whole:
+        deadline.end = min(deadline.end, time.monotonic() + _BODY_S)
+    body = _beginning(response, _WHOLE if whole else KEPT)
+    return Answer(response.status, response.reason, tuple(response.getheaders()), body, address)
+
+
+def _headers(target: Target) -> dict[str, str]:
+    headers = {
+        "Host": target.authority,
+        "User-Agent": USER_AGENT,
+        "Accept-Encoding": "identity",
+        "Connection": "close",
+    }
+    if target.login is not None:
+        headers["Authorization"] = "Basic " + base64.b64encode(":".join(target.login).encode()).decode()
+    return headers
+
+
+def _beginning(response: http.client.HTTPResponse, longest: int) -> bytes:
+    """Return the beginning of a body, less of it where it stops or drips."""
+    kept = bytearray()
+    try:
+        while len(kept) < longest and (more := response.read1(longest - len(kept))):
+            kept += more
+    except (OSError, http.client.HTTPException, ValueError):
+        return bytes(kept)
+    return bytes(kept)
+
+
+def _told(error: Exception, target: Target, timeout_s: float) -> str:
+    where = f"{target.scheme}://{target.authority}"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f"The certificate of {where} cannot be verified: {error.verify_message}. Renew it, or put its"
+            " authority into this system's store (or into the file that SSL_CERT_FILE names)."
+        )
+    if isinstance(error, ssl.SSLError):
+        why = error.reason or str(error)
+        return f"No TLS with {where}: {why}. Check that the port speaks TLS (https) and not plain http."
+    if isinstance(error, TimeoutError):
+        remedy = "Check the receiver, or raise [alerts] timeout_s"
+        return f"{where} did not answer within {timeout_s:.3g} s. {remedy}."
+    if isinstance(error, ConnectionRefusedError):
+        return f"Nothing listens at {where}: connection refused. Start the receiver or correct the port."
+    if isinstance(error, http.client.RemoteDisconnected):
+        return f"{where} closed the connection without an answer. Check the receiver's log."
+    if isinstance(error, (http.client.HTTPException, ValueError)):
+        return f"{where} answered something that is not HTTP ({type(error).__name__}). Check host and port."
+    failed = getattr(error, "strerror", None) or error
+    return f"The connection to {where} failed: {failed}. Check the receiver."

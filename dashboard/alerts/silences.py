@@ -1,0 +1,117 @@
+"""Silences: what somebody asks for, checked; made, previewed and ended. Pages and API write through here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from dashboard import alerting
+from dashboard.alerts import checks, matching
+from dashboard.alerts.bells import ring
+from dashboard.models import Alert, Silence
+from fenceline.words import duration
+
+#: A silence for longer is a rule that somebody should change.
+LONGEST_MS = 366 * 86_400_000
+#: A start so little in the past is now: somebody took a moment to press the button.
+_PAST_MS = 60_000
+
+Matchers = Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What somebody asks for; what reads it raises ValueError with words for a person.
+
+    Instants in milliseconds: without a start it begins now; an end goes before `lasts_ms`.
+    """
+
+    matchers: Callable[[], Matchers]
+    reason: str
+    starts: Callable[[], int | None]
+    ends: Callable[[], int | None]
+    lasts_ms: int | None = None
+
+
+def make(draft: Draft, *, by: str, now_ms: int) -> Silence:
+    """Make a silence; raises `checks.Unfit` with what is wrong, by field: matchers, starts, ends, reason."""
+    found = checks.Checks()
+    none: list[list[str]] = []
+    matchers = found.field("matchers", lambda: _matchers(draft), none)
+    reason = found.field(
+        "reason", lambda: checks.lines(draft.reason, "The reason", checks.LONGEST_REASON), ""
+    )
+    starts_ms = found.field("starts", lambda: _starts(draft, now_ms), now_ms)
+    ends_ms = found.field("ends", lambda: _ends(draft, starts_ms, now_ms), now_ms)
+    found.done()
+    row = Silence.objects.create(
+        matchers=matchers,
+        starts_ms=starts_ms,
+        ends_ms=ends_ms,
+        reason=reason,
+        created_by=by,
+    )
+    ring()
+    return row
+
+
+def end(row: Silence, *, by: str, now_ms: int) -> bool:
+    """End a silence now; False where it was over already."""
+    ended = Silence.objects.filter(pk=row.pk, ends_ms__gt=now_ms).update(ends_ms=now_ms, ended_by=by)
+    if ended:
+        ring()
+    return bool(ended)
+
+
+def matched(matchers: Matchers, among: Sequence[Alert] | None = None) -> Sequence[Alert]:
+    """Return the alerts, firing or pending, that matchers match now; `among` some that were read before."""
+    rows = alerting.active_labels() if among is None else among
+    return [row for row in rows if matching.matches(matchers, row.labels)]
+
+
+def _matchers(draft: Draft) -> list[list[str]]:
+    return [list(each) for each in fit_matchers(draft.matchers(), none_allowed=False)]
+
+
+def fit_matchers(matchers: Matchers, *, none_allowed: bool) -> Matchers:
+    """Return matchers that may be kept; raises ValueError for unknown labels, or where everything matches."""
+    for name, _, value in matchers:
+        checks.label_name(name, checks.LABELS)
+        if "\0" in value:
+            raise ValueError(f"The value of {name} has a NUL, which no label has: remove it.")
+    if none_allowed:
+        return matchers
+    if not matchers:
+        raise ValueError('Say which alerts: at least one matcher, as in alertname="open_too_long".')
+    if matching.matches(matchers, {}):
+        raise ValueError(
+            "These match every alert, also one without any label: add a matcher that needs a value,"
+            ' as in cluster="prod".'
+        )
+    return matchers
+
+
+def _starts(draft: Draft, now_ms: int) -> int:
+    starts_ms = draft.starts()
+    if starts_ms is None:
+        return now_ms
+    if starts_ms < now_ms - _PAST_MS:
+        raise ValueError("The start is in the past: leave it empty to begin now.")
+    if starts_ms > now_ms + LONGEST_MS:
+        raise ValueError("The start is more than a year ahead: make it when it is nearer.")
+    return max(now_ms, starts_ms)
+
+
+def _ends(draft: Draft, starts_ms: int, now_ms: int) -> int:
+    ends_ms = draft.ends()
+    if ends_ms is None and draft.lasts_ms is not None:
+        ends_ms = starts_ms + draft.lasts_ms
+    if ends_ms is None:
+        raise ValueError("Say for how long, or until when.")
+    if ends_ms <= now_ms:
+        raise ValueError("The end is in the past: nothing would be silenced.")
+    if ends_ms <= starts_ms:
+        raise ValueError("The end is not after the start.")
+    if ends_ms - starts_ms > LONGEST_MS:
+        raise ValueError(f"It may last {duration(LONGEST_MS)} at most: make it shorter, or change the rule.")
+    return ends_ms

@@ -1,0 +1,257 @@
+"""One tick of one cluster's alerts: from findings to alerts, changes and deliveries, in one transaction.
+
+It reads findings as the judge left them, alerts that are not over, and the newest message of each group; what
+follows is for `engine`, `grouping` and `fates` to say. It begins with the lease: of two that run at once one
+writes. Killed anywhere it has written nothing, and the next one finds what this one did. How many queries it
+needs does not depend on how many alerts there are that do not change.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Max
+from django.db.models.functions import Now
+
+from dashboard import leases, live, store
+from dashboard.alerts import engine, fates, grouping, payload
+from dashboard.alerts.book import Book, state_of
+from dashboard.alerts.engine import FIRING, Change
+from dashboard.alerts.fates import Why
+from dashboard.alerts.grouping import Item, Route, Sending, Standing
+from dashboard.alerts.limits import Alerting
+from dashboard.alerts.muting import Muting
+from dashboard.eyes import ALERTS
+from dashboard.leases import Lease
+from dashboard.models import Alert, AlertChange, Channel, Delivery, FindingRecord, Silence
+
+NAME = ALERTS
+#: Messages of one channel that one tick makes; the others are made by the next.
+MOST_MESSAGES = 100
+#: What follows from an alert ends a moment later than that: it has so long to do so before anybody is told.
+SETTLE_MS = 10_000
+#: Where our collector's row keeps up to which finding all were looked at.
+_UPTO = "finding"
+
+
+def tick(lease: Lease, *, now_ms: int) -> int:
+    """Look once at one cluster; return how many messages were made. Raises `leases.LeaseLost`."""
+    with transaction.atomic():
+        leases.renew(lease, seen_through_ms=now_ms)
+        return _Tick(lease, settings.FENCELINE.alerts, now_ms).run()
+
+
+class _Tick:
+    def __init__(self, lease: Lease, limits: Alerting, now_ms: int) -> None:
+        self._lease, self._limits, self._now_ms = lease, limits, now_ms
+        self._book = Book(lease, limits)
+
+    def run(self) -> int:
+        after = self._upto()
+        happened, upto = self._book.follow(after, self._now_ms)
+        changes = [*self._unsettled(), *self._note(happened)]
+        routes = [_route(row, self._limits) for row in Channel.objects.order_by("pk")]
+        standing = self._standing()
+        items = self._items(changes, standing)
+        silences = Silence.objects.filter(starts_ms__lte=self._now_ms, ends_ms__gt=self._now_ms)
+        muting = Muting(items.values(), silences.order_by("pk"))
+        self._mark_loud(items, muting, routes)
+        views = [self._tell(route, items, standing[route.number], muting) for route in routes]
+        settled = self._settle(changes, items, views)
+        self._say_why(items, muting, views)
+        if upto != after:
+            leases.collector(self._lease).update(detail={_UPTO: upto})
+        if self._book.is_changed or settled:
+            self._save()
+        return sum(len(each.outlook.sendings) for each in views)
+
+    def _upto(self) -> int:
+        """Return up to which finding all were looked at; what was over before the first tick is not told."""
+        found = leases.collector(self._lease).values_list("detail", flat=True).get().get(_UPTO)
+        if found is not None:
+            return int(found)
+        rows = FindingRecord.objects.filter(cluster_id=self._lease.cluster_id)
+        newest: int = rows.aggregate(newest=Max("pk"))["newest"] or 0
+        leases.collector(self._lease).update(detail={_UPTO: newest})
+        return newest
+
+    def _unsettled(self) -> list[AlertChange]:
+        rows = AlertChange.objects.filter(processed_at=None, alert__cluster_id=self._lease.cluster_id)
+        changes = list(rows.select_related("alert").order_by("pk"))
+        for change in changes:
+            change.alert = self._book.take(change.alert)
+        return changes
+
+    def _note(self, happened: Iterable[tuple[Alert, Change]]) -> list[AlertChange]:
+        return AlertChange.objects.bulk_create(
+            AlertChange(alert=row, old=change.old, new=change.new, at_ms=change.at_ms, said=_said(change))
+            for row, change in happened
+        )
+
+    def _standing(self) -> Mapping[int, Sequence[Standing]]:
+        """Return the newest messages of all groups by channel."""
+        rows = Delivery.objects.filter(cluster_id=self._lease.cluster_id, standing=True).order_by("pk")
+        found: dict[int, list[Standing]] = defaultdict(list)
+        for row in rows.only("channel_id", "group_key", "made_ms", "held", "state"):
+            through = row.state != Delivery.State.PENDING
+            found[row.channel_id].append(
+                Standing(row.pk, row.group_key, row.made_ms, _firing(row.held), through)
+            )
+        return found
+
+    def _items(
+        self, changes: Iterable[AlertChange], standing: Mapping[int, Sequence[Standing]]
+    ) -> dict[str, Item]:
+        """Return the alerts that fire, that a group holds, or of which a change is not settled."""
+        held = {name for each in standing.values() for message in each for name in message.firing}
+        self._book.want(bytes.fromhex(name) for name in held)
+        needed = held | {bytes(change.alert.fingerprint).hex() for change in changes}
+        return {
+            key.hex(): _item(row, self._limits)
+            for key, row in self._book.rows.items()
+            if row.state == FIRING or key.hex() in needed
+        }
+
+    def _mark_loud(self, items: dict[str, Item], muting: Muting, routes: Sequence[Route]) -> None:
+        """Note since when alerts are kept quiet by nothing but waits."""
+        for name, item in items.items():
+            row = self._book.rows[bytes.fromhex(name)]
+            if muting.is_anywhere(item, routes):
+                self._book.set(row, loud_ms=None)
+            elif item.firing and row.loud_ms is None:
+                self._book.set(row, loud_ms=self._now_ms + SETTLE_MS)
+            items[name] = item.since(row.loud_ms)
+
+    def _tell(
+        self, route: Route, items: Mapping[str, Item], standing: Sequence[Standing], muting: Muting
+    ) -> fates.View:
+        """Make the messages of one channel that are due."""
+        found = grouping.outlook(
+            route, items, standing, lambda item: muting.is_muted(item, route),
+            cluster=self._lease.cluster, now_ms=self._now_ms,
+        )  # fmt: skip
+        found.keep(MOST_MESSAGES, self._now_ms)
+        rows = Delivery.objects.bulk_create(self._delivery(each) for each in found.sendings)
+        ended = [each.replaces.number for each in found.sendings if each.replaces]
+        ended += [each.number for each in found.cleared]
+        if ended:
+            Delivery.objects.filter(pk__in=ended).update(standing=False)
+        return fates.view(found, route, standing, [row.pk for row in rows], self._now_ms)
+
+    def _delivery(self, sending: Sending) -> Delivery:
+        message = grouping.message(sending, external_url=self._limits.external_url, now_ms=self._now_ms)
+        route = sending.route
+        return Delivery(
+            channel_id=route.number,
+            cluster_id=self._lease.cluster_id,
+            message_id=f"msg_{secrets.token_hex(16)}",
+            group_key=sending.key,
+            reason=sending.reason,
+            payload=payload.body(route.kind, message, now_ms=self._now_ms, lives_ms=route.lives_ms),
+            held={
+                "firing": list(sending.held),
+                "severities": list(sending.held.values()),
+                "resolved": [item.fingerprint for item, _ in sending.over],
+            },
+            made_ms=self._now_ms,
+            standing=True,
+            next_at=Now(),
+        )
+
+    def _settle(
+        self, changes: Sequence[AlertChange], items: Mapping[str, Item], views: Sequence[fates.View]
+    ) -> bool:
+        """Give changes their fates, as far as these are known; return whether any was."""
+        known: list[AlertChange] = []
+        for change in changes:
+            key = bytes(change.alert.fingerprint)
+            happened = fates.Happened(
+                change.new, key.hex(), change.said["severity"], change.said["labels"], items[key.hex()],
+                fates.muted_words(self._book.before[key]),
+            )  # fmt: skip
+            more, waits = fates.fates(happened, views, change.fates)
+            if more or not waits:
+                change.fates = [*change.fates, *more]
+                change.processed_at = None if waits else Now()
+                known.append(change)
+        AlertChange.objects.bulk_update(known, ["fates", "processed_at"], batch_size=100)
+        return bool(known)
+
+    def _say_why(self, items: Mapping[str, Item], muting: Muting, views: Sequence[fates.View]) -> None:
+        """Note for every alert why nobody is told of it, and who was."""
+        for key, row in self._book.rows.items():
+            if row.state == engine.PENDING:
+                words = engine.why_pending(state_of(row), self._limits)
+                self._book.set(row, quiet=[[engine.PENDING, "", words]])
+            elif row.state == FIRING:
+                item = items[key.hex()]
+                self._book.set(row, quiet=self._quiet(item, muting, views), told=fates.told(item, views))
+            else:
+                self._book.set(row, quiet=[])
+
+    def _quiet(self, item: Item, muting: Muting, views: Sequence[fates.View]) -> list[Why]:
+        inhibited = {each.route.number: why for each in views if (why := muting.inhibited(item, each.route))}
+        anyhow = muting.inhibited(item, None)
+        return fates.why_quiet(item, muting.silenced(item), views, inhibited, anyhow)
+
+    def _save(self) -> None:
+        rev = store.next_rev(self._lease.cluster_id)
+        self._book.save(rev)
+        cluster = self._lease.cluster
+        transaction.on_commit(lambda: live.ring(cluster, "alerts", rev))
+
+
+def _route(row: Channel, limits: Alerting) -> Route:
+    off = ""
+    if not row.enabled or row.disabled_at is not None:
+        off = f"the channel is disabled{f': {row.disabled_why}' if row.disabled_why else ''}"
+    return grouping.route(
+        number=row.pk,
+        name=row.name,
+        kind=row.kind,
+        min_severity=row.min_severity,
+        matchers=row.matchers,
+        group_by=row.group_by,
+        waits_s=(row.group_wait_s, row.group_interval_s, row.repeat_interval_s),
+        send_resolved=row.send_resolved,
+        off=off,
+        limits=limits,
+    )
+
+
+def _item(row: Alert, limits: Alerting) -> Item:
+    words = engine.why_flapping(state_of(row), limits) if row.flapping_ms is not None else ""
+    return Item(
+        fingerprint=bytes(row.fingerprint).hex(),
+        number=row.pk,
+        rule=row.rule,
+        subject=row.subject,
+        severity=row.severity,
+        labels=row.labels,
+        annotations={**row.annotations, "flapping": words} if words else row.annotations,
+        affected=row.affected,
+        firing=row.state == FIRING,
+        fired_ms=row.fired_ms or row.since_ms,
+        loud_ms=row.loud_ms,
+        resolved_ms=row.resolved_ms,
+    )
+
+
+def _said(change: Change) -> dict[str, object]:
+    state = change.state
+    return {
+        "severity": state.severity,
+        "labels": state.labels,
+        "annotations": state.annotations,
+        "since_ms": state.since_ms,
+        "fired_ms": state.fired_ms,
+        "resolved_ms": state.resolved_ms,
+    }
+
+
+def _firing(held: Mapping[str, Sequence[str]]) -> Mapping[str, str]:
+    return dict(zip(held.get("firing", ()), held.get("severities", ()), strict=False))

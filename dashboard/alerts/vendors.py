@@ -1,0 +1,331 @@
+"""Chats, mail and pagers through apprise: it knows what each vendor wants to be sent, we do the sending.
+
+Only plugins whose hosts are their vendor's are used; json://, xml://, form:// and all that take anybody's
+host would pass the guard by. Whatever a plugin asks of `requests` goes through `sending`: the guard, one
+deadline, no redirects, certificates verified whatever the address says, and no host but those listed here.
+Of what can be appended to an address only what is listed: `template=` and its like read files or other
+addresses.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import re
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import requests
+from apprise import AppriseAsset, NotifyFormat, NotifyType
+from apprise.plugins.base import NotifyBase
+
+from dashboard.alerts import guard, sending
+
+#: Pagers close by the key by which they were opened.
+_PAGER = ("action", "dedup")
+
+
+class Unsupported(ValueError):
+    """An address that is not sent to through apprise; the text says why and what to do, and no secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Vendor:
+    """One plugin of apprise: module, class, its hosts (".name": any below it), options that may be given."""
+
+    module: str
+    plugin: str
+    hosts: tuple[str, ...]
+    options: tuple[str, ...] = ()
+    #: Whether it takes action=map and dedup=…: it closes what it opened.
+    pager: bool = False
+
+
+_VENDORS = {
+    "dingtalk": _Vendor("dingtalk", "NotifyDingTalk", ("oapi.dingtalk.com",)),
+    "discord": _Vendor("discord", "NotifyDiscord", ("discord.com",), ("thread",)),
+    "feishu": _Vendor("feishu", "NotifyFeishu", ("open.feishu.cn",)),
+    "firehydrant": _Vendor(
+        "firehydrant", "NotifyFireHydrant", ("signals.firehydrant.com",), ("priority",), pager=True
+    ),
+    "flock": _Vendor("flock", "NotifyFlock", ("api.flock.com", "api.flock.co")),
+    "gchat": _Vendor("google_chat", "NotifyGoogleChat", ("chat.googleapis.com",), ("key", "token", "thread")),
+    "ilert": _Vendor("ilert", "NotifyILert", ("api.ilert.com",), ("priority", "route"), pager=True),
+    "incidentio": _Vendor("incidentio", "NotifyIncidentIO", ("api.incident.io",), pager=True),
+    "lark": _Vendor("lark", "NotifyLark", ("open.larksuite.com",)),
+    "mailgun": _Vendor(
+        "mailgun", "NotifyMailgun", ("api.mailgun.net", "api.eu.mailgun.net"), ("region", "name")
+    ),
+    "pagerduty": _Vendor(
+        "pagerduty",
+        "NotifyPagerDuty",
+        ("events.pagerduty.com", "events.eu.pagerduty.com"),
+        ("region", "group", "class"),
+        pager=True,
+    ),
+    "pagertree": _Vendor("pagertree", "NotifyPagerTree", ("api.pagertree.com",), ("urgency",), pager=True),
+    "pbul": _Vendor("pushbullet", "NotifyPushBullet", ("api.pushbullet.com",)),
+    "postmark": _Vendor("postmark", "NotifyPostmark", ("api.postmarkapp.com",)),
+    "pover": _Vendor(
+        "pushover",
+        "NotifyPushover",
+        ("api.pushover.net",),
+        ("priority", "sound", "interval", "expire"),
+    ),
+    "resend": _Vendor("resend", "NotifyResend", ("api.resend.com",), ("from", "name")),
+    "sendgrid": _Vendor("sendgrid", "NotifySendGrid", ("api.sendgrid.com",)),
+    "signl4": _Vendor(
+        "signl4", "NotifySIGNL4", ("connect.signl4.com",), ("service", "alerting_scenario"), pager=True
+    ),
+    "slack": _Vendor(
+        "slack", "NotifySlack", ("hooks.slack.com", "hooks.slack-gov.com", "slack.com"), ("blocks", "footer")
+    ),
+    "splunk": _Vendor("splunk", "NotifySplunk", ("alert.victorops.com",), pager=True),
+    "squadcast": _Vendor(
+        "squadcast",
+        "NotifySquadcast",
+        ("api.squadcast.com", "api.eu.squadcast.com"),
+        ("region", "priority"),
+        pager=True,
+    ),
+    "tgram": _Vendor("telegram", "NotifyTelegram", ("api.telegram.org",), ("silent", "topic", "thread")),
+    "wecombot": _Vendor("wecombot", "NotifyWeComBot", ("qyapi.weixin.qq.com",)),
+    "workflows": _Vendor(
+        "workflows",
+        "NotifyWorkflows",
+        (".logic.azure.com", ".api.powerplatform.com"),
+        ("pa", "route", "ver", "api-version"),
+    ),
+    "wxteams": _Vendor("webexteams", "NotifyWebexTeams", ("webexapis.com", "api.ciscospark.com"), ("to",)),
+    "zoom": _Vendor("zoom", "NotifyZoom", ("inbots.zoom.us",), ("mode", "token")),
+}
+#: Schemes that people may ask for, and what to take instead.
+_INSTEAD = {
+    "opsgenie": "make a channel of kind webhook with the address of its Prometheus integration",
+    "jira": "make a channel of kind webhook with the address of its Prometheus integration",
+    "victorops": "write splunk://",
+    "http": "make a channel of kind webhook",
+    "https": "make a channel of kind webhook",
+    "json": "make a channel of kind webhook",
+    "jsons": "make a channel of kind webhook",
+}
+_SHOWN = 20
+#: How chats are told to call people: @everyone, <!channel>, <#C1>.
+_CALLS = re.compile(r"@|[!#](?=\w)")
+#: Not every plugin escapes them for its vendor.
+_ANGLES = str.maketrans("<>", "‹›")
+_COMPARE = "compare it with apprise's documentation of the service"
+#: What plugins give `requests` that is part of a request; what else there is, TLS and timeouts, is ours.
+_WANTED = ("data", "json", "params", "headers", "auth", "files")
+_OURS = ("host", "content-length")
+
+
+def check(url: str) -> None:
+    """Check an apprise address; raises `Unsupported`. Asks nobody."""
+    vendor = _vendor(url)
+    plugin = _plugin(vendor, url, "")
+    if vendor.module == "workflows" and not _is_of(vendor, plugin.host):
+        raise Unsupported(f"The host of a workflows:// address must end in {' or '.join(vendor.hosts)}.")
+
+
+def _vendor(url: str) -> _Vendor:
+    scheme, mark, _ = url.partition("://")
+    scheme = scheme.strip().lower()
+    if not mark:
+        raise Unsupported("The address has no scheme: write it as apprise does, slack://… or pagerduty://….")
+    vendor = _VENDORS.get(scheme)
+    if vendor is not None:
+        return vendor
+    shown = scheme[:_SHOWN] if scheme.isascii() and scheme.isprintable() else "that"
+    remedy = _INSTEAD.get(scheme) or f"take one of {', '.join(_VENDORS)}, or a channel of kind webhook"
+    raise Unsupported(f"Through apprise only vendors' own hosts are sent to, not {shown}://: {remedy}.")
+
+
+def _plugin(vendor: _Vendor, url: str, key: str) -> NotifyBase:
+    """Return the plugin that an address means, as its own parser reads it; raises `Unsupported`."""
+    of = _class(vendor)
+    found = of.parse_url(url)
+    if not found:
+        raise Unsupported(f"apprise cannot read the address: {_COMPARE}.")
+    given = {name for kind in ("qsd", "qsd+", "qsd-", "qsd:") for name in found.get(kind, {})}
+    refused = sorted(given - set(vendor.options))
+    if refused:
+        known = f"only {', '.join(vendor.options)}" if vendor.options else "no option"
+        shown = ", ".join(each[:_SHOWN] for each in refused)
+        raise Unsupported(f"The address has options that are not used here ({shown}): {known} may be given.")
+    more = dict(zip(_PAGER, ("map", key), strict=True)) if vendor.pager and key else {}
+    try:
+        plugin = of(**{**found, **_renamed(vendor, more), "asset": _asset(), "overflow": "truncate"})
+    except (TypeError, ValueError) as error:
+        # Its text repeats the parts of the address.
+        wrong = "a part of it is missing or misspelled"
+        raise Unsupported(f"apprise does not take the address, {wrong}: {_COMPARE}.") from error
+    # It would sleep: one message is one request, and pauses are ours.
+    plugin.request_rate_per_sec = 0
+    return plugin
+
+
+def _renamed(vendor: _Vendor, more: Mapping[str, str]) -> dict[str, str]:
+    """Return a pager's key under the name that its plugin gives it."""
+    names = {"pagertree": "thirdparty", "signl4": "external_id", "splunk": "entity_id"}
+    dedup = names.get(vendor.module, "dedup")
+    return {dedup if name == "dedup" else name: value for name, value in more.items()}
+
+
+@functools.cache
+def _class(vendor: _Vendor) -> type[NotifyBase]:
+    """Return a plugin's class, which reaches outside through us from now on."""
+    module = importlib.import_module(f"apprise.plugins.{vendor.module}")
+    module.requests = _Requests  # type: ignore[attr-defined]
+    of: type[NotifyBase] = getattr(module, vendor.plugin)
+    return of
+
+
+@functools.cache
+def _asset() -> AppriseAsset:
+    return AppriseAsset(
+        app_id=sending.USER_AGENT,
+        app_desc=sending.USER_AGENT,
+        app_url="",
+        image_url_mask="",
+        image_url_logo="",
+        http_redirects=False,
+        allow_templates=False,
+        async_mode=False,
+    )
+
+
+def _is_of(vendor: _Vendor, host: str) -> bool:
+    host = host.lower()
+    return any(host.endswith(each) if each.startswith(".") else host == each for each in vendor.hosts)
+
+
+@dataclass(slots=True)
+class _Call:
+    """What one message may ask of the network, and what it was answered last."""
+
+    vendor: _Vendor
+    judge: guard.Guard
+    end: float
+    answer: sending.Answer | None = None
+    error: sending.NotSent | None = None
+
+
+#: The call that a thread is in; none while a plugin is only made.
+_calls = threading.local()
+
+
+class _Requests:
+    """What plugins find under the name `requests`: as much of it as they use."""
+
+    codes = requests.codes
+    exceptions = requests.exceptions
+    RequestException = requests.RequestException
+
+    @staticmethod
+    def request(method: str, url: str, **how: Any) -> requests.Response:
+        """Send one request under the rules of the call that this thread is in."""
+        made = requests.Request(method, url, **{name: how[name] for name in _WANTED if name in how}).prepare()
+        call: _Call = _calls.now
+        try:
+            call.answer = _sent(call, made)
+        except (sending.NotSent, guard.Refused) as error:
+            call.answer, call.error = None, _not_sent(error)
+            raise requests.ConnectionError(str(error)) from error
+        return _response(call.answer, made)
+
+    @staticmethod
+    def post(url: str, **how: Any) -> requests.Response:
+        return _Requests.request("POST", url, **how)
+
+    @staticmethod
+    def get(url: str, **how: Any) -> requests.Response:
+        return _Requests.request("GET", url, **how)
+
+    @staticmethod
+    def put(url: str, **how: Any) -> requests.Response:
+        return _Requests.request("PUT", url, **how)
+
+    @staticmethod
+    def delete(url: str, **how: Any) -> requests.Response:
+        return _Requests.request("DELETE", url, **how)
+
+
+def _not_sent(error: sending.NotSent | guard.Refused) -> sending.NotSent:
+    return error if isinstance(error, sending.NotSent) else sending.NotSent(str(error), retry=False)
+
+
+def _sent(call: _Call, made: requests.PreparedRequest) -> sending.Answer:
+    target = guard.parse(made.url or "")
+    if target.scheme != "https" or target.port != 443 or not _is_of(call.vendor, target.host):
+        hosts = ", ".join(call.vendor.hosts)
+        raise guard.Refused(f"Not sent to {target.host}: apprise may reach {hosts} only.")
+    body = made.body.encode() if isinstance(made.body, str) else made.body or b""
+    if not isinstance(body, bytes):
+        raise guard.Refused(f"Not sent to {target.host}: files are not sent.")
+    return sending.send(
+        target,
+        body,
+        {name: str(value) for name, value in made.headers.items() if name.lower() not in _OURS},
+        timeout_s=max(0.0, call.end - time.monotonic()),
+        guard=call.judge,
+        method=made.method or "POST",
+        whole=True,
+    )
+
+
+def _response(answer: sending.Answer, made: requests.PreparedRequest) -> requests.Response:
+    response = requests.Response()
+    response.status_code, response.reason = answer.status, answer.reason
+    response.headers.update(answer.headers)
+    response.url, response.request = made.url or "", made
+    response._content = answer.body
+    return response
+
+
+def send(
+    url: str, words: Mapping[str, str], group_key: str, *, timeout_s: float, judge: guard.Guard
+) -> sending.Answer:
+    """Send words ({"title", "body", "type"}) to the vendor an address means, and return its last answer.
+
+    Pagers open and close under `group_key`. Raises `sending.NotSent`, for an unfit address as well.
+    """
+    try:
+        vendor = _vendor(url)
+        plugin = _plugin(vendor, url, hashlib.sha256(group_key.encode()).hexdigest())
+    except Unsupported as error:
+        raise sending.NotSent(str(error), retry=False) from error
+    call = _Call(vendor, judge, time.monotonic() + timeout_s)
+    _calls.now = call
+    try:
+        taken = plugin.notify(
+            title=_quiet(words["title"]),
+            body=_quiet(words["body"]),
+            notify_type=NotifyType(words["type"]),
+            body_format=NotifyFormat.TEXT,
+        )
+    finally:
+        del _calls.now
+    return _last(call, taken)
+
+
+def _quiet(text: str) -> str:
+    """Return a text in which no name (a transactional id may be anything) calls people or is markup."""
+    return _CALLS.sub("\\g<0>\N{ZERO WIDTH SPACE}", text.translate(_ANGLES))
+
+
+def _last(call: _Call, taken: bool) -> sending.Answer:
+    """Return the answer that counts; one that the plugin did not like is a failure, whatever its status."""
+    if call.error is not None and call.answer is None:
+        raise call.error
+    if call.answer is None:
+        raise sending.NotSent("apprise sent nothing: check the address.", retry=False)
+    if not taken and 200 <= call.answer.status < 300:
+        said = call.answer.body[:200].decode("utf-8", "replace")
+        text = f"The vendor answered {call.answer.status}, but as an error: {said}. Check the address."
+        raise sending.NotSent(text, retry=False)
+    return call.answer

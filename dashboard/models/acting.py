@@ -1,0 +1,85 @@
+"""What operators did, or were about to: a plan and what came of it, kept for ever."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+
+from dashboard.models.collecting import Cluster
+from fenceline.plans.plan import Act
+
+
+class Action(models.Model):
+    """One plan, from its preview to its follow-up: the audit row."""
+
+    class State(models.TextChoices):
+        """`planned` also once it has expired: `expires_ms` tells."""
+
+        PLANNED = "planned"
+        EXECUTING = "executing"
+        #: Everything that was doable is done.
+        DONE = "done"
+        #: Some of it is done, some stale or failed.
+        PARTLY = "partly"
+        #: Nothing was done: nothing was as it was seen.
+        STALE = "stale"
+        #: Nothing was done: the cluster refused, or was away.
+        FAILED = "failed"
+        #: Its worker died, and what it did cannot be observed.
+        UNKNOWN = "unknown"
+
+    cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
+    act = models.CharField(max_length=16, choices=[(act.value, act.value) for act in Act])
+    state = models.CharField(max_length=9, choices=State, default=State.PLANNED)
+    #: `fenceline.plans.plan.Plan.as_json()`.
+    plan = models.JSONField()
+    #: `Plan.digest`.
+    digest = models.CharField(max_length=64)
+    #: The subjects, one per line, for a search.
+    subjects = models.TextField()
+    forced = models.BooleanField(default=False)
+    #: Who asked for the plan, and where: a user's or token's name; "page", "admin" or "api".
+    planned_by = models.CharField(max_length=150)
+    planned_via = models.CharField(max_length=8)
+    planned_at = models.DateTimeField(auto_now_add=True)
+    expires_ms = models.BigIntegerField()
+    #: Who executed it, why, and when it was confirmed.
+    executed_by = models.CharField(max_length=150, blank=True)
+    reason = models.TextField(blank=True)
+    confirmed_at = models.DateTimeField(null=True)
+    #: While a worker executes it, by the database's clock; prolonged each second.
+    lease_until = models.DateTimeField(null=True)
+    #: Who may execute it: the message names it, and whoever settles it takes it over.
+    lease_token = models.CharField(max_length=32, blank=True)
+    #: When a worker began: no message starts it again.
+    started_ms = models.BigIntegerField(null=True)
+    ended_ms = models.BigIntegerField(null=True)
+    #: [{"subject", "outcome": done|stale|failed|unknown|skipped, "words", "parts": [{"where", "code",
+    #: "words"}, …], "started_ms", "ended_ms"}, …] in the order of the plan's subjects.
+    results = models.JSONField(default=list)
+    #: What was seen afterwards: [{"words", "at_ms", "kind", …}, …], oldest first.
+    follow_up = models.JSONField(default=list)
+    #: Until when it is followed; None once that is over, or before it was done.
+    followed_until_ms = models.BigIntegerField(null=True)
+    rev = models.BigIntegerField(default=0)
+
+    class Meta:
+        permissions = [
+            ("fence_producer", "Can fence producers"),
+            ("abort_marker", "Can write abort markers for hanging transactions"),
+            ("finish_batch", "Can finish prepared batches"),
+            ("roll_back_batch", "Can roll back batches that are not prepared"),
+            ("force_action", "Can do what is refused, with a reason"),
+        ]
+        indexes = [
+            models.Index(fields=["cluster", "planned_at"], name="action_planned"),
+            models.Index(fields=["lease_until"], condition=Q(state="executing"), name="action_executing"),
+            models.Index(
+                fields=["followed_until_ms"],
+                condition=~Q(followed_until_ms=None),
+                name="action_followed",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.act} #{self.pk}"
