@@ -1,0 +1,168 @@
+"""Abort marker: WriteTxnMarkers(ABORT) for what is open in a partition and no coordinator owns.
+
+The leader takes a marker for anything: also for a transaction that has ended (it appends a useless one) and
+for one that its coordinator may still commit (kafka.md §0, §1.1). So all is looked at again before each ask.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from dashboard.actions import looking
+from dashboard.actions.hands import Hands
+from dashboard.actions.results import Fate, Part, Result, failed, stale
+from fenceline.evidence import because
+from fenceline.facts import TopicPartition
+from fenceline.partitions import ProducerState, Verdict
+from fenceline.plans.markers import Marked
+from fenceline.plans.plan import SubjectPlan
+from transaction_admin.api import CannotAdminister, Ended, Marker, Unseen, grant
+
+REQUEST = "WriteTxnMarkers"
+_PATIENCE_S, _PAUSE_S = 30.0, 0.5
+_FORBIDDEN = 31
+#: The leader moves, or its replicas are not in sync: asked again only where all is as it was seen.
+_FOR_NOW = (3, 5, 6, 9, 19, 56, 74, 75)
+#: Nobody has answered, or replicas were too slow (REQUEST_TIMED_OUT) or too few (NOT_ENOUGH_REPLICAS_AFTER_
+#: APPEND) behind it: the leader's log may have it, and it is never asked again.
+_MAY_BE_WRITTEN = (None, 7, 20)
+
+
+class Seen(NamedTuple):
+    """What the plan saw of it."""
+
+    topic: str
+    partition: int
+    producer_id: int
+    producer_epoch: int
+    start_offset: int
+    leader: int
+    leader_epoch: int | None
+    #: Of the last marker of this producer there; None where there is none.
+    coordinator_epoch: int | None
+
+    @property
+    def where(self) -> TopicPartition:
+        """The partition."""
+        return TopicPartition(self.topic, self.partition)
+
+
+class Differs(Exception):
+    """It is not as it was seen; the text says what differs."""
+
+
+def seen_of(subject: SubjectPlan) -> Seen:
+    """Return what a plan saw; raises KeyError for one that is none of this act."""
+    said: Mapping[str, Any] = subject.seen
+    return Seen(*(said[name] for name in Seen._fields))
+
+
+def do(subject: SubjectPlan, hands: Hands) -> Result:
+    """Write the marker where all still is as it was seen. Raises `CannotAdminister`."""
+    seen = seen_of(subject)
+    until = time.monotonic() + _PATIENCE_S
+    asked: tuple[Part, ...] = ()
+    while True:
+        try:
+            verify(seen, hands)
+        except Differs as what:
+            return _stale(str(what), asked)
+        hands.before_write(REQUEST)
+        if _find(seen, hands) is None:
+            return _stale("it has ended a moment ago", asked)
+        ended = _ask(seen, hands)
+        part = Part(str(seen.where), ended.code, ended.word or "abort marker written")
+        if ended.code == 0:
+            return Result(Fate.DONE, "the abort marker is written: its records are aborted there", (part,))
+        if ended.code in _MAY_BE_WRITTEN:
+            return _uncertain(seen, part, hands)
+        if ended.code not in _FOR_NOW:
+            return _refused(ended, part, hands)
+        if time.monotonic() > until:
+            return failed(f"after {_PATIENCE_S:g} s its leader still says {ended.word}", part)
+        asked = (part,)
+        time.sleep(_PAUSE_S)
+
+
+def look(subject: SubjectPlan, hands: Hands) -> Result:
+    """Return what came of a marker whose worker died, by looking alone. Raises `CannotAdminister`."""
+    seen = seen_of(subject)
+    if _find(seen, hands) is None:
+        return Result(
+            Fate.DONE, "it has ended there; whether by this action's marker or another one cannot be told"
+        )
+    return failed("it is still open as it was seen: no marker was written")
+
+
+def verify(seen: Seen, hands: Hands) -> None:
+    """Raise `Differs` unless all is as it was seen and it still hangs; `CannotAdminister`."""
+    found = looking.marked(hands.eyes, [seen.where])[seen.where]
+    _verify_leader(seen, found)
+    if found.log.unseen:
+        raise CannotAdminister(f"{seen.where}: {found.log.unseen}")
+    pins = [pin for pin in found.pins if pin.producer_id == seen.producer_id]
+    if not pins:
+        raise Differs(f"it has ended: nothing of producer id {seen.producer_id} is open there")
+    pin = pins[0]
+    if pin.producer_epoch != seen.producer_epoch:
+        raise Differs(f"another producer took it over: epoch {seen.producer_epoch} → {pin.producer_epoch}")
+    if pin.start_offset != seen.start_offset:
+        raise Differs(
+            f"it has ended, and another one has begun: offset {seen.start_offset:,} → {pin.start_offset:,}"
+        )
+    if pin.verdict is not Verdict.HANGING:
+        raise Differs(f"it is not hanging but {pin.verdict.value} now: {because(pin.ground)}")
+
+
+def _verify_leader(seen: Seen, found: Marked) -> None:
+    if found.leader is None:
+        raise CannotAdminister(f"{seen.where} has no leader, or cannot be seen: {found.log.unseen}")
+    if found.leader != seen.leader:
+        raise Differs(f"its leader has moved: broker {seen.leader} → {found.leader}")
+    if found.leader_epoch != seen.leader_epoch:
+        raise Differs(f"its leader has moved: leader epoch {seen.leader_epoch} → {found.leader_epoch}")
+
+
+def _find(seen: Seen, hands: Hands) -> ProducerState | None:
+    """Return the transaction as it was seen, None where it is open no more."""
+    found = hands.reads.producers([seen.where])[seen.where]
+    if isinstance(found, Unseen):
+        raise CannotAdminister(str(found))
+    same = seen.producer_id, seen.producer_epoch, seen.start_offset
+    return next((each for each in found if (*each[:2], each.start_offset) == same), None)
+
+
+def _ask(seen: Seen, hands: Hands) -> Ended:
+    hands.asked = REQUEST
+    marker = Marker(seen.where, seen.producer_id, seen.producer_epoch, seen.coordinator_epoch or 0)
+    return hands.admin.write_abort_marker(marker, leader=seen.leader)
+
+
+def _stale(words: str, asked: tuple[Part, ...]) -> Result:
+    """Return that it is not as it was seen; every request before was refused."""
+    if not asked:
+        return stale(words)
+    return Result(Fate.STALE, f"plan is stale: {words}; its leader has taken no marker", asked)
+
+
+def _uncertain(seen: Seen, part: Part, hands: Hands) -> Result:
+    """Return what came of a request whose answer does not tell whether the marker is written."""
+    said = f"its leader did not say that it is written ({part.words})"
+    if _find(seen, hands) is None:
+        return Result(Fate.DONE, f"{said}, and it has ended there", (part,))
+    return Result(
+        Fate.UNKNOWN,
+        f"{said}, and it is still open: the marker may be on its way; look again, and make a new plan",
+        (part,),
+    )
+
+
+def _refused(ended: Ended, part: Part, hands: Hands) -> Result:
+    if ended.code == _FORBIDDEN:
+        remedy = grant(hands.admin.principal, "ALTER", "--cluster")
+        return failed(
+            f"neither ALTER nor CLUSTER_ACTION on the cluster ({ended.word}); grant one: {remedy}", part
+        )
+    return failed(f"its leader refuses: {ended.word}", part)

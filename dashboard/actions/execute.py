@@ -1,0 +1,247 @@
+"""Execution: a confirmed plan is done once, each subject looked at again right before, and written down.
+
+`confirm` takes a plan from planned to executing by compare-and-set and sends it to a worker. The message
+names a lease token; a worker begins only a row that has that token, was never begun and whose lease lives.
+So neither a message that comes twice nor a second worker executes it again, and one whose worker died is
+settled by `watch`, which only looks (design.md §10).
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from django.db import DatabaseError
+from django.db.models import Q
+from django.db.models.functions import Now
+from kombu.exceptions import OperationalError
+
+from dashboard import access, slices
+from dashboard.access import Actor
+from dashboard.actions import abort_marker, batches, fence, hold, looking, rows
+from dashboard.actions.hands import Hands, NoRoot
+from dashboard.actions.results import Fate, Result, failed, summed
+from dashboard.celery import app
+from dashboard.models import Action
+from fenceline.plans.plan import Act, Plan, SubjectPlan
+from fenceline.words import clock
+from spark_pipeline.sink.errors import SinkError
+from transaction_admin.api import CannotAdminister
+from transaction_admin.properties import CannotTranslate
+
+log = logging.getLogger(__name__)
+
+#: The name of the task that executes, and its queue.
+TASK, QUEUE = "dashboard.execute_action", "default"
+#: How long a confirmed plan waits for a worker.
+WAITS = timedelta(seconds=30)
+MOST_REASON = 1_000
+
+#: Does an act on one subject, or looks at it.
+Do = Callable[[SubjectPlan, Hands], Result]
+#: Is told of each step of an execution, with the subject: a test may end the process there.
+Observer = Callable[[str, str], None]
+#: Keeps the lease of a row alive while it lasts.
+Keeping = Callable[[Action], AbstractContextManager[None]]
+#: What does each act, and what looks at what came of it where its worker died.
+ACTS: Mapping[Act, tuple[Do, Do]] = {
+    Act.FENCE: (fence.do, fence.look),
+    Act.ABORT_MARKER: (abort_marker.do, abort_marker.look),
+    Act.FINISH_BATCH: (batches.finish, batches.look_finished),
+    Act.ROLL_BACK_BATCH: (batches.roll_back, batches.look_rolled_back),
+}
+#: What tells by itself what is wrong and what to do.
+_CLEAR = (CannotAdminister, CannotTranslate, NoRoot, SinkError, looking.UnknownCluster)
+#: What is no cluster's and no store's doing.
+OURS = (DatabaseError, hold.Lost)
+#: For how long what was done is followed (design.md §4: an episode's longest).
+FOLLOWED_MS = 600_000
+
+
+class Refused(Exception):
+    """A plan is not executed: an HTTP status that says of which kind the reason is, and the reason."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status, self.text = status, text
+
+
+def confirm(action: Action, *, digest: str, typed: str, reason: str, actor: Actor, now_ms: int) -> Action:
+    """Have a worker execute a plan, once; return its row.
+
+    The same actor may say so again: the row is returned as it is. Raises `Refused`: 403 who may not, 409 a
+    plan that is another one, or is being executed by somebody else, 410 one that has expired, 422 for what
+    was typed, 503 while no message can be sent, which leaves it planned.
+    """
+    plan = rows.plan_of(action)
+    _refuse_actor(plan, actor)
+    if not secrets.compare_digest(digest.encode(), action.digest.encode()):
+        raise Refused(409, "This is not the plan that was previewed: its digest differs. Open it again.")
+    action.refresh_from_db()
+    if action.state != Action.State.PLANNED:
+        return _executed_already(action, actor)
+    _refuse_inputs(action, plan, typed, reason.strip(), now_ms)
+    token = secrets.token_hex(16)
+    claimed = rows.change(
+        action,
+        Q(state=Action.State.PLANNED),
+        state=Action.State.EXECUTING,
+        executed_by=actor.name[:150],
+        reason=reason.strip(),
+        confirmed_at=Now(),
+        lease_until=Now() + WAITS,
+        lease_token=token,
+    )
+    if claimed:
+        _send(action, token)
+    action.refresh_from_db()
+    return action if claimed else _executed_already(action, actor)
+
+
+def _refuse_actor(plan: Plan, actor: Actor) -> None:
+    for needed in access.OF_ACT[plan.act], *((access.FORCE,) if plan.forced else ()):
+        if why := access.refusal(actor, needed):
+            raise Refused(403, why)
+
+
+def _refuse_inputs(action: Action, plan: Plan, typed: str, reason: str, now_ms: int) -> None:
+    if now_ms >= action.expires_ms:
+        raise Refused(
+            410, f"The plan has expired at {clock(action.expires_ms)}: make a new one, which looks again."
+        )
+    if not plan.doable:
+        raise Refused(422, "Nothing of this plan can be done: every subject is refused.")
+    if typed != plan.confirm:
+        raise Refused(422, f"What was typed is not {plan.confirm}: type exactly that.")
+    if not reason:
+        raise Refused(422, "A reason is required: say in a few words why; it is kept in the audit log.")
+    if len(reason) > MOST_REASON:
+        raise Refused(422, f"The reason has {len(reason):,} characters: {MOST_REASON:,} are the most.")
+
+
+def _executed_already(action: Action, actor: Actor) -> Action:
+    """Return the row to who has executed it; everybody else is told that somebody did."""
+    if action.executed_by == actor.name[:150] and action.state != Action.State.PLANNED:
+        return action
+    if action.state == Action.State.EXECUTING:
+        raise Refused(409, f"{action.executed_by} executes this plan right now: a plan is executed once.")
+    raise Refused(
+        409,
+        f"{action.executed_by} has executed this plan already, it is {action.state}: it is done only once.",
+    )
+
+
+def _send(action: Action, token: str) -> None:
+    """Send it to a worker; where Redis does not take the message, the row is planned again."""
+    message: Mapping[str, Any] = {"args": (action.pk, token), "queue": QUEUE, "retry": False}
+    try:
+        app.send_task(TASK, **message, expires=WAITS.total_seconds())
+    except OperationalError as error:
+        # Should a worker have got it all the same: it has the token, which the row has no more.
+        rows.change(
+            action,
+            Q(state=Action.State.EXECUTING, lease_token=token, started_ms=None),
+            state=Action.State.PLANNED,
+            executed_by="",
+            reason="",
+            confirmed_at=None,
+            lease_until=None,
+            lease_token="",
+        )
+        raise Refused(
+            503,
+            f"Nothing was done: no worker can be told, Redis does not answer ({error}). "
+            "The plan stays as it is: start Redis, then execute it again.",
+        ) from error
+
+
+def run(number: int, token: str, observer: Observer | None = None, *, keeping: Keeping = hold.kept) -> bool:
+    """Execute a confirmed plan as the worker that its message names; return whether this one did.
+
+    A row that was begun, was settled or has another token is left alone. `keeping` prolongs its lease.
+    """
+    row = hold.begin(number, token, now_ms=slices.now_ms())
+    if row is None:
+        log.warning("action %d: was begun already, or is settled: not executed again", number)
+        return False
+    try:
+        with keeping(row):
+            _Execution(row, observer).run()
+    except hold.Lost as lost:
+        log.warning("%s: nothing more is done", lost)
+    return True
+
+
+def told(trouble: Exception) -> str:
+    """Return what an error says, in one line; one that is not clear by itself is logged whole."""
+    if isinstance(trouble, _CLEAR):
+        return str(trouble)
+    log.error("an action met an error", exc_info=trouble)
+    return f"{type(trouble).__name__}: {' '.join(str(trouble).split())}"
+
+
+def skipped(subject: SubjectPlan) -> Result:
+    """Return that a subject was refused when it was planned."""
+    words = " ".join(each.words for each in subject.refusals)
+    return Result(Fate.SKIPPED, f"refused in the plan: {words}")
+
+
+class _Execution:
+    """One plan on its way."""
+
+    def __init__(self, row: Action, observer: Observer | None) -> None:
+        self._row, self._plan = row, rows.plan_of(row)
+        self._observer = observer
+        self._results: list[dict[str, Any]] = []
+
+    def run(self) -> None:
+        with Hands(self._plan.cluster) as hands:
+            for subject in self._plan.subjects:
+                self._one(subject, hands)
+        state = summed(self._results)
+        worked = state in (Action.State.DONE, Action.State.PARTLY)
+        now_ms = slices.now_ms()
+        until_ms = now_ms + FOLLOWED_MS if worked else None
+        hold.end(self._row, state, self._results, ended_ms=now_ms, followed_until_ms=until_ms)
+
+    def _one(self, subject: SubjectPlan, hands: Hands) -> None:
+        if subject.refused:
+            self._keep(skipped(subject).as_json(subject.subject, None, None))
+            return
+        began_ms = slices.now_ms()
+        self._tell("verify", subject)
+        hold.prolong(self._row)
+        hands.before_write = partial(self._about_to, subject, began_ms)
+        hands.asked = ""
+        result = self._do(subject, hands)
+        self._keep(result.as_json(subject.subject, began_ms, slices.now_ms()))
+        self._tell("kept", subject)
+
+    def _do(self, subject: SubjectPlan, hands: Hands) -> Result:
+        try:
+            return ACTS[self._plan.act][0](subject, hands)
+        except OURS:
+            raise
+        except Exception as trouble:  # A store's client raises what it likes.
+            if not hands.asked:
+                return failed(f"nothing was asked for it: {told(trouble)}")
+            return Result(Fate.UNKNOWN, f"{hands.asked} was sent, and then: {told(trouble)}")
+
+    def _keep(self, result: dict[str, Any]) -> None:
+        self._results.append(result)
+        hold.write(self._row, self._results)
+
+    def _about_to(self, subject: SubjectPlan, began_ms: int, request: str) -> None:
+        """Write down that something is about to be asked; raise `hold.Lost` where it may not be."""
+        asked = Result(Fate.UNKNOWN, f"{request} is being sent").as_json(subject.subject, began_ms, None)
+        hold.write(self._row, [*self._results, asked])
+        self._tell(request, subject)
+
+    def _tell(self, step: str, subject: SubjectPlan) -> None:
+        if self._observer is not None:
+            self._observer(step, subject.subject)

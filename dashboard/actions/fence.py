@@ -1,0 +1,233 @@
+"""Fence: InitProducerId with the id's own timeout, asked until what was open is aborted and its producer out.
+
+The first request begins the abort and is answered with CONCURRENT_TRANSACTIONS; one behind the abort takes
+the epoch past every producer (kafka.md §0, §1.1). Each names the producer that was seen right before, so that
+the coordinator itself refuses where another one came in between and has nothing open.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from dashboard.actions.hands import Hands
+from dashboard.actions.results import Fate, Part, Result, failed, stale
+from fenceline.facts import State
+from fenceline.plans.plan import SubjectPlan
+from fenceline.plans.producers import asked_timeout_ms
+from fenceline.reconcile import Described, NotDescribed, Obstacle
+from transaction_admin.api import Ended, Fencing, grant
+
+REQUEST = "InitProducerId"
+#: For how long it is asked again (design.md §7), and how long until then, in seconds.
+_PATIENCE_S, _PAUSE_S, _LONGEST_PAUSE_S = 30.0, 0.05, 0.5
+
+_CONCURRENT, _TIMEOUT_TOO_LONG, _FORBIDDEN = 51, 50, 53
+#: The coordinator moves or loads (14-16), or was too slow (7); another producer has the id (47, 90).
+_FOR_NOW = (_CONCURRENT, 7, 14, 15, 16, 47, 90)
+_COMMITTED = (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
+_ABORTED = (State.PREPARE_ABORT, State.COMPLETE_ABORT)
+
+
+class Seen(NamedTuple):
+    """What the plan saw of the id."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    started_ms: int | None
+    timeout_ms: int
+
+
+class _Asked:
+    """What was asked so far, and what was answered."""
+
+    def __init__(self) -> None:
+        #: Whether some request may have begun the abort.
+        self.began = False
+        self.unanswered = False
+        self.parts: tuple[Part, ...] = ()
+
+    def note(self, seen: Seen, ended: Ended) -> Part:
+        """Take an answer in; return it as a part of the result, which has the last one alone."""
+        self.unanswered = self.unanswered or ended.code is None
+        self.began = self.began or ended.code in (None, _CONCURRENT)
+        part = Part(seen.transactional_id, ended.code, ended.word or "initialised")
+        self.parts = (part,)
+        return part
+
+
+def seen_of(subject: SubjectPlan) -> Seen:
+    """Return what a plan saw; raises KeyError for one that is none of this act."""
+    said: Mapping[str, Any] = subject.seen
+    return Seen(*(said[name] for name in Seen._fields))
+
+
+def do(subject: SubjectPlan, hands: Hands) -> Result:
+    """Fence what still is as it was seen. Raises `CannotAdminister`."""
+    seen = seen_of(subject)
+    said = hands.describe(seen.transactional_id)
+    if isinstance(said, NotDescribed):
+        return _not_described(said)
+    if not _same(seen, said):
+        return stale(difference(seen, said))
+    return _ask_until(seen, hands)
+
+
+def look(subject: SubjectPlan, hands: Hands) -> Result:
+    """Return what came of a fencing whose worker died, by looking alone. Raises `CannotAdminister`."""
+    seen = seen_of(subject)
+    said = hands.describe(seen.transactional_id)
+    if isinstance(said, NotDescribed):
+        return Result(Fate.UNKNOWN, said.text)
+    if _same(seen, said):
+        return failed("it is still open as it was seen: nothing was done")
+    raised = said.producer_epoch - seen.producer_epoch
+    ours = said.state is State.EMPTY and raised == 2 and said.producer_id == seen.producer_id
+    if ours or _is_our_abort(seen, said):
+        return Result(
+            Fate.DONE,
+            f"it is aborted: {_epochs(seen, said)}, {said.state.value}; whether by this action, by its "
+            "timeout or by another producer cannot be told",
+        )
+    if said.state in _COMMITTED or (said.producer_id == seen.producer_id and raised < 2):
+        return Result(Fate.STALE, f"plan is stale: {difference(seen, said)}")
+    return Result(Fate.UNKNOWN, f"whether this action has ended it cannot be told: {difference(seen, said)}")
+
+
+def difference(seen: Seen, said: Described) -> str:
+    """Return in words what is otherwise than it was seen."""
+    if said.producer_id != seen.producer_id:
+        return f"another producer took it over: {_epochs(seen, said)}"
+    raised = said.producer_epoch - seen.producer_epoch
+    if said.state in _COMMITTED and raised in (0, 1):
+        return f"its producer has committed, it is {said.state.value} now"
+    if said.state in _ABORTED and not raised:
+        return f"its producer has aborted it, it is {said.state.value} now"
+    if said.state in _ABORTED and raised == 1:
+        return _aborted(seen)
+    if said.state is State.ONGOING and raised in (0, 1):
+        return "it was ended, and another transaction has begun since"
+    if raised:
+        return f"another producer took it over: {_epochs(seen, said)}"
+    return f"it is {said.state.value}, not open"
+
+
+def _aborted(seen: Seen) -> str:
+    if seen.started_ms is not None and _now_ms() >= seen.started_ms + seen.timeout_ms:
+        return "its transaction timed out: its coordinator has aborted it"
+    return "it was aborted, by its producer or by another one that takes it over"
+
+
+def _ask_until(seen: Seen, hands: Hands) -> Result:
+    until, pause = time.monotonic() + _PATIENCE_S, _PAUSE_S
+    asked = _Asked()
+    while True:
+        hands.before_write(REQUEST)
+        now = hands.describe(seen.transactional_id)
+        if isinstance(now, NotDescribed):
+            part = Part(seen.transactional_id, None, now.text)
+        elif not (_same(seen, now) or (asked.began and _is_our_abort(seen, now))):
+            return _settled(seen, now, asked)
+        else:
+            ended = _ask(seen, now, hands)
+            part = asked.note(seen, ended)
+            if ended.code == 0:
+                return _fenced(seen, now, asked, hands)
+            if ended.code is not None and ended.code not in _FOR_NOW:
+                return _refused(seen, ended, part, hands)
+        if time.monotonic() > until:
+            return _given_up(seen, hands.describe(seen.transactional_id), part)
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+
+def _ask(seen: Seen, said: Described, hands: Hands) -> Ended:
+    """Ask once, as the producer that has it right now: the coordinator compares."""
+    name = seen.transactional_id
+    hands.asked = REQUEST
+    fencing = Fencing(name, asked_timeout_ms(seen.timeout_ms), said.producer_id, said.producer_epoch)
+    return hands.admin.fence_producers([fencing], timeout_s=0)[name]
+
+
+def _fenced(seen: Seen, before: Described, asked: _Asked, hands: Hands) -> Result:
+    said = hands.describe(seen.transactional_id)
+    now = f": {_epochs(seen, said)}, {said.state.value}" if isinstance(said, Described) else ""
+    if before.state is State.ONGOING and not asked.began:
+        words = f"plan is stale: it ended between the last look and the request{now}"
+        return Result(Fate.STALE, words, asked.parts)
+    return Result(Fate.DONE, f"what was open is aborted and its producer fenced{now}", asked.parts)
+
+
+def _settled(seen: Seen, said: Described, asked: _Asked) -> Result:
+    """Return what came of requests behind which it is neither as it was nor as our abort makes it."""
+    if not asked.began:
+        return stale(difference(seen, said))
+    raised = said.producer_epoch - seen.producer_epoch
+    if said.producer_id == seen.producer_id and (said.state in _COMMITTED or raised < 2):
+        words = f"plan is stale: {difference(seen, said)}; it was not fenced"
+        return Result(Fate.STALE, words, asked.parts)
+    if said.state is State.EMPTY and asked.unanswered:
+        words = f"what was open is aborted and its producer fenced: {_epochs(seen, said)}"
+        return Result(Fate.DONE, words, asked.parts)
+    return Result(
+        Fate.DONE,
+        f"what was open has ended and its producer is fenced; {difference(seen, said)}, which is left alone",
+        asked.parts,
+    )
+
+
+def _refused(seen: Seen, ended: Ended, part: Part, hands: Hands) -> Result:
+    name = seen.transactional_id
+    if ended.code == _FORBIDDEN:
+        remedy = grant(hands.admin.principal, "WRITE", f"--transactional-id '{name}'")
+        return failed(f"no WRITE on this transactional id; grant it: {remedy}", part)
+    if ended.code == _TIMEOUT_TOO_LONG:
+        return failed(
+            f"its own timeout of {seen.timeout_ms:,} ms is above the broker's transaction.max.timeout.ms, "
+            "and is not to be changed here; Kafka's own tool sets another one: kafka-transactions.sh "
+            f"forceTerminateTransaction --transactionalId '{name}'",
+            part,
+        )
+    return failed(f"its coordinator refuses: {ended.word}", part)
+
+
+def _given_up(seen: Seen, said: Described | NotDescribed, part: Part) -> Result:
+    after = f"after {_PATIENCE_S:g} s"
+    if isinstance(said, NotDescribed):
+        return Result(Fate.UNKNOWN, f"{after} its coordinator does not tell: {said.text}", (part,))
+    if _same(seen, said):
+        return failed(f"{after} it is still open as it was seen: {part.words}", part)
+    return Result(
+        Fate.UNKNOWN,
+        f"{after} it is {said.state.value} with {_epochs(seen, said)}: its markers are being written, and "
+        "its producer is not fenced for certain; see to the leaders of its partitions",
+        (part,),
+    )
+
+
+def _not_described(said: NotDescribed) -> Result:
+    return stale(said.text) if said.obstacle is Obstacle.UNKNOWN else failed(said.text)
+
+
+def _same(seen: Seen, said: Described) -> bool:
+    now = said.producer_id, said.producer_epoch, said.started_ms
+    return said.state is State.ONGOING and now == (seen.producer_id, seen.producer_epoch, seen.started_ms)
+
+
+def _is_our_abort(seen: Seen, said: Described) -> bool:
+    """Whether it is as the first request makes it: the coordinator aborts at the next epoch."""
+    raised = said.producer_epoch - seen.producer_epoch
+    return said.producer_id == seen.producer_id and said.state in _ABORTED and raised == 1
+
+
+def _epochs(seen: Seen, said: Described) -> str:
+    epochs = f"epoch {seen.producer_epoch} → {said.producer_epoch}"
+    if said.producer_id == seen.producer_id:
+        return epochs
+    return f"producer id {seen.producer_id} → {said.producer_id}, {epochs}"
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

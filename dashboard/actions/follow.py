@@ -1,0 +1,192 @@
+"""What was seen after an action: LSOs that moved, groups and queries that went on, the recovery episode.
+
+Offsets are asked for directly; everything else is what our collectors have kept. Each thing is told once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from django.db.models import F
+
+from dashboard.actions import rows
+from dashboard.actions.hands import Hands
+from dashboard.actions.results import Fate
+from dashboard.models import Action, Batch, Group, GroupOffset, Query, Recovery
+from dashboard.rows import key_of
+from fenceline.decode import text
+from fenceline.decode.checkpoint import positions
+from fenceline.facts import TopicPartition
+from fenceline.partitions import Offsets
+from fenceline.plans.plan import Act, Plan, SubjectPlan
+from fenceline.words import duration
+
+#: An entry of `Action.follow_up`.
+Entry = dict[str, Any]
+LSO, GROUP, QUERY, RECOVERY, RESUMED, BATCH, STANDS = (
+    "lso", "group", "query", "recovery", "resumed", "batch", "lso_stands",
+)  # fmt: skip
+
+
+class _Done(NamedTuple):
+    """A subject that was done, and when."""
+
+    subject: SubjectPlan
+    ended_ms: int
+
+
+class Following:
+    """What one action lets us expect, and what of it was told."""
+
+    def __init__(self, row: Action, now_ms: int) -> None:
+        self._row, self._now_ms = row, now_ms
+        self._plan = rows.plan_of(row)
+        self._told = {(each["kind"], each["of"]) for each in row.follow_up}
+        self._done = list(_done(self._plan, row.results))
+        #: By partition, where its LSO stood when it was planned.
+        self._held = {
+            TopicPartition(topic, number): lso
+            for each in self._done
+            for topic, number, lso, _ in each.subject.held
+            if lso is not None
+        }
+
+    def news(self, hands: Hands) -> list[Entry]:
+        """Return what there is to tell that was not told. Raises `CannotAdminister`."""
+        return [*self._lsos(hands), *self._waiting(), *self._episodes(), *self._batches()]
+
+    def is_over(self, news: Collection[Entry]) -> bool:
+        """Whether all that could be expected has been told."""
+        told = self._told | {(each["kind"], each["of"]) for each in news}
+        return told >= set(self._expected())
+
+    def last_words(self) -> list[Entry]:
+        """Return what to say of LSOs that have not moved in all that time."""
+        return [
+            self._entry(STANDS, str(where), f"LSO of {where} still stands at {lso:,}")
+            for where, lso in self._held.items()
+            if (LSO, str(where)) not in self._told
+        ]
+
+    def _expected(self) -> Iterator[tuple[str, str]]:
+        yield from ((LSO, str(where)) for where in self._held)
+        yield from ((self._kind(name), name) for name in self._names())
+        for each in self._done:
+            if self._plan.act is Act.FENCE:
+                name = each.subject.seen["transactional_id"]
+                yield from ((RECOVERY, name), (RESUMED, name))
+            elif "batch_id" in each.subject.seen:
+                yield BATCH, each.subject.title
+
+    def _lsos(self, hands: Hands) -> Iterator[Entry]:
+        wanted = [where for where in self._held if (LSO, str(where)) not in self._told]
+        if not wanted:
+            return
+        for where, said in hands.reads.offsets(wanted).items():
+            before = self._held[where]
+            if isinstance(said, Offsets) and said.lso > before:
+                words = f"LSO of {where} moved {before:,} → {said.lso:,}"
+                yield {**self._entry(LSO, str(where), words), "before": before, "after": said.lso}
+
+    def _waiting(self) -> Iterator[Entry]:
+        for name in self._names():
+            kind = self._kind(name)
+            if (kind, name) in self._told:
+                continue
+            at_ms = self._group_ms(name) if kind == GROUP else self._query_ms(name)
+            if at_ms is not None:
+                after_ms = at_ms - min(each.ended_ms for each in self._done)
+                yield {
+                    **self._entry(kind, name, f"{kind} {name} resumed after {duration(after_ms)}"),
+                    "after_ms": after_ms,
+                }
+
+    def _names(self) -> Sequence[str]:
+        return list(dict.fromkeys(name for each in self._done for name in each.subject.waiting))
+
+    def _kind(self, name: str) -> str:
+        of_cluster = Group.objects.filter(cluster_id=self._row.cluster_id, group_id=name)
+        return GROUP if of_cluster.exists() else QUERY
+
+    def _group_ms(self, name: str) -> int | None:
+        """Return when a group had read past an LSO that it stood at, None while it has not."""
+        found = GroupOffset.objects.filter(
+            group__cluster_id=self._row.cluster_id,
+            group__group_id=name,
+            topic__in={where.topic for where in self._held},
+        )
+        passed = [
+            each.commit_ms
+            for each in found
+            if each.offset is not None
+            and each.offset > self._held.get(TopicPartition(each.topic, each.partition), each.offset)
+        ]
+        return self._at(passed)
+
+    def _query_ms(self, name: str) -> int | None:
+        """Return when a query had read past an LSO that it stood at, None while it has not."""
+        newest = Batch.objects.filter(
+            query__cluster_id=self._row.cluster_id, batch_id=F("query__finished")
+        ).select_related("query")
+        mine = (batch for batch in newest if str(batch.query) == name)
+        return self._at([batch.committed_ms for batch in mine if self._is_past(batch)])
+
+    def _is_past(self, batch: Batch) -> bool:
+        read = {where: at for _, raw in batch.offsets for where, at in (positions(raw) or {}).items()}
+        return any(
+            at > self._held[where] for each, at in read.items() if (where := _place(each)) in self._held
+        )
+
+    def _at(self, passed: Sequence[int | None]) -> int | None:
+        """Return the first of some instants by other clocks; now where it cannot be."""
+        if not passed:
+            return None
+        ended_ms = min(each.ended_ms for each in self._done)
+        return min((at for at in passed if at is not None and ended_ms <= at), default=self._now_ms)
+
+    def _episodes(self) -> Iterator[Entry]:
+        """Tell the episode of each fenced id, and who went on; begun and opened are by one clock."""
+        if self._plan.act is not Act.FENCE:
+            return
+        for each in self._done:
+            name, started_ms = each.subject.seen["transactional_id"], each.subject.seen["started_ms"]
+            found = Recovery.objects.filter(
+                cluster_id=self._row.cluster_id,
+                key=key_of(text.unescape(name)),
+                opened_ms__gte=started_ms or 0,
+            ).order_by("opened_ms", "pk")
+            row = found.first()
+            if row is None:
+                continue
+            if (RECOVERY, name) not in self._told:
+                words = f"recovery episode {row.pk} of {name}: {row.cause}"
+                yield {**self._entry(RECOVERY, name, words), "recovery": row.pk}
+            if row.resumed_ms is not None and (RESUMED, name) not in self._told:
+                after_ms = max(0, row.resumed_ms - row.opened_ms)
+                words = f"{row.resumed_by or name} committed again after {duration(after_ms)}"
+                yield {**self._entry(RESUMED, name, words), "after_ms": after_ms}
+
+    def _batches(self) -> Iterator[Entry]:
+        for each in self._done:
+            seen, title = each.subject.seen, each.subject.title
+            if "batch_id" not in seen or (BATCH, title) in self._told:
+                continue
+            found = Query.objects.filter(
+                cluster_id=self._row.cluster_id, ident=seen["query"], finished__gte=seen["batch_id"]
+            )
+            if found.exists():
+                yield self._entry(BATCH, title, f"{title}: its query has finished it, and goes on")
+
+    def _entry(self, kind: str, of: str, words: str) -> Entry:
+        return {"kind": kind, "of": of, "words": words, "at_ms": self._now_ms}
+
+
+def _done(plan: Plan, results: Sequence[Mapping[str, Any]]) -> Iterator[_Done]:
+    for subject, result in zip(plan.subjects, results, strict=False):
+        if result["outcome"] == Fate.DONE:
+            yield _Done(subject, result["ended_ms"])
+
+
+def _place(where: tuple[str, int]) -> TopicPartition:
+    return TopicPartition(*where)

@@ -1,0 +1,78 @@
+"""What an act works with: connections to one cluster, its queries' ledgers, and a word before each write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import TracebackType
+from typing import Self
+
+from django.conf import settings
+
+from dashboard import slices
+from dashboard.actions import looking
+from fenceline.reconcile import Described, NotDescribed
+from spark_pipeline.sink.ledger import LedgerFolder, open_ledger
+from transaction_admin.api import TransactionAdmin
+from transaction_admin.reads import ClusterReads
+
+
+class NoRoot(Exception):
+    """A checkpoint lies under no root that is configured."""
+
+
+@dataclass
+class Hands:
+    """Connections to one cluster, opened when something is first asked.
+
+    Then it raises `CannotAdminister`, `CannotTranslate` and `looking.UnknownCluster` where there are none.
+    """
+
+    cluster: str
+    #: Is called before each write, with the request's name; it raises where nobody may write any more.
+    before_write: Callable[[str], None] = field(default=lambda request: None)
+    #: The last request that was sent, or the file that was written, for the subject in hand; "" before any.
+    asked: str = ""
+    _opened: ExitStack = field(default_factory=ExitStack)
+
+    @cached_property
+    def eyes(self) -> looking.Eyes:
+        """What a plan is looked at with."""
+        return self._opened.enter_context(looking.connected(self.cluster, slices.now_ms()))
+
+    @property
+    def admin(self) -> TransactionAdmin:
+        """The coordinators' side."""
+        return self.eyes.admin
+
+    @property
+    def reads(self) -> ClusterReads:
+        """The partitions' side."""
+        return self.eyes.reads
+
+    def describe(self, transactional_id: str) -> Described | NotDescribed:
+        """Return what the coordinator of an id says that was seen before."""
+        return self.admin.describe_transactions([transactional_id], listed=True)[transactional_id]
+
+    def ledger(self, root: str, checkpoint: str) -> LedgerFolder:
+        """Open the ledger of a checkpoint, by its URL, with the options of its root.
+
+        Raises `NoRoot` for one that is configured no more, `SinkError` for a store that nobody can open.
+        """
+        for each in settings.FENCELINE.checkpoints:
+            if (each.root, each.cluster) == (root, self.cluster):
+                return open_ledger(checkpoint, each.options)
+        raise NoRoot(f"[[checkpoints]] names no root {root} of cluster {self.cluster} any more")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._opened.close()

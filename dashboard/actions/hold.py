@@ -1,0 +1,99 @@
+"""Who executes an action: one worker, by its lease token, for as long as the lease lives.
+
+A row is begun once. What its worker finds goes into the row under the token, so that a worker that was paused
+past its lease, whose row somebody has settled, can write nothing more: neither there nor to Kafka.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+from django.db import DatabaseError, connection
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from dashboard.actions import rows
+from dashboard.models import Action
+
+#: How long a lease lives without being prolonged.
+LIVES = timedelta(seconds=15)
+_EVERY_S = 1.0
+_EXECUTING = Q(state=Action.State.EXECUTING)
+
+
+class Lost(Exception):
+    """The row is not ours any more: nothing may be done or written."""
+
+
+def begin(number: int, token: str, *, now_ms: int) -> Action | None:
+    """Begin an action; None where it was begun, was settled, or has another token: then do nothing."""
+    row = rows.action(number)
+    unbegun = _EXECUTING & Q(lease_token=token, started_ms=None, lease_until__gt=Now())
+    if (
+        row is None
+        or not token
+        or not rows.change(row, unbegun, started_ms=now_ms, lease_until=Now() + LIVES)
+    ):
+        return None
+    row.refresh_from_db()
+    return row
+
+
+def prolong(row: Action) -> None:
+    """Prolong the lease; raise `Lost` when it is not ours, or is over."""
+    mine = Action.objects.filter(_EXECUTING, pk=row.pk, lease_token=row.lease_token, lease_until__gt=Now())
+    if not mine.update(lease_until=Now() + LIVES):
+        raise Lost(f"action {row.pk} was settled by somebody else")
+
+
+def write(row: Action, results: Sequence[dict[str, Any]]) -> None:
+    """Write down what is known so far; raise `Lost`."""
+    live = _EXECUTING & Q(lease_token=row.lease_token, lease_until__gt=Now())
+    if not rows.change(row, live, results=list(results), lease_until=Now() + LIVES):
+        raise Lost(f"action {row.pk} was settled by somebody else")
+
+
+def take_over(row: Action, token: str) -> bool:
+    """Take a row whose lease is over; return whether it was."""
+    dead = _EXECUTING & Q(lease_token=row.lease_token, lease_until__lte=Now())
+    taken = rows.change(row, dead, lease_token=token, lease_until=Now() + LIVES)
+    row.refresh_from_db()
+    return taken
+
+
+def end(row: Action, state: Action.State, results: Sequence[dict[str, Any]], **fields: Any) -> None:
+    """End an action; raise `Lost`."""
+    mine = _EXECUTING & Q(lease_token=row.lease_token)
+    if not rows.change(row, mine, state=state, results=list(results), lease_until=None, **fields):
+        raise Lost(f"action {row.pk} was settled by somebody else")
+
+
+@contextmanager
+def kept(row: Action) -> Iterator[None]:
+    """Prolong a lease each second, on a thread with a connection of its own, while this lasts."""
+    over = threading.Event()
+    keeper = threading.Thread(target=_keep, args=(row, over), name=f"action-{row.pk}", daemon=True)
+    keeper.start()
+    try:
+        yield
+    finally:
+        over.set()
+        keeper.join()
+
+
+def _keep(row: Action, over: threading.Event) -> None:
+    try:
+        while not over.wait(_EVERY_S):
+            try:
+                prolong(row)
+            except DatabaseError:
+                # Who executes finds out at its next step; until then the lease lives on for a while.
+                connection.close()
+    except Lost:
+        return
+    finally:
+        connection.close()

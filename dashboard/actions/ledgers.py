@@ -1,0 +1,213 @@
+"""Batches of our sink for a plan: the ledger in the checkpoint, read directly, and its transactions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from django.conf import settings
+
+from dashboard import chains, streaming
+from dashboard.actions import looking
+from dashboard.config import CheckpointRoot
+from dashboard.known_queries import is_alive
+from dashboard.models import Query
+from fenceline.chain import Coordinated, Fate, fate_of
+from fenceline.decode import text
+from fenceline.facts import State, TopicPartition
+from fenceline.paths import to_url
+from fenceline.plans.batches import SinkBatch, Written
+from fenceline.reconcile import Described, NotDescribed, Obstacle
+from fenceline.spark import Decided, Decision, Done, Ledger, SinkTransaction
+from fenceline.words import said, some
+from spark_pipeline.sink.errors import SinkError
+from spark_pipeline.sink.ledger import LedgerFolder
+from spark_pipeline.sink.storage import Storage, open_storage
+
+#: The protocol with the largest steps: a transaction of it may have ended one epoch later.
+_NEWEST_PROTOCOL = 2
+_OFFSETS = "offsets"
+
+
+class _Unreadable(Exception):
+    """A ledger that nobody can act by; the text says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What a ledger says that matters to one batch."""
+
+    ledger: Ledger
+    generation: int
+    #: The newest batch in the offset log.
+    planned: int | None
+    #: The decisions about the batch, and how the last one ended.
+    rounds: tuple[Decision, ...]
+    done: Done | None
+    last_prepared: int | None
+    #: Decisions that are prepared and not done.
+    prepared: tuple[Decision, ...]
+
+
+def batch(look: looking.Eyes, ident: str, batch_id: int, *, finish: bool) -> SinkBatch:
+    """Return a batch of a query as its ledger and the coordinators tell of it now.
+
+    `finish` asks for the transactions of its decision, else for those about which nothing is decided. Raises
+    `CannotAdminister`; what keeps the ledger from being read is the batch's `trouble`.
+    """
+    query = streaming.query(look.cluster, ident)
+    if query is None:
+        return SinkBatch(ident, ident, batch_id, trouble=f"no query {ident} is known on {look.cluster}")
+    told = SinkBatch(
+        ident, _name(query), batch_id, alive=is_alive(query, look.now_ms), heard_ms=query.heard_ms
+    )
+    try:
+        root, url = _where(look.cluster, query)
+        read = _read(root, url, batch_id)
+    except _Unreadable as trouble:
+        return replace(told, trouble=str(trouble))
+    found = replace(
+        told,
+        checkpoint=url,
+        root=root.root,
+        ledger_id=read.ledger.ledger_id,
+        query_id=read.ledger.query_id,
+        generation=read.generation,
+        first_batch=read.ledger.first_batch,
+        rounds=read.rounds,
+        done=read.done,
+        last_prepared=read.last_prepared,
+        prepared=tuple(each.batch_id for each in read.prepared),
+        planned=read.planned,
+    )
+    return _with_written(look, found) if finish else _with_undecided(look, found, read)
+
+
+def _name(query: Query) -> str:
+    """Return a query's name, so that it can be shown and typed."""
+    return text.escape(str(query).encode(errors="replace"))
+
+
+def _with_written(look: looking.Eyes, found: SinkBatch) -> SinkBatch:
+    decision = found.decision
+    if decision is None or decision.decided is not Decided.PREPARED or found.done is not None:
+        return found
+    wanted = decision.transactions
+    said = looking.described(look, [each.transactional_id for each in wanted]) if wanted else {}
+    blind = [each for each in said.values() if _is_blind(each)]
+    if blind:
+        return replace(found, unseen=blind[0].text if isinstance(blind[0], NotDescribed) else "")
+    fates = {each: _fate(each, said[each.transactional_id]) for each in wanted}
+    gone_on = [each for each, fate in fates.items() if fate is Fate.UNKNOWN]
+    past = chains.fates(look.cluster_id, gone_on)
+    fates |= {each: ended.fate for each, ended in past.items() if _is_past(ended.fate)}
+    held = {where for each in wanted if fates[each] is Fate.OPEN for where in each.partitions}
+    return replace(
+        found,
+        written=tuple(Written(each, fates[each]) for each in wanted),
+        logs=tuple(looking.logs(look, sorted(held)).values()),
+    )
+
+
+def _is_past(fate: Fate) -> bool:
+    """Whether our own rows may tell it: what is open they may only have told before."""
+    return fate in (Fate.COMMITTED, Fate.ABORTED)
+
+
+def _is_blind(said: Described | NotDescribed) -> bool:
+    return isinstance(said, NotDescribed) and said.obstacle is not Obstacle.UNKNOWN
+
+
+def _fate(written: SinkTransaction, said: Described | NotDescribed) -> Fate:
+    """Return what became of a transaction by what its coordinator says now."""
+    if not isinstance(said, Described):
+        return Fate.UNKNOWN
+    if said.state is State.ONGOING:
+        theirs = said.producer_id, said.producer_epoch, said.started_ms
+        ours = written.producer_id, written.producer_epoch, written.started_ms
+        return Fate.OPEN if theirs == ours else Fate.UNKNOWN
+    now = Coordinated(said.state, said.producer_id, said.producer_epoch, 0, said.started_ms, _NEWEST_PROTOCOL)
+    return fate_of(written, now).fate
+
+
+def _with_undecided(look: looking.Eyes, found: SinkBatch, read: _Read) -> SinkBatch:
+    listing = look.admin.list_transactions([State.ONGOING])
+    if listing.unseen:
+        return replace(found, unseen=some([str(each) for each in listing.unseen]))
+    stem = f"{read.ledger.prefix}-{read.ledger.ledger_id[:8]}-p"
+    names = [name for name in listing.entries if name.startswith(stem)]
+    said = looking.described(look, names) if names else {}
+    blind = [each.text for each in said.values() if isinstance(each, NotDescribed) and _is_blind(each)]
+    if blind:
+        return replace(found, unseen=blind[0])
+    decided = {_identity(each) for decision in read.prepared for each in decision.transactions}
+    opened = [each for each in said.values() if isinstance(each, Described) and each.state is State.ONGOING]
+    undecided = tuple(each for each in opened if _identity(each) not in decided)
+    held = {
+        TopicPartition(topic, number)
+        for each in undecided
+        for topic, numbers in each.partitions
+        for number in numbers
+    }
+    return replace(found, undecided=undecided, logs=tuple(looking.logs(look, sorted(held)).values()))
+
+
+def _identity(each: Described | SinkTransaction) -> tuple[str, int, int]:
+    return each.transactional_id, each.producer_id, each.producer_epoch
+
+
+def _where(cluster: str, query: Query) -> tuple[CheckpointRoot, str]:
+    """Return the root that holds a query's checkpoint, and the URL by which that is opened."""
+    if not query.checkpoint or query.detail.get("gone"):
+        raise _Unreadable(
+            query.error or "no root in [[checkpoints]] holds its checkpoint: name the folder that does"
+        )
+    for root in settings.FENCELINE.checkpoints:
+        if root.cluster == cluster and f"{query.checkpoint}/".startswith(f"{root.root.rstrip('/')}/"):
+            url = to_url(query.checkpoint, mapped=root.map)
+            # Local folders are opened as Hadoop writes them: what looks like an escape there is none here.
+            return root, url.replace("%", "%25") if url.startswith("file:") else url
+    raise _Unreadable(
+        f"no root in [[checkpoints]] holds {query.checkpoint} any more: name the folder that does"
+    )
+
+
+def _read(root: CheckpointRoot, url: str, batch_id: int) -> _Read:
+    """Read what a ledger says of a batch; raise `_Unreadable`."""
+    try:
+        checkpoint = open_storage(url, root.options)
+        return _read_folder(checkpoint, batch_id)
+    except _Unreadable:
+        raise
+    except SinkError as error:
+        raise _Unreadable(str(error)) from error
+    except Exception as error:  # A store's client raises what it likes.
+        raise _Unreadable(
+            f"{url} does not open ({type(error).__name__}: {said(error)}): check the store"
+        ) from error
+
+
+def _read_folder(checkpoint: Storage, batch_id: int) -> _Read:
+    folder = LedgerFolder(checkpoint)
+    ledger = folder.identity()
+    if ledger is None:
+        raise _Unreadable(
+            f"{checkpoint.path} holds none: no exactly-once sink has written with this checkpoint"
+        )
+    names = folder.names()
+    rounds = names.rounds(batch_id)
+    last = folder.last_prepared(names)
+    still_open = [folder.decision(which) for which in names.open()]
+    return _Read(
+        ledger,
+        names.generation,
+        _planned(checkpoint),
+        tuple(folder.decision(which) for which in rounds),
+        folder.outcome(rounds[-1]) if rounds else None,
+        last.batch_id if last else None,
+        tuple(each for each in still_open if each.decided is Decided.PREPARED),
+    )
+
+
+def _planned(checkpoint: Storage) -> int | None:
+    """Return the newest batch in the offset log."""
+    return max((int(name) for name in checkpoint.inside(_OFFSETS).names() if name.isdecimal()), default=None)

@@ -1,0 +1,287 @@
+"""What a plan is made of, and what `execute` compares it with: our rows, and a direct look at the cluster.
+
+The look is the collectors' join of design.md §4, done now: a partition's leader, then the coordinators, then
+the leader again, twice where nobody seems to own what is open.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from django.conf import settings
+
+from dashboard import eyes, save_partitions
+from dashboard.actions import waiters
+from dashboard.leases import Lease
+from dashboard.models import Cluster, PinRecord, Transaction
+from fenceline.batches import Batch
+from fenceline.facts import State, TopicPartition
+from fenceline.limits import Limits
+from fenceline.partitions import (
+    Ground,
+    Offsets,
+    Owners,
+    Pin,
+    PinKey,
+    ProducerState,
+    judge,
+    open_in_both,
+    still_accused,
+)
+from fenceline.plans.markers import Marked
+from fenceline.plans.reach import MOST_COUNTED, OFFSETS_TOPIC, HeldLog
+from fenceline.reconcile import Described, NotDescribed, Obstacle
+from transaction_admin.api import CannotAdminister, Unseen, describe_grant
+from transaction_admin.kafka_python import KafkaPythonAdmin
+from transaction_admin.kafka_reads import KafkaPythonReads
+
+#: How long a cluster may take to answer one question: somebody waits in front of a page.
+ANSWER_S = 10.0
+#: Bytes of one request for batches, how many requests a partition is worth, and how many partitions a plan.
+_BYTES_AT_ONCE, _MOST_REQUESTS, _MOST_COUNTED_LOGS = 1024 * 1024, 16, 20
+#: An accusation takes two looks running.
+_LOOKS = 2
+
+
+class UnknownCluster(Exception):
+    """No such cluster is configured, or nothing of it is kept yet; the text says which are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Eyes:
+    """Connections to one cluster, and our rows of it."""
+
+    cluster: str
+    cluster_id: int
+    reads: KafkaPythonReads
+    admin: KafkaPythonAdmin
+    now_ms: int
+    limits: Limits
+    #: Whether no transactional id can be hidden from us.
+    sees_all: bool
+    #: What grants us the sight of every id.
+    remedy: str
+
+
+@contextmanager
+def connected(cluster: str, now_ms: int) -> Iterator[Eyes]:
+    """Connect to a cluster. Raises `UnknownCluster`, `CannotAdminister` and `CannotTranslate`."""
+    config = settings.FENCELINE.clusters.get(cluster)
+    row = Cluster.objects.filter(name=cluster).first()
+    if config is None or row is None:
+        known = ", ".join(settings.FENCELINE.clusters) or "none"
+        raise UnknownCluster(f"No cluster {cluster!r} is configured; known are: {known}")
+    reads = KafkaPythonReads(config.properties, ANSWER_S)
+    try:
+        admin = KafkaPythonAdmin(config.properties, ANSWER_S)
+        try:
+            yield Eyes(
+                cluster,
+                row.pk,
+                reads,
+                admin,
+                now_ms,
+                settings.FENCELINE.limits,
+                _rows(row, now_ms, vouched=config.sees_all_transactional_ids).sees_all(),
+                describe_grant(f"User:{config.properties.get('sasl.username', '…')}"),
+            )
+        finally:
+            admin.close()
+    finally:
+        reads.close()
+
+
+def _rows(row: Cluster, now_ms: int, *, vouched: bool) -> save_partitions.Rows:
+    """Return the collector's own view of our rows; only read, so under nobody's lease."""
+    tails = [eyes.tail_name(shard, settings.SHARDS) for shard in range(settings.SHARDS)]
+    found = save_partitions.Rows(Lease(row.name, row.pk, eyes.PARTITIONS, 0), tails, vouched=vouched)
+    found.now_ms = now_ms
+    return found
+
+
+def described(look: Eyes, names: Collection[str]) -> Mapping[str, Described | NotDescribed]:
+    """Return what coordinators say of ids (escaped text). Creates nothing; raises `CannotAdminister`."""
+    said = look.admin.describe_transactions(names)
+    if any(isinstance(each, NotDescribed) and each.obstacle is Obstacle.UNSEEN for each in said.values()):
+        # Where the topic may not be seen, a list proves that it exists: then a look-up creates nothing.
+        look.admin.list_transactions([State.ONGOING])
+        said = look.admin.describe_transactions(names)
+    return said
+
+
+def logs(look: Eyes, wheres: Collection[TopicPartition]) -> Mapping[TopicPartition, HeldLog]:
+    """Return partitions as their leaders tell of them now, with who waits there and what lies behind."""
+    if not wheres:
+        return {}
+    offsets = look.reads.offsets(wheres)
+    told = look.reads.producers(wheres)
+    standing = waiters.standing(
+        look.cluster_id,
+        {
+            where: said.lso
+            for where, said in offsets.items()
+            if isinstance(said, Offsets) and said.lso < said.high_watermark
+        },
+    )
+    found = {}
+    counted = 0
+    for where in wheres:
+        said = offsets[where]
+        batches = None
+        if isinstance(said, Offsets) and _is_countable(where, said) and counted < _MOST_COUNTED_LOGS:
+            counted += 1
+            batches = _batches(look, where, said)
+        found[where] = _log(where, said, told[where], batches, standing.get(where, waiters.NOBODY))
+    return found
+
+
+def _is_countable(where: TopicPartition, said: Offsets) -> bool:
+    return where.topic != OFFSETS_TOPIC and 0 < said.high_watermark - said.lso <= MOST_COUNTED
+
+
+def _log(
+    where: TopicPartition,
+    said: Offsets | Unseen,
+    told: tuple[ProducerState, ...] | Unseen,
+    batches: tuple[Batch, ...] | None,
+    standing: waiters.Standing,
+) -> HeldLog:
+    blind = next((each.reason for each in (said, told) if isinstance(each, Unseen)), "")
+    opened: tuple[ProducerState, ...] = ()
+    if not isinstance(told, Unseen):
+        opened = tuple(sorted((each for each in told if each.start_offset is not None), key=_start))
+    if isinstance(said, Unseen):
+        return HeldLog(where, opened=opened, unseen=blind)
+    return HeldLog(
+        where, said.lso, said.high_watermark, opened, batches, standing.groups, standing.queries, blind
+    )
+
+
+def _start(producer: ProducerState) -> int:
+    return producer.start_offset or 0
+
+
+def _batches(look: Eyes, where: TopicPartition, said: Offsets) -> tuple[Batch, ...] | None:
+    """Return the headers from the LSO to the high watermark, None where that takes too long."""
+    found: list[Batch] = []
+    at = said.lso
+    for _ in range(_MOST_REQUESTS):
+        answer = look.reads.batches(where, at, most_bytes=_BYTES_AT_ONCE)
+        if isinstance(answer, Unseen):
+            return None
+        found += answer.batches
+        if answer.next >= said.high_watermark:
+            return tuple(found)
+        if answer.next <= at:
+            return None
+        at = answer.next
+    return None
+
+
+def pins(look: Eyes, producer_ids: Collection[int]) -> Mapping[int, Sequence[PinRecord]]:
+    """Return our rows of where producers are open, by their ids."""
+    found: dict[int, list[PinRecord]] = defaultdict(list)
+    for row in PinRecord.objects.filter(cluster_id=look.cluster_id, producer_id__in=set(producer_ids)):
+        found[row.producer_id].append(row)
+    return found
+
+
+def silent_since(
+    look: Eyes, log: HeldLog, producer_id: int, ours: Mapping[int, Sequence[PinRecord]]
+) -> int | None:
+    """Return since when a producer has not written to a partition: our row of it changes with each write."""
+    now = next((each for each in log.opened if each.producer_id == producer_id), None)
+    if now is None:
+        return None
+    for row in ours.get(producer_id, ()):
+        if (row.topic, row.partition, row.start_offset) == (*log.where, now.start_offset):
+            same = (row.last_sequence, row.last_timestamp_ms) == (now.last_sequence, now.last_timestamp_ms)
+            return row.seen_ms if same else look.now_ms
+    return None
+
+
+def marked(look: Eyes, wheres: Sequence[TopicPartition]) -> Mapping[TopicPartition, Marked]:
+    """Return what is open in partitions, and whose, looked at as often as an accusation takes."""
+    topology = look.reads.topology({where.topic for where in wheres})
+    seen = logs(look, wheres)
+    judged: dict[TopicPartition, list[Pin]] = {}
+    owners = Owners({}, {}, whole=True, may_hide=not look.sees_all)
+    accused: frozenset[PinKey] = frozenset()
+    for _ in range(_LOOKS):
+        judged, owners = _join(look, wheres, accused)
+        every = [pin for each in judged.values() for pin in each]
+        if not any(pin.ground is Ground.SEEN_ONCE for pin in every):
+            break
+        accused = still_accused(every, accused)
+    ours = pins(look, [pin.producer_id for each in judged.values() for pin in each])
+    found = {}
+    for where in wheres:
+        leader = topology.partitions.get(where)
+        silent = {
+            pin.producer_id: since
+            for pin in judged.get(where, ())
+            if (since := silent_since(look, seen[where], pin.producer_id, ours)) is not None
+        }
+        found[where] = Marked(
+            seen[where],
+            leader.leader if leader else None,
+            leader.leader_epoch if leader else None,
+            tuple(judged.get(where, ())),
+            owners.said,
+            look.remedy,
+            silent,
+        )
+    return found
+
+
+def _join(
+    look: Eyes, wheres: Sequence[TopicPartition], accused: Collection[PinKey]
+) -> tuple[dict[TopicPartition, list[Pin]], Owners]:
+    """Ask leaders, coordinators, leaders: return the verdict on what was open both times."""
+    before = look.reads.producers(wheres)
+    opened = {where: _opened(said) for where, said in before.items() if not isinstance(said, Unseen)}
+    owners = owners_of(look, {each.producer_id for said in opened.values() for each in said})
+    asked = [where for where, said in opened.items() if said]
+    after = look.reads.producers(asked) if asked else {}
+    found = {}
+    for where, said in after.items():
+        if isinstance(said, Unseen):
+            continue
+        found[where] = [
+            judge(
+                where,
+                each,
+                owners,
+                known=None,
+                since_ms=look.now_ms,
+                accused=PinKey(*where, each.producer_id, each.producer_epoch, each.start_offset or 0)
+                in accused,
+                now_ms=look.now_ms,
+                grace=0,
+            )
+            for each in open_in_both(opened[where], said)
+        ]
+    return found, owners
+
+
+def _opened(producers: Sequence[ProducerState]) -> list[ProducerState]:
+    return [each for each in producers if each.start_offset is not None]
+
+
+def owners_of(look: Eyes, producer_ids: Collection[int]) -> Owners:
+    """Return whose producer ids are, and what coordinators say now of their ids."""
+    if not producer_ids:
+        return Owners({}, {}, whole=True, may_hide=not look.sees_all)
+    try:
+        ids = dict(look.reads.transactional_ids(producer_ids))
+        whole = True
+    except CannotAdminister:
+        ids, whole = {}, False
+    missing = [each for each in producer_ids if each not in ids]
+    rows = Transaction.objects.filter(cluster_id=look.cluster_id, producer_id__in=missing)
+    ids |= dict(rows.values_list("producer_id", "transactional_id"))
+    said = described(look, set(ids.values())) if ids else {}
+    return Owners(ids, said, whole, may_hide=not look.sees_all)

@@ -1,0 +1,141 @@
+"""Transactional ids for a plan: what their coordinators say now, and what our rows know beside that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from dashboard import partitions
+from dashboard.actions import looking, waiters
+from dashboard.figures import Figures
+from dashboard.micro_batches import written_for
+from dashboard.models import PinRecord, Position, Query, SinkDecision, Transaction
+from dashboard.rows import key_of
+from fenceline.applications import Shape, application_of
+from fenceline.clocks import start_ms
+from fenceline.decode import text
+from fenceline.facts import TopicPartition
+from fenceline.plans.producers import Producer, Sink
+from fenceline.plans.reach import HeldLog
+from fenceline.reconcile import Described, NotDescribed
+from fenceline.spark import Decided
+
+
+def producers(look: looking.Eyes, names: Sequence[str]) -> Sequence[Producer]:
+    """Return transactional ids (escaped text) as their coordinators tell of them now, in this order."""
+    said = looking.described(look, names)
+    rows = _transactions(look, names)
+    pins = looking.pins(look, [each.producer_id for each in said.values() if isinstance(each, Described)])
+    wheres = {name: _wheres(each, pins) for name, each in said.items()}
+    seen = looking.logs(look, list(dict.fromkeys(where for each in wheres.values() for where in each)))
+    usual = Figures(look.cluster_id).usual({application_of(name).application for name in names}, look.now_ms)
+    coordinators = partitions.coordinators(look.cluster_id, [row.log_partition for row in rows.values()])
+    committing = waiters.committing(look.cluster_id, names)
+    found = []
+    for name in names:
+        row = rows.get(name)
+        those = tuple(seen[where] for where in wheres[name])
+        found.append(
+            Producer(
+                name,
+                said[name],
+                those,
+                coordinators.get(row.log_partition) if row else None,
+                _started_ms(look, said[name], row, pins),
+                _silent_since_ms(look, said[name], those, pins),
+                usual.get(application_of(name).application),
+                _sink(look, name, said[name]),
+                committing.get(name, ()),
+            )
+        )
+    return found
+
+
+def _transactions(look: looking.Eyes, names: Sequence[str]) -> Mapping[str, Transaction]:
+    keys = {bytes(key_of(text.unescape(name))): name for name in names}
+    rows = Transaction.objects.filter(cluster_id=look.cluster_id, key__in=list(keys))
+    return {keys[bytes(row.key)]: row for row in rows}
+
+
+def _wheres(
+    said: Described | NotDescribed, pins: Mapping[int, Sequence[PinRecord]]
+) -> Sequence[TopicPartition]:
+    """Return the partitions that a coordinator names, and those in which we have seen the producer open."""
+    if not isinstance(said, Described):
+        return ()
+    named = [TopicPartition(topic, number) for topic, numbers in said.partitions for number in numbers]
+    ours = [TopicPartition(row.topic, row.partition) for row in pins.get(said.producer_id, ())]
+    return list(dict.fromkeys([*named, *ours]))
+
+
+def _started_ms(
+    look: looking.Eyes,
+    said: Described | NotDescribed,
+    row: Transaction | None,
+    pins: Mapping[int, Sequence[PinRecord]],
+) -> int | None:
+    """Return since when a transaction is open by our clock, as the rules tell it."""
+    if not isinstance(said, Described) or said.started_ms is None:
+        return None
+    ahead_ms = since_ms = None
+    if row is not None:
+        place = Position.objects.filter(
+            cluster_id=look.cluster_id, topic=partitions.STATE_TOPIC, partition=row.log_partition
+        ).first()
+        if place is not None:
+            ahead_ms, since_ms = place.clock_ms, place.since_ms or None
+    found = start_ms(said.started_ms, now_ms=look.now_ms, ahead_ms=ahead_ms, since_ms=since_ms)
+    if found is not None:
+        return found
+    return min((pin.first_seen_ms for pin in pins.get(said.producer_id, ())), default=None)
+
+
+def _silent_since_ms(
+    look: looking.Eyes,
+    said: Described | NotDescribed,
+    those: Sequence[HeldLog],
+    pins: Mapping[int, Sequence[PinRecord]],
+) -> int | None:
+    """Return since when nothing was written before our eyes, None where some partition tells nothing."""
+    if not isinstance(said, Described) or any(log.unseen for log in those):
+        return None
+    since = [looking.silent_since(look, log, said.producer_id, pins) for log in those]
+    opened = [
+        each for each, log in zip(since, those, strict=True) if log.start_of({said.producer_id}) is not None
+    ]
+    if not opened or None in opened:
+        return None
+    return max(each for each in opened if each is not None)
+
+
+def _sink(look: looking.Eyes, name: str, said: Described | NotDescribed) -> Sink | None:
+    """Return whose sink an id is of, None for any other id."""
+    holding = _open_decision(look, name, said)
+    if holding is not None:
+        return Sink(holding.query.ident, str(holding.query), holding.batch_id, prepared=True)
+    written = written_for(look.cluster_id, name)
+    if written is not None:
+        return Sink(written.query.ident, str(written.query), under_way(written.query))
+    return Sink() if application_of(name).kind is Shape.FENCELINE_SINK else None
+
+
+def _open_decision(look: looking.Eyes, name: str, said: Described | NotDescribed) -> SinkDecision | None:
+    """Return the prepared decision, not carried out to the end, that names an id's open transaction."""
+    rows = SinkDecision.objects.filter(
+        query__cluster_id=look.cluster_id, outcome="", decided=Decided.PREPARED.value
+    )
+    for row in rows.select_related("query"):
+        for each in row.transactions:
+            same = not isinstance(said, Described) or each["producer_id"] == said.producer_id
+            if each["transactional_id"] == name and same:
+                return row
+    return None
+
+
+def under_way(query: Query) -> int | None:
+    """Return the batch that a query's sink writes next: the one behind the last that it has prepared."""
+    last = (
+        SinkDecision.objects.filter(query=query, decided=Decided.PREPARED.value).order_by("-batch_id").first()
+    )
+    if last is None:
+        return query.planned
+    return max(last.batch_id + 1, query.planned or 0)

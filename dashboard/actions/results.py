@@ -1,0 +1,76 @@
+"""What came of an act on each subject, and of the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from dashboard.models import Action
+
+
+class Fate(StrEnum):
+    """What came of it for one subject."""
+
+    DONE = "done"
+    #: It was not as it was seen: nothing was asked.
+    STALE = "stale"
+    #: The cluster refused, or was away: nothing was done.
+    FAILED = "failed"
+    #: It may have been done; nobody could see.
+    UNKNOWN = "unknown"
+    #: It was never come to.
+    SKIPPED = "skipped"
+
+
+class Part(NamedTuple):
+    """What one request came to, by the broker's own word."""
+
+    #: A transactional id, a partition or a file.
+    where: str
+    #: Kafka's error code, 0 where there is none; None where nobody answered, or nobody was asked.
+    code: int | None
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of it for one subject, as a sentence and by its parts."""
+
+    fate: Fate
+    words: str
+    parts: tuple[Part, ...] = ()
+
+    def as_json(self, subject: str, started_ms: int | None, ended_ms: int | None) -> dict[str, Any]:
+        """Return it as it is kept in `Action.results`."""
+        return {
+            "subject": subject,
+            "outcome": self.fate.value,
+            "words": self.words,
+            "parts": [each._asdict() for each in self.parts],
+            "started_ms": started_ms,
+            "ended_ms": ended_ms,
+        }
+
+
+def stale(words: str) -> Result:
+    """Return that it is not as it was seen."""
+    return Result(Fate.STALE, f"plan is stale: {words}; nothing was asked for it")
+
+
+def failed(words: str, *parts: Part) -> Result:
+    """Return that nothing was done."""
+    return Result(Fate.FAILED, words, parts)
+
+
+def summed(results: Iterable[Mapping[str, Any]]) -> Action.State:
+    """Return the state of an action by the results of its subjects; what was never to be done counts not."""
+    fates = {each["outcome"] for each in results} - {Fate.SKIPPED}
+    if fates == {Fate.DONE}:
+        return Action.State.DONE
+    if Fate.DONE in fates:
+        return Action.State.PARTLY
+    if Fate.UNKNOWN in fates:
+        return Action.State.UNKNOWN
+    return Action.State.STALE if fates == {Fate.STALE} else Action.State.FAILED

@@ -1,0 +1,101 @@
+"""Plans as audit rows: kept, read again, listed; every change of one rings the bell of its cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Q, QuerySet
+from django.db.models.expressions import Combinable
+
+from dashboard import live, store
+from dashboard.access import Actor
+from dashboard.models import Action, Cluster
+from fenceline.plans.plan import Plan, from_json
+
+KIND: live.Kind = "actions"
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which actions a list is asked for."""
+
+    cluster: str = ""
+    act: str = ""
+    state: str = ""
+    #: A part of a subject: `transaction:ID`, `partition:TOPIC-N`, `query:IDENT`.
+    q: str = ""
+    #: Who planned or executed it, the whole name.
+    actor: str = ""
+
+
+def keep(plan: Plan, actor: Actor, *, now_ms: int) -> Action:
+    """Keep a plan as an audit row; the bell rings after the commit.
+
+    Raises `Cluster.DoesNotExist` for a cluster that was never configured.
+    """
+    cluster = Cluster.objects.get(name=plan.cluster)
+    row = Action(
+        cluster=cluster,
+        act=plan.act.value,
+        plan=plan.as_json(),
+        digest=plan.digest,
+        subjects="\n".join(each.subject for each in plan.subjects),
+        forced=plan.forced,
+        planned_by=actor.name[:150],
+        planned_via=actor.via,
+        expires_ms=plan.expires_ms,
+    )
+    with transaction.atomic():
+        row.rev = store.next_rev(cluster.pk)
+        row.save()
+        transaction.on_commit(partial(live.ring, cluster.name, KIND, row.rev))
+    return row
+
+
+def plan_of(action: Action) -> Plan:
+    """Return the plan of an audit row."""
+    return from_json(action.plan)
+
+
+def action(number: int) -> Action | None:
+    """Return an audit row by its number, None where there is none."""
+    return Action.objects.select_related("cluster").filter(pk=number).first()
+
+
+def newest(wanted: Filter, *, before: int | None, limit: int) -> tuple[Sequence[Action], int | None]:
+    """Return the newest actions, and the number that the list goes on behind, None at its end."""
+    rows = _filtered(wanted)
+    if before is not None:
+        rows = rows.filter(pk__lt=before)
+    found = list(rows.select_related("cluster").order_by("-pk")[: limit + 1])
+    return found[:limit], found[limit - 1].pk if len(found) > limit else None
+
+
+def change(row: Action, *where: Q, **fields: Combinable | Any) -> bool:
+    """Set columns of a row while it is still as `where` says; ring, and return whether it was.
+
+    The row in hand is not touched: read it again.
+    """
+    with transaction.atomic():
+        # In the order of every save: the cluster's row first, which orders the revisions.
+        rev = store.next_rev(row.cluster_id)
+        changed = Action.objects.filter(*where, pk=row.pk).update(rev=rev, **fields)
+        if not changed:
+            transaction.set_rollback(True)
+            return False
+        transaction.on_commit(partial(live.ring, row.cluster.name, KIND, rev))
+    return True
+
+
+def _filtered(wanted: Filter) -> QuerySet[Action]:
+    rows = Action.objects.filter(cluster__configured=True)
+    for name, value in {"cluster__name": wanted.cluster, "act": wanted.act, "state": wanted.state}.items():
+        if value:
+            rows = rows.filter(**{name: value})
+    if wanted.actor:
+        rows = rows.filter(Q(planned_by=wanted.actor) | Q(executed_by=wanted.actor))
+    return rows.filter(subjects__icontains=wanted.q) if wanted.q else rows

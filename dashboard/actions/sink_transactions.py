@@ -1,0 +1,101 @@
+"""Transactions of our sink as a decision names them: whether they are open as they were, and their ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from dashboard.actions.hands import Hands
+from dashboard.actions.results import Fate, Part, Result, failed
+from fenceline.facts import State
+from fenceline.reconcile import Described, NotDescribed, Obstacle
+from fenceline.words import some
+from transaction_admin.api import Ending, grant
+
+#: For how long coordinators are asked to end what they refuse for now. Shorter than a worker's lease.
+_PATIENCE_S = 8.0
+_FORBIDDEN = 53
+_COMMITTED = (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
+
+
+class Standing(StrEnum):
+    """How a transaction is now."""
+
+    OPEN = "open"
+    COMMITTED = "committed"
+    #: It is not there any more: aborted, timed out, or its id is another one's.
+    GONE = "gone"
+    #: Nobody can tell.
+    UNSEEN = "not to be seen"
+
+
+class Opened(NamedTuple):
+    """A transaction by what makes it this one."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    started_ms: int
+
+
+class Now(NamedTuple):
+    """How one is now, what its coordinator says in words, and its timeout where that is told."""
+
+    standing: Standing
+    words: str
+    timeout_ms: int = 0
+
+
+Found = Mapping[Opened, Now]
+
+
+def standings(wanted: Sequence[Opened], hands: Hands) -> Found:
+    """Return how each is now. Raises `CannotAdminister`."""
+    ids = [each.transactional_id for each in wanted]
+    said = hands.admin.describe_transactions(ids, listed=True) if ids else {}
+    return {each: _now(each, said[each.transactional_id]) for each in wanted}
+
+
+def those(found: Found, *standing: Standing) -> list[Opened]:
+    """Return those that are as asked for."""
+    return [each for each, now in found.items() if now.standing in standing]
+
+
+def _now(wanted: Opened, said: Described | NotDescribed) -> Now:
+    if isinstance(said, NotDescribed):
+        return Now(Standing.GONE if said.obstacle is Obstacle.UNKNOWN else Standing.UNSEEN, said.text)
+    words = f"it is {said.state.value}, epoch {wanted.producer_epoch} → {said.producer_epoch}"
+    same = said.producer_id == wanted.producer_id
+    if same and said.state in _COMMITTED and said.producer_epoch - wanted.producer_epoch in (0, 1):
+        # Transaction protocol 2 raises the epoch with each end (KIP-890).
+        return Now(Standing.COMMITTED, words, said.timeout_ms)
+    now = said.state, said.producer_epoch, said.started_ms
+    if same and now == (State.ONGOING, wanted.producer_epoch, wanted.started_ms):
+        return Now(Standing.OPEN, words, said.timeout_ms)
+    return Now(Standing.GONE, words, said.timeout_ms)
+
+
+def end(wanted: Sequence[Opened], hands: Hands, *, commit: bool) -> tuple[Part, ...]:
+    """End them all as decided; return what their coordinators say."""
+    endings = [Ending(*each[:3], commit=commit) for each in wanted]
+    answers = hands.admin.end_transactions(endings, timeout_s=_PATIENCE_S)
+    word = "committed" if commit else "aborted"
+    return tuple(Part(name, ended.code, ended.word or word) for name, ended in answers.items())
+
+
+def not_ended(
+    waiting: Sequence[Opened], found: Found, parts: tuple[Part, ...], hands: Hands, so: str
+) -> Result:
+    """Return that some are open still, or cannot be seen, and why."""
+    names = [each.transactional_id for each in waiting]
+    told = {part.where: part for part in parts}
+    forbidden = next((name for name in names if name in told and told[name].code == _FORBIDDEN), None)
+    if forbidden is not None:
+        remedy = grant(hands.admin.principal, "WRITE", f"--transactional-id '{forbidden}'")
+        return failed(f"no WRITE on {some(names)}; grant it: {remedy}. {so.capitalize()}", *parts)
+    unseen = [each for each in waiting if found[each].standing is Standing.UNSEEN]
+    if unseen:
+        words = f"{unseen[0].transactional_id}: {found[unseen[0]].words}. {so.capitalize()}"
+        return Result(Fate.UNKNOWN, words, parts)
+    return failed(f"still open: {some(names)}. {so.capitalize()}; look again, and make a new plan", *parts)

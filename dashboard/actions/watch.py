@@ -1,0 +1,187 @@
+"""After a worker: follow what was done, and settle what a dead one has left.
+
+A row that is executing without a live lease is never executed again: what became of it is looked at, and
+recorded as done, not done or unknown (design.md §10).
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from dashboard.actions import execute, hold, rows
+from dashboard.actions.follow import Following
+from dashboard.actions.hands import Hands
+from dashboard.actions.results import Fate, Result, failed, summed
+from dashboard.eyes import ACTIONS
+from dashboard.leases import Lease, renew
+from dashboard.models import Action
+from fenceline.plans.plan import Plan, SubjectPlan
+
+log = logging.getLogger(__name__)
+
+NAME = ACTIONS
+#: A cluster that is away holds a tick up.
+TTL = timedelta(seconds=90)
+#: An action is looked after each second while it is so young, then more seldom.
+_YOUNG_MS, _SELDOM_MS = 60_000, 10_000
+#: How long a cluster that is away is waited for, until what became of an action is unknown; and how often.
+_PATIENCE_MS, _AGAIN = 600_000, timedelta(seconds=5)
+
+_NO_WORKER = "no worker took it in time, and nothing was asked: see that a worker runs, then make a new plan"
+_NOT_REACHED = "its worker died before it came to it: nothing was asked"
+
+
+class _Watcher:
+    """What is kept of a cluster from tick to tick: connections, and when each action was looked after."""
+
+    def __init__(self, cluster: str) -> None:
+        self.cluster = cluster
+        self.looked_ms: dict[int, int] = {}
+        self._hands: Hands | None = None
+
+    @property
+    def hands(self) -> Hands:
+        if self._hands is None:
+            self._hands = Hands(self.cluster)
+        return self._hands
+
+    def drop(self) -> None:
+        """Close the connections; the next look makes new ones."""
+        if self._hands is not None:
+            self._hands.__exit__(None, None, None)
+        self._hands = None
+
+
+_watchers: dict[str, _Watcher] = {}
+
+
+def tick(lease: Lease, *, now_ms: int) -> None:
+    """Settle and follow the actions of a cluster, once. Raises `LeaseLost`."""
+    renew(lease, seen_through_ms=now_ms, behind=0)
+    of_cluster = Action.objects.filter(cluster_id=lease.cluster_id).select_related("cluster")
+    for row in of_cluster.filter(state=Action.State.EXECUTING, lease_until__lte=Now()):
+        with suppress(hold.Lost):
+            settle(row, now_ms=now_ms)
+    watcher = _watchers.setdefault(lease.cluster, _Watcher(lease.cluster))
+    followed = list(of_cluster.exclude(followed_until_ms=None))
+    for row in followed:
+        if _is_due(watcher, row, now_ms):
+            watcher.looked_ms[row.pk] = now_ms
+            _follow(watcher, row, now_ms)
+    if not followed:
+        watcher.drop()
+        watcher.looked_ms.clear()
+
+
+def rest(cluster: str) -> None:
+    """Close what ticks have opened; the next one opens it again."""
+    if cluster in _watchers:
+        _watchers.pop(cluster).drop()
+
+
+def settle(row: Action, *, now_ms: int) -> bool:
+    """Record what became of an action whose worker died; return False while that cannot be seen yet."""
+    if not hold.take_over(row, secrets.token_hex(16)):
+        return False
+    plan = rows.plan_of(row)
+    if row.started_ms is None:
+        results = [_unbegun(each) for each in plan.subjects]
+        hold.end(row, Action.State.FAILED, results, ended_ms=now_ms)
+        return True
+    is_last = now_ms - row.started_ms > _PATIENCE_MS
+    with Hands(plan.cluster) as hands:
+        try:
+            results = _observed(row, plan, hands, now_ms)
+        except execute.OURS:
+            raise
+        except Exception as trouble:  # A store's client raises what it likes.
+            why = execute.told(trouble)
+            if not is_last:
+                rows.change(row, Q(lease_token=row.lease_token), lease_until=Now() + _AGAIN)
+                log.info("action %d: what its dead worker did cannot be seen yet: %s", row.pk, why)
+                return False
+            results = _unseen(row, plan, why, now_ms)
+    state = summed(results)
+    worked = state in (Action.State.DONE, Action.State.PARTLY)
+    until_ms = now_ms + execute.FOLLOWED_MS if worked else None
+    hold.end(row, state, results, ended_ms=now_ms, followed_until_ms=until_ms)
+    log.warning("action %d: its worker died; it is %s, by looking alone", row.pk, state)
+    return True
+
+
+def _unbegun(subject: SubjectPlan) -> dict[str, Any]:
+    said = execute.skipped(subject) if subject.refused else failed(_NO_WORKER)
+    return said.as_json(subject.subject, None, None)
+
+
+def _observed(row: Action, plan: Plan, hands: Hands, now_ms: int) -> list[dict[str, Any]]:
+    """Return the results: those that its worker has written down, and for the others what can be seen."""
+    look = execute.ACTS[plan.act][1]
+    found = []
+    for number, subject in enumerate(plan.subjects):
+        known = row.results[number] if number < len(row.results) else None
+        if known is not None and not _is_in_flight(known):
+            found.append(known)
+        elif known is None:
+            said = execute.skipped(subject) if subject.refused else failed(_NOT_REACHED)
+            found.append(said.as_json(subject.subject, None, None))
+        else:
+            said = look(subject, hands)
+            words = f"its worker died while {known['words']}; seen afterwards: {said.words}"
+            result = Result(said.fate, words, said.parts)
+            found.append(result.as_json(subject.subject, known["started_ms"], now_ms))
+    return found
+
+
+def _unseen(row: Action, plan: Plan, why: str, now_ms: int) -> list[dict[str, Any]]:
+    """Return the results where the cluster stayed away: what was on its way may have been done."""
+    found: list[dict[str, Any]] = []
+    for number, subject in enumerate(plan.subjects):
+        known: Mapping[str, Any] | None = row.results[number] if number < len(row.results) else None
+        if known is None:
+            said = execute.skipped(subject) if subject.refused else failed(_NOT_REACHED)
+            found.append(said.as_json(subject.subject, None, None))
+        elif _is_in_flight(known):
+            result = Result(Fate.UNKNOWN, f"its worker died while {known['words']}, and then: {why}")
+            found.append(result.as_json(subject.subject, known["started_ms"], now_ms))
+        else:
+            found.append(dict(known))
+    return found
+
+
+def _is_in_flight(result: Mapping[str, Any]) -> bool:
+    return result["ended_ms"] is None and result["started_ms"] is not None
+
+
+def _is_due(watcher: _Watcher, row: Action, now_ms: int) -> bool:
+    is_young = row.ended_ms is None or now_ms - row.ended_ms < _YOUNG_MS
+    return is_young or now_ms - watcher.looked_ms.get(row.pk, 0) >= _SELDOM_MS
+
+
+def _follow(watcher: _Watcher, row: Action, now_ms: int) -> None:
+    following = Following(row, now_ms)
+    try:
+        news: Sequence[dict[str, Any]] = following.news(watcher.hands)
+    except execute.OURS:
+        raise
+    except Exception as trouble:  # As above.
+        log.info("action %d cannot be followed now: %s", row.pk, execute.told(trouble))
+        watcher.drop()
+        news = ()
+    is_over = following.is_over(news) or now_ms >= (row.followed_until_ms or 0)
+    if now_ms >= (row.followed_until_ms or 0):
+        news = [*news, *following.last_words()]
+    fields: dict[str, Any] = {"followed_until_ms": None} if is_over else {}
+    if news:
+        fields["follow_up"] = [*row.follow_up, *news]
+    if fields:
+        # Who else follows it has told the same.
+        rows.change(row, Q(rev=row.rev), **fields)
