@@ -9,11 +9,17 @@ from django.contrib import admin
 from django.db.models import Model
 from django.http import HttpRequest
 
+from dashboard import admin_acts
 from dashboard.models import (
+    Action,
+    Alert,
+    AlertChange,
     Batch,
+    Channel,
     Cluster,
     Collector,
     CommitRecord,
+    Delivery,
     FindingRecord,
     GapRecord,
     Group,
@@ -26,6 +32,7 @@ from dashboard.models import (
     Recovery,
     ReplicaLook,
     Run,
+    Silence,
     SinkDecision,
     Token,
     Transaction,
@@ -59,11 +66,17 @@ class ReadOnlyAdmin(Base):
 
 
 def _show(
-    model: type[Model], columns: Sequence[str], *, filters: Sequence[str] = (), search: Sequence[str] = ()
+    model: type[Model],
+    columns: Sequence[str],
+    *,
+    filters: Sequence[str] = (),
+    search: Sequence[str] = (),
+    hidden: Sequence[str] = (),
+    actions: Sequence[Any] = (),
 ) -> None:
-    attributes = {"list_display": columns, "list_filter": filters, "search_fields": search}
+    attributes: dict[str, Any] = {"list_display": columns, "list_filter": filters, "search_fields": search}
     # Lists show foreign keys: one query for all of them.
-    attributes["list_select_related"] = True  # type: ignore[assignment]
+    attributes |= {"list_select_related": True, "exclude": hidden, "actions": actions}
     admin.site.register(model, type(f"{model.__name__}Admin", (ReadOnlyAdmin,), attributes))
 
 
@@ -73,6 +86,7 @@ _show(
     ["transactional_id", "cluster", "state", "producer_id", "producer_epoch", "partition_count", "rev"],
     filters=["cluster", "state"],
     search=["transactional_id"],
+    actions=[admin_acts.abort_of_ids, admin_acts.fence_producers],
 )
 _show(Collector, ["name", "cluster", "token", "holder", "expires_at", "behind", "records", "error"])
 _show(Position, ["topic", "partition", "cluster", "next_offset", "end_offset"], filters=["cluster", "topic"])
@@ -89,12 +103,14 @@ _show(
     ["topic", "partition", "cluster", "verdict", "log_start", "lso", "high_watermark", "leader", "rev"],
     filters=["cluster", "verdict"],
     search=["topic"],
+    actions=[admin_acts.abort_in],
 )
 _show(
     PinRecord,
     ["topic", "partition", "cluster", "transactional_id", "producer_id", "start_offset", "verdict", "ground"],
     filters=["cluster", "verdict"],
     search=["topic", "transactional_id"],
+    actions=[admin_acts.abort_of_pins],
 )
 _show(ReplicaLook, ["topic", "partition", "broker", "cluster", "leads", "seen_ms", "error"], search=["topic"])
 _show(
@@ -144,4 +160,32 @@ _show(
     filters=["decided", "outcome"],
     search=["query__name", "query__ident"],
 )
+_show(
+    Action,
+    ["__str__", "cluster", "state", "planned_by", "executed_by", "planned_at", "confirmed_at", "rev"],
+    filters=["cluster", "act", "state"],
+    search=["subjects", "planned_by", "executed_by", "reason"],
+    # By its token a worker knows that it was sent.
+    hidden=["lease_token"],
+)
+_show(
+    Alert,
+    ["__str__", "cluster", "state", "severity", "since_ms", "fired_ms", "resolved_ms", "rev"],
+    filters=["cluster", "state", "severity", "rule"],
+    search=["subject"],
+)
+_show(AlertChange, ["__str__", "alert", "at_ms", "processed_at"])
+# Addresses hold credentials, and the secret signs.
+_show(
+    Channel,
+    ["name", "kind", "min_severity", "enabled"],
+    filters=["kind", "enabled"],
+    hidden=["url", "secret", "old_secret"],
+)
+_show(
+    Delivery,
+    ["message_id", "channel", "origin", "reason", "state", "attempts", "created_at"],
+    filters=["channel", "state", "origin"],
+)
+_show(Silence, ["id", "matchers", "starts_ms", "ends_ms", "reason", "created_by", "ended_by"])
 _show(Token, ["name", "role", "created_at"], filters=["role"])

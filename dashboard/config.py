@@ -6,16 +6,18 @@ Everything a user can get wrong ends in one `ConfigError` that names the file, t
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from dashboard.alerts.limits import Alerting
 from fenceline.limits import Limits, Retention
 from fenceline.owners import Owner
 
-_SECTIONS = ("clusters", "limits", "retention", "owners", "checkpoints", "history")
+_SECTIONS = ("clusters", "limits", "retention", "owners", "checkpoints", "history", "alerts")
 #: Keys of a cluster that are ours; all others are librdkafka's.
 _SEES_ALL = "sees_all_transactional_ids"
 _ZERO_IS_OFF = ("reconcile_every_s", "partitions_every_s", "groups_every_s", "checkpoints_every_s")
@@ -71,6 +73,7 @@ class Config:
     checkpoints: Sequence[CheckpointRoot] = ()
     #: Where the history job writes its reports, any fsspec URL; "" where it writes none.
     history_url: str = ""
+    alerts: Alerting = field(default_factory=Alerting)
 
 
 def load(path: Path | None, env: Mapping[str, str]) -> Config:
@@ -95,6 +98,7 @@ def load(path: Path | None, env: Mapping[str, str]) -> Config:
             for number, each in enumerate(_list(path, "checkpoints", document), 1)
         ],
         history_url=_history_url(path, document),
+        alerts=_alerts(path, document),
     )
 
 
@@ -200,6 +204,43 @@ def _history_url(path: Path, document: Mapping[str, Any]) -> str:
     if not isinstance(url, str):
         raise ConfigError(f"{path}: history.url must be text, not {url!r}.")
     return url
+
+
+def _alerts(path: Path, document: Mapping[str, Any]) -> Alerting:
+    """Return `[alerts]`; every value must be of the kind of its default, and numbers not below 0."""
+    table = _table(path, "alerts", document)
+    known = {each.name: each.default for each in fields(Alerting)}
+    _refuse_unknown(path, "alerts.", table, tuple(known))
+    return Alerting(**{key: _alerts_value(path, key, value, known[key]) for key, value in table.items()})
+
+
+def _alerts_value(path: Path, key: str, value: Any, default: Any) -> Any:
+    where = f"{path}: alerts.{key}"
+    if isinstance(default, tuple):
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            raise ConfigError(f'{where} must be a list of texts, ["a", "b"], not {value!r}.')
+        for each in value if key == "allow_private" else ():
+            _network_or_name(where, each)
+        return tuple(value)
+    if isinstance(default, str):
+        if not isinstance(value, str) or not value.startswith(("http://", "https://")):
+            raise ConfigError(f"{where} must begin with https:// or http://, not {value!r}.")
+        return value.rstrip("/")
+    wanted = (int,) if isinstance(default, int) else (int, float)
+    if isinstance(value, bool) or not isinstance(value, wanted) or not 0 <= value < 10**9:
+        what = "a whole number" if isinstance(default, int) else "a number of seconds"
+        raise ConfigError(f"{where} must be {what}, 0 or more, not {value!r}.")
+    return type(default)(value)
+
+
+def _network_or_name(where: str, entry: str) -> None:
+    """Check one entry of allow_private: what has a slash must be a network, all else is a host's name."""
+    if "://" in entry or not entry.strip():
+        raise ConfigError(f"{where} takes host names and CIDRs, not {entry!r}.")
+    try:
+        ipaddress.ip_network(entry if "/" in entry else "::", strict=False)
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}. Write a CIDR, 10.20.0.0/16, or a host's name.") from error
 
 
 def _property(path: Path, where: str, value: Any, env: Mapping[str, str]) -> str:

@@ -16,6 +16,8 @@ TAIL = "transaction_state"
 OFFSETS = "consumer_offsets"
 RECONCILE = "reconcile"
 JUDGE = "judge"
+#: What follows actions, what turns findings into alerts, and what sends messages.
+ACTIONS, ALERTS, DELIVERIES = "actions", "alerts", "deliveries"
 TRANSACTIONS, PARTITIONS, GROUPS, RECOVERIES = "transactions", "partitions", "groups", "recoveries"
 #: Queries are known from the collector of checkpoints; listeners only add to it.
 QUERIES, CHECKPOINTS = "queries", "checkpoints"

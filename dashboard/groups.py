@@ -35,6 +35,9 @@ _RANK = Case(
     output_field=IntegerField(),
 )
 
+#: Who waits the longest first; databases differ in where they put what is not known.
+_LONGEST = OrderBy(F("waiting_ms"), nulls_first=True)
+
 
 @dataclass(frozen=True, slots=True)
 class Filter:
@@ -169,7 +172,7 @@ def readers(cluster_id: int, topic: str, partition: int, *, most: int) -> Sequen
         default=Value(len(Waiting)),
         output_field=IntegerField(),
     )
-    return list(rows.select_related("group").order_by("-unstable", order, "waiting_ms", "id")[:most])
+    return list(rows.select_related("group").order_by("-unstable", order, _LONGEST, "id")[:most])
 
 
 def waiters(
@@ -334,7 +337,7 @@ def _standing(pins: Iterable[PinRecord]) -> Sequence[GroupOffset]:
     rows = GroupOffset.objects.filter(
         topic__in=topics, partition__in=numbers, group__cluster__in=clusters, waiting=Waiting.PROBABLY.value
     )
-    found = rows.select_related("group__cluster").order_by("waiting_ms", "id")[:MOST_WAITING]
+    found = rows.select_related("group__cluster").order_by(_LONGEST, "id")[:MOST_WAITING]
     return [row for row in found if (row.group.cluster_id, row.topic, row.partition) in names]
 
 
@@ -349,7 +352,7 @@ def _pending(
     found = GroupOffset.objects.filter(
         unstable=True, group__cluster__in=clusters, group__log_partition__in=numbers
     )
-    return list(found.select_related("group__cluster").order_by("waiting_ms", "id")[:MOST_WAITING])
+    return list(found.select_related("group__cluster").order_by(_LONGEST, "id")[:MOST_WAITING])
 
 
 def _naming(row: Transaction, offset: GroupOffset) -> Blocker | None:

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from heapq import merge
 
 from django.db.models import Count, F, Func, Q, QuerySet
-from django.db.models.expressions import Combinable
+from django.db.models.expressions import Combinable, OrderBy
 
 from dashboard import queries
-from dashboard.models import IDLE, IS_IDLE, IS_OPEN, NAME, Transaction
+from dashboard.models import IDLE, IS_IDLE, IS_OPEN, NAME, Beginning, Transaction
 from dashboard.queries import OPEN
 
 #: Columns a list of transactions can be sorted by, and the order that puts the interesting end first.
@@ -114,8 +114,7 @@ def transactions(wanted: Filter, *, now_ms: int, page: int = 1, size: int = 50) 
     if not wanted.only_state:
         total, whole = _capped(rows[: MOST_COUNTED + 1].count())
     number = _within_pages(page, total, size)
-    order = ("-" if wanted.descending else "") + SORTS[wanted.sort]
-    keys = rows.order_by(order, "id").values_list("id", flat=True)[_slice(number, size)]
+    keys = rows.order_by(_by(wanted), "id").values_list("id", flat=True)[_slice(number, size)]
     return Page(_rows(list(keys)), total, whole, number, size)
 
 
@@ -203,7 +202,9 @@ def _filtered(rows: QuerySet[Transaction], wanted: Filter, now_ms: int) -> Query
     rows = _stated(rows, wanted, now_ms)
     if wanted.application:
         rows = rows.filter(application=wanted.application)
-    return rows.alias(name=NAME).filter(name__icontains=wanted.q) if wanted.q else rows
+    if not wanted.q:
+        return rows
+    return rows.alias(name=Beginning("transactional_id")).filter(name__icontains=wanted.q)
 
 
 def _stated(rows: QuerySet[Transaction], wanted: Filter, now_ms: int) -> QuerySet[Transaction]:
@@ -275,6 +276,12 @@ def _searched(wanted: Filter, cluster_id: int, now_ms: int) -> Sequence[tuple[st
 
 def _of_any_state(wanted: Filter) -> Filter:
     return replace(wanted, state="", min_age_s=None)
+
+
+def _by(wanted: Filter) -> OrderBy:
+    """Return the order that is wanted; what is not known counts as lowest, which databases differ in."""
+    column = F(SORTS[wanted.sort])
+    return column.desc(nulls_last=True) if wanted.descending else column.asc(nulls_first=True)
 
 
 def _ordered(

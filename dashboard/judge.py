@@ -1,18 +1,19 @@
 """The judge: each second, from facts through rules to findings. One tick is one run.
 
 A finding keeps its row while its rule goes on finding it: `since` stays, the words follow. It closes on the
-first tick without it that could see what it is about; `complete` says whether the last one could.
+first tick without it that could see what it is about; `complete` says whether the last one could. How many
+ticks found it, and how many have missed it since, is counted here, where each is seen: alerts read no more.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import Case, F, QuerySet, Value, When
 from django.db.models.functions import Now
 
 from dashboard import leases, live, store
@@ -25,6 +26,8 @@ from fenceline.facts import Finding
 NAME = JUDGE
 #: Columns of a finding that follow its rule's words from tick to tick.
 _WORDS = ["severity", "summary", "evidence", "next_step", "affected", "since_ms"]
+#: What is open after a tick, and complete, was found by it.
+_IS_FOUND = Case(When(complete=True, then=Value(1)), default=Value(0))
 
 #: Whether a tick could see what a finding is about.
 Sees = Callable[[FindingRecord], bool]
@@ -54,20 +57,34 @@ def save(lease: leases.Lease, found: Iterable[Finding], *, sees: Sees, now_ms: i
         changed = [row for key, row in rows.items() if key in wanted and _reword(row, wanted[key])]
         missing = [row for key, row in rows.items() if key not in wanted]
         ended = [row for row in missing if sees(row)]
+        _settle(lease, wanted, sees)
         FindingRecord.objects.bulk_create(news)
         FindingRecord.objects.bulk_update(changed, _WORDS, batch_size=100)
-        _open(lease).update(seen_at=Now())
         _close(ended)
         dimmed = _mark(rows.values(), {row.pk for row in missing} - {row.pk for row in ended})
+        _open(lease).update(seen_at=Now(), ticks=F("ticks") + _IS_FOUND)
         if news or changed or ended or dimmed:
             rev = store.next_rev(lease.cluster_id)
             transaction.on_commit(lambda: live.ring(lease.cluster, "findings", rev))
 
 
+def _settle(lease: leases.Lease, wanted: Container[bytes], sees: Sees) -> None:
+    """Count for what has just closed that it was missed once more, or found again."""
+    rows = list(FindingRecord.objects.filter(cluster_id=lease.cluster_id, to_miss__gt=0))
+    again = [row.pk for row in rows if bytes(row.fingerprint) in wanted]
+    missed = [row.pk for row in rows if bytes(row.fingerprint) not in wanted and sees(row)]
+    if again:
+        FindingRecord.objects.filter(pk__in=again).update(to_miss=FindingRecord.AGAIN)
+    if missed:
+        FindingRecord.objects.filter(pk__in=missed).update(to_miss=F("to_miss") - 1)
+
+
 def _close(rows: Iterable[FindingRecord]) -> None:
     keys = [row.pk for row in rows]
     if keys:
-        FindingRecord.objects.filter(pk__in=keys).update(closed_at=Now(), complete=True)
+        more = max(0, settings.FENCELINE.alerts.resolve_ticks - 1)
+        closed = FindingRecord.objects.filter(pk__in=keys)
+        closed.update(seen_at=Now(), closed_at=Now(), complete=True, to_miss=more)
 
 
 def _mark(rows: Iterable[FindingRecord], unseen: set[int]) -> bool:

@@ -19,7 +19,8 @@ GROUP = "live"
 MOST_IDS = 50
 
 Kind = Literal[
-    "transactions", "transitions", "findings", "collectors", "partitions", "groups", "recoveries", "queries"
+    "transactions", "transitions", "findings", "collectors", "partitions", "groups", "recoveries", "queries",
+    "actions", "alerts",
 ]  # fmt: skip
 log = logging.getLogger(__name__)
 

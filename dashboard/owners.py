@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
+
 from django.conf import settings
 
-from dashboard.models import FindingRecord
+from dashboard.models import FindingRecord, Query
 from fenceline.applications import application_of
 from fenceline.owners import Owner, owner_of
 
@@ -27,7 +29,38 @@ def split(name: str) -> tuple[str, int] | None:
 
 def of_finding(row: FindingRecord) -> Owner | None:
     """Return the owner of what a finding is about."""
-    kind, _, name = row.subject.partition(":")
+    return of_findings([row])[row.pk]
+
+
+def of_query(row: Query) -> Owner | None:
+    """Return the owner of a streaming query, by its name, the prefix of its sink's ids, or its own id."""
+    return whose(row.name, row.prefix, row.ident)
+
+
+def of_findings(rows: Sequence[FindingRecord]) -> Mapping[int, Owner | None]:
+    """Return the owners of what findings are about, by the findings' numbers."""
+    queries = _of_queries({row.subject for row in rows if row.subject.startswith(_QUERY)})
+    return {row.pk: queries.get((row.cluster_id, row.subject)) or _of_subject(row.subject) for row in rows}
+
+
+def _of_queries(subjects: Collection[str]) -> Mapping[tuple[int, str], Owner | None]:
+    """Return the owners of streaming queries by cluster and subject: a finding names their ids alone."""
+    idents = [subject.removeprefix(_QUERY) for subject in subjects] if settings.FENCELINE.owners else []
+    found: dict[tuple[int, str], Owner | None] = {}
+    for at in range(0, len(idents), _KEYS):
+        rows = Query.objects.filter(ident__in=idents[at : at + _KEYS])
+        for row in rows.only("cluster_id", "name", "prefix", "ident"):
+            found[row.cluster_id, f"{_QUERY}{row.ident}"] = of_query(row)
+    return found
+
+
+_QUERY = "query:"
+#: Keys of one query of the database.
+_KEYS = 500
+
+
+def _of_subject(subject: str) -> Owner | None:
+    kind, _, name = subject.partition(":")
     if kind == "transaction":
         return of_transaction(name)
     if kind == "partition" and (at := split(name)):

@@ -15,7 +15,7 @@ from itertools import groupby, islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from django.db.models import Q, QuerySet, Sum
+from django.db.models import F, Q, QuerySet, Sum
 from django.db.models.functions import Now
 
 from dashboard.eyes import TRANSACTIONS, eyes
@@ -96,7 +96,8 @@ def gaps_closed() -> QuerySet[GapRecord]:
 
 def open_longest(cluster: str, limit: int) -> Sequence[Transaction]:
     """Return the transactions that are open the longest."""
-    each = (open_transactions(row.name).order_by("started_ms", "id")[:limit] for row in _those(cluster))
+    longest = F("started_ms").asc(nulls_first=True)
+    each = (open_transactions(row.name).order_by(longest, "id")[:limit] for row in _those(cluster))
     # Each cluster's come along the index; those of all together would have to be sorted.
     return list(islice(merge(*each, key=lambda row: (row.started_ms or 0, row.pk)), limit))
 

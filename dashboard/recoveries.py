@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from django.db.models import Q, QuerySet
 
-from dashboard.models import Beginning, Recovery
+from dashboard.models import Beginning, Recovery, TransitionRecord
 from fenceline.recoveries import Lost, Outcome, Wait
 
 #: More episodes than these are not added up for the headline.
 _MOST_SUMMED = 10_000
+#: How far a coordinator's clock may be from ours.
+_CLOCKS_MS = 3_600_000
 
 #: Where a list goes on: behind this instant and row, going back.
 Place = tuple[int, int]
@@ -63,6 +65,22 @@ def of_id(cluster: str, key: bytes, *, limit: int) -> Sequence[Recovery]:
     """Return the newest episodes of one id."""
     rows = Recovery.objects.filter(cluster__name=cluster, key=key).select_related("cluster")
     return list(rows.order_by("-opened_ms", "-pk")[:limit])
+
+
+def opened_by(rows: Sequence[TransitionRecord]) -> Mapping[int, Recovery]:
+    """Return the episodes that transitions opened, by the key of the transition's row."""
+    places = {(row.cluster_id, row.topic_id, row.log_partition, row.log_offset): row.pk for row in rows}
+    if not places:
+        return {}
+    instants = [row.at_ms for row in rows]
+    # Episodes tell instants by our clock, transitions by their coordinators'.
+    found = Recovery.objects.select_related("cluster").filter(
+        cluster__in={row.cluster_id for row in rows},
+        opened_ms__range=(min(instants) - _CLOCKS_MS, max(instants) + _CLOCKS_MS),
+        log_offset__in=[row.log_offset for row in rows],
+    )
+    by_place = {(each.cluster_id, each.topic_id, each.log_partition, each.log_offset): each for each in found}
+    return {pk: by_place[place] for place, pk in places.items() if place in by_place}
 
 
 def summary(cluster: str, *, since_ms: int) -> Summary:

@@ -7,11 +7,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django.db import transaction
-from django.db.models import F, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
 
 from dashboard import leases
 from dashboard.models import (
+    Alert,
+    AlertChange,
     Batch,
+    Channel,
+    Delivery,
     FindingRecord,
     GapRecord,
     Query,
@@ -52,7 +56,7 @@ def _outdated(cluster_id: int, keep: Retention, now_ms: int) -> Iterator[QuerySe
         return now_ms - int(days * _DAY_MS)
 
     closed_ms = before_ms(keep.closed_d)
-    closed_at = datetime.fromtimestamp(max(0, closed_ms) / 1_000, UTC)
+    closed_at = _instant(closed_ms)
     yield TransitionRecord.objects.filter(cluster_id=cluster_id, at_ms__lt=before_ms(keep.transitions_d))
     yield Tally.objects.filter(cluster_id=cluster_id, span_s=60, start_ms__lt=before_ms(keep.minutes_d))
     yield Tally.objects.filter(cluster_id=cluster_id, span_s=3600, start_ms__lt=before_ms(keep.hours_d))
@@ -60,7 +64,29 @@ def _outdated(cluster_id: int, keep: Retention, now_ms: int) -> Iterator[QuerySe
     yield Recovery.objects.filter(cluster_id=cluster_id, closed_ms__lt=before_ms(keep.transitions_d))
     yield GapRecord.objects.filter(cluster_id=cluster_id, until_ms__lt=closed_ms)
     yield FindingRecord.objects.filter(cluster_id=cluster_id, closed_at__lt=closed_at)
+    yield from _of_alerts(cluster_id, closed_ms, now_ms)
     yield from _of_queries(cluster_id, before_ms(keep.batches_d))
+
+
+def _of_alerts(cluster_id: int, closed_ms: int, now_ms: int) -> Iterator[QuerySet[Any]]:
+    """Yield alerts that are over, changes that are settled, and messages that no group stands on."""
+    over = Alert.objects.filter(cluster_id=cluster_id, seen_ms__lt=closed_ms, state=Alert.State.RESOLVED)
+    # Its changes go with it: none of them may be unsettled.
+    unsettled = AlertChange.objects.filter(alert=OuterRef("pk"), processed_at=None)
+    yield over.filter(~Exists(unsettled), resolved_ms__lt=closed_ms)
+    yield AlertChange.objects.filter(alert__cluster_id=cluster_id, at_ms__lt=closed_ms).exclude(
+        processed_at=None
+    )
+    ended = Delivery.objects.exclude(state=Delivery.State.PENDING).filter(standing=False)
+    mine = ended.filter(Q(cluster_id=cluster_id) | Q(cluster=None))
+    yield mine.filter(created_at__lt=_instant(closed_ms))
+    # An Alertmanager is told every other minute of what goes on firing.
+    again = mine.filter(channel__kind=Channel.Kind.ALERTMANAGER, reason="repeat_interval_elapsed")
+    yield again.filter(state=Delivery.State.DELIVERED, created_at__lt=_instant(now_ms - _DAY_MS))
+
+
+def _instant(ms: int) -> datetime:
+    return datetime.fromtimestamp(max(0, ms) / 1_000, UTC)
 
 
 def _of_queries(cluster_id: int, before_ms: int) -> Iterator[QuerySet[Any]]:

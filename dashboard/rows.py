@@ -11,6 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -253,12 +254,13 @@ def _transition_row(cluster_id: int, rev: int, topic_id: str, told: Told, now_ms
 
 
 def add_tallies(cluster_id: int, shard: int, tallies: Mapping[tuple[str, int], Folded]) -> None:
-    """Add what was counted in minutes, by application and start, to the minutes and the hours."""
+    """Add what was counted in minutes, by application and start, to minutes, hours and the sum for ever."""
     wanted: dict[tuple[int, int, str], list[Folded]] = {}
     for (application, minute_ms), tally in tallies.items():
         for name in (application, Tally.EVERY):
             wanted.setdefault((60, minute_ms, name), []).append(tally)
             wanted.setdefault((3600, minute_ms - minute_ms % HOUR_MS, name), []).append(tally)
+        wanted.setdefault((Tally.FOR_EVER_S, 0, Tally.EVERY), []).append(_grown(tally))
     if not wanted:
         return
     for span, start, application, *packed in _stored(cluster_id, shard, wanted):
@@ -267,6 +269,11 @@ def add_tallies(cluster_id: int, shard: int, tallies: Mapping[tuple[str, int], F
     rows = [(cluster_id, *where, shard, *_packed(parts)) for where, parts in sorted(wanted.items())]
     with connection.cursor() as cursor:
         cursor.executemany(_UPSERT_TALLY, rows)
+
+
+def _grown(tally: Folded) -> Folded:
+    """Return what a tally adds, without what it takes back: a counter of Prometheus never falls."""
+    return replace(tally, counts={kind: n for kind, n in tally.counts.items() if n > 0})
 
 
 def _stored(

@@ -75,6 +75,9 @@ FENCELINE = _fenceline()
 #: Over how many workers the partitions of an internal topic are spread.
 SHARDS = _shards()
 
+#: Nobody may act on Kafka: buttons and endpoints say so.
+READ_ONLY = _flag("READ_ONLY")
+
 SECRET_KEY = _secret_key()
 DEBUG = False
 ALLOWED_HOSTS = ENVIRONMENT.get("ALLOWED_HOSTS", "127.0.0.1,localhost").split(",")
@@ -182,6 +185,8 @@ LOGGING = {
         "uvicorn.access": {"level": "WARNING"},
         # What it says that matters it also raises; the rest is a flood, and at DEBUG it holds passwords.
         "kafka": {"level": "CRITICAL"},
+        # What comes of a message is in its row, redacted; its own words repeat addresses with their tokens.
+        "apprise": {"level": "CRITICAL"},
         "celery": {"handlers": ["celery"], "propagate": False},
         "celery.app.trace": {"level": "WARNING"},
         "celery.worker.strategy": {"level": "WARNING"},

@@ -15,7 +15,18 @@ from typing import Any, NamedTuple
 
 from django.db.models import BooleanField, F, Func, Q
 
-from dashboard.eyes import CHECKPOINTS, GROUPS, JUDGE, PARTITIONS, RECONCILE, TAIL, eyes
+from dashboard.eyes import (
+    ACTIONS,
+    ALERTS,
+    CHECKPOINTS,
+    DELIVERIES,
+    GROUPS,
+    JUDGE,
+    PARTITIONS,
+    RECONCILE,
+    TAIL,
+    eyes,
+)
 from dashboard.figures import Clocks, Figures
 from dashboard.models import (
     IS_OPEN,
@@ -53,7 +64,7 @@ from fenceline.snapshot import (
 )
 
 #: Collectors that look at nothing outside.
-_NO_LOOKERS = (JUDGE, "retention")
+_NO_LOOKERS = (JUDGE, ACTIONS, ALERTS, DELIVERIES, "retention")
 _SENSES = {
     PARTITIONS: Sense.PARTITIONS,
     GROUPS: Sense.GROUPS,
@@ -236,9 +247,10 @@ class Reader:
         things |= {f"group:{each.group_id}" for each in groups}
         things |= {each.subject for each in queries}
         things |= {f"partition:{where}" for each in queries for where in each.positions}
-        found = FindingRecord.objects.filter(cluster=self._cluster, closed_at=None)
-        for subject, affected in found.values_list("subject", "affected"):
-            things |= {subject, *affected}
+        findings = FindingRecord.objects.filter(cluster=self._cluster)
+        for found in (findings.filter(closed_at=None), findings.filter(to_miss__gt=0)):
+            for subject, affected in found.values_list("subject", "affected"):
+                things |= {subject, *affected}
         return Places(self._cluster.pk, rows).of(things)
 
 

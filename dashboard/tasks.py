@@ -1,4 +1,4 @@
-"""Celery tasks of the dashboard itself: the judge's tick, and the end of what is too old to keep."""
+"""Celery tasks of the dashboard itself: judging, alerts, what is sent, and the end of what is too old."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import time
 from celery import shared_task
 from django.conf import settings
 
-from dashboard import judge, leases, retention, slices
+from dashboard import eyes, judge, leases, retention, slices
+from dashboard.actions import execute, watch
+from dashboard.alerts import deliver
+from dashboard.alerts import tick as alerts
 from dashboard.snapshots import Reader
 
 QUEUE = "default"
@@ -15,15 +18,22 @@ _TICK_S = 1.0
 #: Seconds between two portions while there is something to prune, and while there is not.
 _BETWEEN_PORTIONS_S = 0.1
 _IDLE_S = 2.0
+#: Seconds between two looks for messages that are due, and two renewals of the lease meanwhile.
+_LOOK_S = 0.5
+#: What sends a cluster's messages lives from slice to slice: a slow receiver outlives them.
+_senders: dict[str, deliver.Sender] = {}
 #: What the judge's reader keeps lives from slice to slice, by cluster.
 _readers: dict[str, Reader] = {}
 
 
 @shared_task(name="dashboard.start_missing")
 def start_missing() -> None:
-    """Send a judge, and a pruner, for every cluster that has none."""
+    """Send who judges, alerts, prunes, sends and follows actions for every cluster that has none."""
     slices.start_missing(judge_cluster, judge.NAME, QUEUE)
+    slices.start_missing(alert_cluster, alerts.NAME, QUEUE)
     slices.start_missing(prune_cluster, retention.NAME, QUEUE)
+    slices.start_missing(send_deliveries, eyes.DELIVERIES, QUEUE)
+    slices.start_missing(follow_actions, watch.NAME, QUEUE)
 
 
 @shared_task(name="dashboard.judge")
@@ -33,6 +43,13 @@ def judge_cluster(cluster: str, previous: int | None = None) -> None:
         slices.run(judge_cluster, cluster, judge.NAME, _tick, queue=QUEUE, previous=previous)
 
 
+@shared_task(name="dashboard.alert")
+def alert_cluster(cluster: str, previous: int | None = None) -> None:
+    """Turn a cluster's findings into alerts and messages each second, for one slice."""
+    if cluster in settings.FENCELINE.clusters:
+        slices.run(alert_cluster, cluster, alerts.NAME, _alert, queue=QUEUE, previous=previous)
+
+
 @shared_task(name="dashboard.prune")
 def prune_cluster(cluster: str, previous: int | None = None) -> None:
     """Delete a cluster's outdated rows, for one slice."""
@@ -40,10 +57,64 @@ def prune_cluster(cluster: str, previous: int | None = None) -> None:
         slices.run(prune_cluster, cluster, retention.NAME, _prune, queue=QUEUE, previous=previous)
 
 
+@shared_task(name="dashboard.deliver")
+def send_deliveries(cluster: str, previous: int | None = None) -> None:
+    """Send what is due to channels, for one slice; whichever cluster it is of."""
+    if cluster in settings.FENCELINE.clusters:
+        slices.run(send_deliveries, cluster, eyes.DELIVERIES, _deliver, queue=QUEUE, previous=previous)
+
+
+@shared_task(name=execute.TASK)
+def execute_action(number: int, token: str) -> None:
+    """Execute a confirmed plan, once: a message that comes again does nothing."""
+    execute.run(number, token)
+
+
+@shared_task(name="dashboard.follow_actions")
+def follow_actions(cluster: str, previous: int | None = None) -> None:
+    """Follow a cluster's actions each second, and settle what dead workers left, for one slice."""
+    if cluster in settings.FENCELINE.clusters:
+        slices.run(
+            follow_actions, cluster, watch.NAME, _follow, queue=QUEUE, previous=previous, ttl=watch.TTL
+        )
+
+
+def _follow(lease: leases.Lease, end: float) -> None:
+    try:
+        while time.monotonic() < end and not slices.stopping.is_set():
+            began = time.monotonic()
+            watch.tick(lease, now_ms=slices.now_ms())
+            slices.stopping.wait(max(0.0, _TICK_S - (time.monotonic() - began)))
+    finally:
+        watch.rest(lease.cluster)
+
+
+def _deliver(lease: leases.Lease, end: float) -> None:
+    sender = _senders.setdefault(lease.cluster, deliver.Sender())
+    renewed = 0.0
+    while time.monotonic() < end and not slices.stopping.is_set():
+        if time.monotonic() > renewed + _LOOK_S:
+            leases.renew(lease, seen_through_ms=slices.now_ms())
+            renewed = time.monotonic()
+        if sender.start_due():
+            sender.wait(_LOOK_S)
+        else:
+            slices.stopping.wait(_LOOK_S)
+    if slices.stopping.is_set():
+        _senders.pop(lease.cluster, sender).close()
+
+
 def _prune(lease: leases.Lease, end: float) -> None:
     while time.monotonic() < end and not slices.stopping.is_set():
         pruned = retention.prune(lease, settings.FENCELINE.retention, now_ms=slices.now_ms())
         slices.stopping.wait(_BETWEEN_PORTIONS_S if pruned else _IDLE_S)
+
+
+def _alert(lease: leases.Lease, end: float) -> None:
+    while time.monotonic() < end and not slices.stopping.is_set():
+        began = time.monotonic()
+        alerts.tick(lease, now_ms=slices.now_ms())
+        slices.stopping.wait(max(0.0, _TICK_S - (time.monotonic() - began)))
 
 
 def _tick(lease: leases.Lease, end: float) -> None:

@@ -5,9 +5,13 @@ from __future__ import annotations
 from ninja import NinjaAPI
 
 from dashboard.api import (
+    actions,
+    alerts,
     applications,
+    channels,
     clusters,
     collectors,
+    deliveries,
     findings,
     groups,
     history,
@@ -15,6 +19,7 @@ from dashboard.api import (
     problems,
     queries,
     recoveries,
+    silences,
     transactions,
     transitions,
 )
@@ -36,6 +41,11 @@ api.add_router("/groups", groups.router)
 api.add_router("/history", history.router)
 api.add_router("/queries", queries.router)
 api.add_router("/recoveries", recoveries.router)
+api.add_router("/actions", actions.router)
+api.add_router("/alerts", alerts.router)
+api.add_router("/channels", channels.router)
+api.add_router("/deliveries", deliveries.router)
+api.add_router("/silences", silences.router)
 api.add_router("/findings", findings.router)
 api.add_router("/collectors", collectors.router)
 api.add_router("/clusters", clusters.router)

@@ -15,6 +15,7 @@ from dashboard.api.named import OwnerOut
 from dashboard.eyes import EVERYTHING
 from dashboard.models import FindingRecord
 from fenceline.facts import Severity
+from fenceline.owners import Owner
 
 router = Router(tags=["findings"])
 
@@ -71,8 +72,9 @@ def list_findings(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, obje
         limit=wanted.limit + 1,
     )
     page, more = found[: wanted.limit], len(found) > wanted.limit
+    whose = owners.of_findings(page)
     return {
-        "items": [_out(row) for row in page],
+        "items": [_out(row, whose[row.pk]) for row in page],
         "next": cursors.write("findings", page[-1].pk) if more else None,
         **schemas.seen(queries.sight(wanted.cluster, EVERYTHING)),
     }
@@ -84,10 +86,10 @@ def get_finding(request: HttpRequest, number: int) -> FindingOut:
     row = queries.finding(number) if number < 2**63 else None
     if row is None:
         raise Http404(f"No finding {number} is known.")
-    return _out(row)
+    return _out(row, owners.of_finding(row))
 
 
-def _out(row: FindingRecord) -> FindingOut:
+def _out(row: FindingRecord, owner: Owner | None) -> FindingOut:
     return FindingOut(
         id=row.pk,
         rule=row.rule,
@@ -102,7 +104,7 @@ def _out(row: FindingRecord) -> FindingOut:
         evidence=row.evidence,
         next_step=row.next_step,
         affected=row.affected,
-        owner=OwnerOut.told(owners.of_finding(row)),
+        owner=OwnerOut.told(owner),
     )
 
 

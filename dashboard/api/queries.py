@@ -184,7 +184,7 @@ def get_query(request: HttpRequest, query: schemas.Name, cluster: schemas.Name =
     (told,) = _told([row])
     return QueryDetail(
         **told,
-        owner=OwnerOut.told(owners.whose(row.name, row.prefix, row.ident)),
+        owner=OwnerOut.told(owners.of_query(row)),
         exception=row.exception,
         safe=_safe(row, at_ms),
         sources=[source_out(each, row.cluster_id, at_ms) for each in reading.sources([row])[row.pk]],

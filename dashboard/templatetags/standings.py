@@ -77,9 +77,10 @@ def most(points: Points) -> int | None:
 
 
 @register.filter
-def owner(finding: FindingRecord) -> Owner | None:
-    """Return whose it is what a finding is about."""
-    return owners.of_finding(finding)
+def owned(findings: Sequence[FindingRecord]) -> list[tuple[FindingRecord, Owner | None]]:
+    """Return findings, each with the owner of what it is about."""
+    found = owners.of_findings(findings)
+    return [(each, found[each.pk]) for each in findings]
 
 
 @register.filter

@@ -1,4 +1,4 @@
-"""Where things are: the addresses of transactions, partitions, groups, queries, episodes, rules, findings."""
+"""Where things are: the addresses of transactions, partitions, groups, queries, episodes, rules, alerts."""
 
 from __future__ import annotations
 
@@ -52,8 +52,12 @@ def rule(name: str) -> str:
 
 def finding(row: FindingRecord) -> str:
     """Return the address of what a finding is about."""
-    kind, _, name = row.subject.partition(":")
-    cluster = row.cluster.name
+    return subject(row.cluster.name, row.subject)
+
+
+def subject(cluster: str, about: str) -> str:
+    """Return the address of what findings and alerts are about, `kind:name`."""
+    kind, _, name = about.partition(":")
     if kind == "transaction":
         return transaction(cluster, name)
     if kind == "group":
@@ -71,7 +75,17 @@ def finding(row: FindingRecord) -> str:
 
 def finding_label(row: FindingRecord) -> str:
     """Return the words of the link to what a finding is about."""
-    return _LABELS.get(row.subject.partition(":")[0], "See System")
+    return subject_label(row.subject)
+
+
+def subject_label(about: str) -> str:
+    """Return the words of the link to what findings and alerts are about."""
+    return _LABELS.get(about.partition(":")[0], "See System")
+
+
+def alert(number: int) -> str:
+    """Return the address of an alert's page."""
+    return reverse("alert", args=[number])
 
 
 _LABELS = {

@@ -8,11 +8,21 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import urlencode
 
+from django.conf import settings
 from django.http import HttpRequest
 from django.urls import reverse
 
-from dashboard import queries
-from dashboard.eyes import EVERYTHING, GROUPS, PARTITIONS, QUERIES, RECOVERIES, TRANSACTIONS
+from dashboard import alerting, queries
+from dashboard.eyes import (
+    ACTIONS,
+    ALERTS,
+    EVERYTHING,
+    GROUPS,
+    PARTITIONS,
+    QUERIES,
+    RECOVERIES,
+    TRANSACTIONS,
+)
 from dashboard.models import Cluster, FindingRecord
 from dashboard.views.clock import now_ms
 from dashboard.views.sight import Freshness, freshness, stale_after_ms
@@ -27,6 +37,8 @@ PAGES = (
     ("groups", "Groups", "g", "See"),
     ("queries", "Queries", "q", "See"),
     ("recoveries", "Recoveries", "r", "Act"),
+    ("actions", "Actions", "a", "Act"),
+    ("alerts", "Alerts", "l", "Act"),
     ("history", "History", "h", "Run"),
     ("system", "System", "s", "Run"),
 )
@@ -37,6 +49,12 @@ _LIST_OF = {
     "group": "groups",
     "query": "queries",
     "recovery": "recoveries",
+    "feed": "recoveries",
+    "action": "actions",
+    "action-plan": "actions",
+    **dict.fromkeys(("alert", "channels", "channel", "deliveries", "delivery"), "alerts"),
+    **dict.fromkeys(("channel-new", "channel-edit", "channel-secret", "channel-delete"), "alerts"),
+    **dict.fromkeys(("silences", "silence", "silence-new"), "alerts"),
 }
 #: What a page stands on, by the list it is or belongs to; transactions where nothing is said.
 _NOUNS = {
@@ -45,6 +63,9 @@ _NOUNS = {
     "groups": GROUPS,
     "queries": QUERIES,
     "recoveries": RECOVERIES,
+    "feed": TRANSACTIONS,
+    "actions": ACTIONS,
+    "alerts": ALERTS,
 }
 #: What of a list's address a new search keeps, by the list's route; elsewhere a search leads to the first.
 _SEARCH_KEEPS = {
@@ -54,9 +75,18 @@ _SEARCH_KEEPS = {
     "groups": ("status", "family", "sort", "dir", "size"),
     "queries": ("state", "sink", "sort", "dir", "size"),
     "recoveries": ("outcome", "cause", "application"),
+    "feed": ("kind", "application"),
+    "actions": ("act", "state", "who"),
+    "alerts": ("state", "severity", "rule", "team", "voice"),
 }
 #: What a search on a page looks for, by its list; transactional ids where nothing is said.
-_SEARCHED = {"partitions": "topics", "groups": "groups", "queries": "queries"}
+_SEARCHED = {
+    "partitions": "topics",
+    "groups": "groups",
+    "queries": "queries",
+    "actions": "subjects",
+    "alerts": "alerts",
+}
 _NEEDS_SOMEBODY = (Severity.CRITICAL, Severity.WARNING)
 
 
@@ -109,12 +139,14 @@ class Chrome:
     @cached_property
     def switch_path(self) -> str:
         """Return where choosing another cluster leads: an id of one cluster is no id of another."""
-        return reverse(self._list) if self._route in _LIST_OF else self._request.path
+        about_one = self._route in _LIST_OF and self._route not in _SEARCH_KEEPS
+        return reverse(self._list) if about_one else self._request.path
 
     @cached_property
     def search_path(self) -> str:
         """Return where a search leads: to the list on this page, or to the transactions."""
-        return reverse(self._list if self._list in _SEARCH_KEEPS else "transactions")
+        lists = (self._route, self._list)
+        return reverse(next((each for each in lists if each in _SEARCH_KEEPS), "transactions"))
 
     @property
     def searched(self) -> str:
@@ -131,6 +163,11 @@ class Chrome:
         """Return the parameters of the list on this page that a new search keeps."""
         query = self._request.GET
         return [(key, query[key]) for key in _SEARCH_KEEPS.get(self._route, ()) if query.get(key)]
+
+    @property
+    def read_only(self) -> bool:
+        """Return whether nobody may act from here."""
+        return bool(settings.READ_ONLY)
 
     @property
     def stale_after_ms(self) -> int:
@@ -167,6 +204,17 @@ class Chrome:
         return found
 
     @cached_property
+    def firing(self) -> Sequence[tuple[str, int]]:
+        """Return how many alerts fire that need somebody, by severity, worst first."""
+        found = alerting.firing(self.cluster)
+        return [(severity, found[severity]) for severity in _NEEDS_SOMEBODY if severity in found]
+
+    @property
+    def firing_number(self) -> int:
+        """Return how many alerts fire that need somebody."""
+        return sum(number for _, number in self.firing)
+
+    @cached_property
     def worst(self) -> str:
         """Return the severity that decides the tab's icon, "" when nothing needs anybody."""
         return self.findings[0].severity if self.findings else ""
@@ -174,7 +222,7 @@ class Chrome:
     @cached_property
     def freshness(self) -> Freshness:
         """Return how far the clusters of this page have been seen."""
-        noun = _NOUNS.get(self._list, TRANSACTIONS)
+        noun = _NOUNS.get(self._route) or _NOUNS.get(self._list, TRANSACTIONS)
         return freshness(self.cluster, self.clusters, now_ms(self._request), noun)
 
 

@@ -40,7 +40,7 @@ def shown(request: HttpRequest, cluster: str, ident: str) -> Mapping[str, Any]:
         "safe_reasons": safe.reasons if safe.safe else safe.reasons[1:],
         "findings": found,
         "tone": next((each.severity for each in found if each.severity != Severity.INFO), ""),
-        "owner": owners.whose(row.name, row.prefix, row.ident),
+        "owner": owners.of_query(row),
         "sink_means": query_looks.SINK_MEANS.get(row.sink, ""),
         **_chain(request, row, newest, at_ms),
         **_history(request, row),

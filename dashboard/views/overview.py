@@ -7,7 +7,7 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 
-from dashboard import charts, groups, history, partitions, queries, streaming
+from dashboard import alerting, charts, groups, history, partitions, queries, streaming
 from dashboard.standings import WORST_VERDICTS
 from dashboard.views import context
 from dashboard.views.clock import now_ms
@@ -63,6 +63,7 @@ def _read(request: HttpRequest) -> Mapping[str, Any]:
         "pinned": pinned,
         "waiting": waiting,
         "verdict": said,
+        "quiet": alerting.untold(frame.cluster)[1],
         "states": states,
         "ids": sum(states.values()),
         "open": open_now,

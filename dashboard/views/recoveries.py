@@ -10,7 +10,7 @@ from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
 
-from dashboard import owners, recoveries
+from dashboard import acted, owners, recoveries
 from dashboard.looks import LOOKS
 from dashboard.models import Recovery
 from dashboard.views import asked, context, told
@@ -132,6 +132,7 @@ def _detail(found: Recovery) -> Mapping[str, Any]:
         "lost": [(each, recoveries.at_most(each)) for each in lost],
         "text": _text(lost),
         "owner": owners.of_transaction(found.transactional_id),
+        "action": next(iter(acted.behind([(found, found.opened_ms)]).values()), None),
         "closed_after_ms": None if found.closed_ms is None else found.closed_ms - found.opened_ms,
     }
 

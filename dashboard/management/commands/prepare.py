@@ -14,7 +14,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, connection
 from django.db.migrations.loader import MigrationLoader
 
-from dashboard import slices, store
+from dashboard import access, slices, store
 from dashboard.api.auth import digest
 from dashboard.models import Token
 
@@ -36,6 +36,7 @@ class Command(BaseCommand):
             config = settings.FENCELINE
             rooted = {each.cluster for each in config.checkpoints}
             store.keep_collectors(settings.SHARDS, config.limits, rooted, slices.now_ms())
+            access.ensure_roles()
             _ensure_admin(os.environ.get("FENCELINE_ADMIN_PASSWORD", ""))
             _ensure_ingest_token(os.environ.get("FENCELINE_INGEST_TOKEN", ""))
         except DatabaseError as error:

@@ -14,6 +14,7 @@ window.fenceline = window.fenceline || {};
   };
   const source = document.currentScript.dataset.plotly;
   const drawn = new Map(); // element -> what it shows
+  const windows = new WeakMap(); // element -> the first and the last range that the page gave it, and their zone
   let asked = false;
 
   const probe = document.createElement("i");
@@ -57,10 +58,33 @@ window.fenceline = window.fenceline || {};
     return shown;
   };
 
-  const laidOut = (layout) => {
+  /** The instant that an end of an axis is at: Plotly makes `2026-11-22 15:12:15` of the milliseconds it was given. */
+  const instant = (end) => {
+    if (typeof end === "number") return end;
+    const [day, time = "00:00"] = end.split(" ");
+    return Date.parse(`${day}T${time}Z`);
+  };
+  const same = (range, other) => range.every((end, at) => instant(end) === instant(other[at]));
+
+  /** The range to show: what a reader has zoomed to, else the page's. Plotly holds a zoom only while the window
+   * stays, and a live one moves on. Its reset goes back to the first window, and then the chart follows again. */
+  const range = (element, given) => {
+    const { zone } = root.dataset;
+    let known = windows.get(element);
+    if (known && known.zone !== zone) {
+      Plotly.purge(element); // Else its reset would go to another zone's window.
+      known = null;
+    }
+    windows.set(element, { first: known ? known.first : given, last: given, zone });
+    const shown = known && element.layout.xaxis.range;
+    const zoomed = shown && !same(shown, known.first) && !same(shown, known.last);
+    return zoomed ? shown : [...given]; // Plotly writes a zoom into the array that it gets.
+  };
+
+  const laidOut = (element, layout) => {
     const shown = { ...layout, template: template(), autosize: true };
     if (coarse) shown.dragmode = false; // A finger on a chart scrolls the page.
-    if (layout.xaxis.type === "date") shown.xaxis = { ...layout.xaxis, range: layout.xaxis.range.map(told) };
+    if (layout.xaxis.type === "date") shown.xaxis = { ...layout.xaxis, range: range(element, layout.xaxis.range.map(told)) };
     return shown;
   };
 
@@ -70,7 +94,7 @@ window.fenceline = window.fenceline || {};
     if (drawn.get(element) === key) return;
     drawn.set(element, key);
     const { data, layout } = JSON.parse(text);
-    Plotly.react(element, data.map(dressed), laidOut(layout), { ...CONFIG, displayModeBar: coarse ? false : "hover" });
+    Plotly.react(element, data.map(dressed), laidOut(element, layout), { ...CONFIG, displayModeBar: coarse ? false : "hover" });
   };
 
   /** Fetch Plotly once a page has a chart: 1.5 MB that must not keep the rest of the page waiting. */

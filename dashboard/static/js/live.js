@@ -3,7 +3,7 @@
 window.fenceline = window.fenceline || {};
 {
   const COLLECTORS_GAP = 1000; // They ring several times a second, and mostly move a clock.
-  const REST = 2; // A page that takes long to make is asked for less often.
+  const REST = 2; // A page that took long twice is asked for less often; a server that just started is slow once.
   const SAFETY_POLL = 60000;
   const DOWN_POLL = 5000;
   const LONGEST_BACKOFF = 10000;
@@ -57,7 +57,7 @@ window.fenceline = window.fenceline || {};
   const ring = (section, gap = 0) => {
     const page = pages.get(section);
     page.dirty = true;
-    const due = page.last + Math.max(gap, page.pace, page.took * REST);
+    const due = page.last + Math.max(gap, page.pace, Math.min(...page.took) * REST);
     if (page.flying || document.hidden || paused || (page.timer && page.due <= due)) return;
     clearTimeout(page.timer);
     if (due <= performance.now() && !held()) return fetchNow(section);
@@ -96,7 +96,7 @@ window.fenceline = window.fenceline || {};
     const ours = xhr.getResponseHeader("Fenceline-Now") !== null;
     // A page about something that is gone says so in its own words.
     if (xhr.status === 404 && ours) Object.assign(event.detail, { shouldSwap: true, isError: false });
-    if (xhr.status === 304 || !ours) event.detail.shouldSwap = false;
+    if (paused || xhr.status === 304 || !ours) event.detail.shouldSwap = false; // A pause's end asks again.
   });
   document.addEventListener("htmx:afterRequest", (event) => {
     const page = pages.get(event.detail.elt);
@@ -104,8 +104,8 @@ window.fenceline = window.fenceline || {};
     const { xhr } = event.detail;
     const now = xhr.getResponseHeader("Fenceline-Now");
     answered = now !== null;
-    Object.assign(page, { flying: false, took: performance.now() - page.last });
-    if (now !== null) {
+    Object.assign(page, { flying: false, took: [page.took[1], performance.now() - page.last] });
+    if (now !== null && !paused) {
       fenceline.setClock(Number(now));
       asOf = Number(xhr.getResponseHeader("Fenceline-As-Of")) || 0;
       page.tag = xhr.getResponseHeader("ETag") || page.tag;
@@ -183,7 +183,7 @@ window.fenceline = window.fenceline || {};
   for (const end of ["pointerup", "pointercancel", "blur"]) addEventListener(end, () => (pointerDown = false));
 
   for (const section of sections()) {
-    pages.set(section, { pace: Number(section.dataset.pace), took: 0, timer: 0, due: 0, flying: false, dirty: false, last: -1e9, tag: "" });
+    pages.set(section, { pace: Number(section.dataset.pace), took: [0, 0], timer: 0, due: 0, flying: false, dirty: false, last: -1e9, tag: "" });
   }
   let lastPoll = performance.now();
   setInterval(() => {

@@ -1,0 +1,93 @@
+"""Who may do what: three roles as Django groups, the same for tokens, and one question to ask of either."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from django.conf import settings
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, Group, Permission
+from django.db.models import Q
+from django.http import HttpRequest
+
+from dashboard.models import Token
+from fenceline.plans.plan import Act
+
+#: The permission that each act needs, as `user.has_perm` takes it.
+OF_ACT: Mapping[Act, str] = {
+    Act.FENCE: "dashboard.fence_producer",
+    Act.ABORT_MARKER: "dashboard.abort_marker",
+    Act.FINISH_BATCH: "dashboard.finish_batch",
+    Act.ROLL_BACK_BATCH: "dashboard.roll_back_batch",
+}
+FORCE = "dashboard.force_action"
+#: To make and end silences.
+SILENCE = "dashboard.add_silence"
+#: To send a delivery again, and a test.
+SEND = "dashboard.add_delivery"
+#: To add, change, disable and delete channels.
+CHANNELS = "dashboard.change_channel"
+
+_OPERATOR = frozenset({*OF_ACT.values(), SILENCE, SEND})
+#: What each role may do besides looking, which all of them may; an ingest token may not even look.
+ROLES: Mapping[str, frozenset[str]] = {
+    Token.Role.VIEWER: frozenset(),
+    Token.Role.OPERATOR: _OPERATOR,
+    Token.Role.ADMIN: _OPERATOR | {FORCE, CHANNELS},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Who acts, by name, and through what: "page", "admin" or "api"."""
+
+    name: str
+    via: str
+    permissions: frozenset[str]
+
+    def may(self, permission: str) -> bool:
+        """Whether they have a permission of this module."""
+        return permission in self.permissions
+
+
+def actor_of(request: HttpRequest, via: str) -> Actor:
+    """Return who asks: the token of an API request, or its session's user."""
+    token = getattr(request, "auth", None)
+    if isinstance(token, Token):
+        return Actor(f"token {token.name}", via, ROLES.get(token.role, frozenset()))
+    return Actor(str(request.user), via, _of_user(request.user))
+
+
+def refusal(actor: Actor, permission: str) -> str:
+    """Return why an actor may not do now what needs a permission, as a sentence; "" where they may.
+
+    READ_ONLY forbids every act by page and API, those on alerting as well.
+    """
+    if settings.READ_ONLY:
+        return "READ_ONLY is set: this Fenceline only shows; nothing can be done or changed from here."
+    if actor.may(permission):
+        return ""
+    needed = next((role for role, held in ROLES.items() if permission in held), "")
+    return f"{actor.name} may not do this: it needs the role {needed} (permission {permission})."
+
+
+def _of_user(user: AbstractBaseUser | AnonymousUser) -> frozenset[str]:
+    asked = ROLES[Token.Role.ADMIN]
+    if not isinstance(user, AnonymousUser) and getattr(user, "is_superuser", False):
+        return asked
+    held: set[str] = getattr(user, "get_all_permissions", set)()
+    return asked & held
+
+
+def ensure_roles() -> None:
+    """Make the groups viewer, operator and admin, with what they may do; `prepare` runs it at each start.
+
+    Permissions that somebody has added to a group stay.
+    """
+    for role, names in ROLES.items():
+        group, _ = Group.objects.get_or_create(name=str(role))
+        wanted = Q(pk__in=[])
+        for name in names:
+            app, _, codename = name.partition(".")
+            wanted |= Q(content_type__app_label=app, codename=codename)
+        group.permissions.add(*Permission.objects.filter(wanted))

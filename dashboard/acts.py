@@ -1,0 +1,105 @@
+"""How acts, states of actions and outcomes read and look, and what will not happen. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from dashboard.standings import Standing
+from fenceline.plans.plan import Act
+
+
+@dataclass(frozen=True, slots=True)
+class ActLook:
+    """An act in words."""
+
+    #: On the button that does it, and before what it is done to: "Fence" payments-7.
+    verb: str
+    #: On the button that confirms: "Fence producer".
+    button: str
+    #: What it is called in lists, and in a sentence about it.
+    noun: str
+    #: What it does, as a sentence.
+    means: str
+    #: What it does not do, as sentences.
+    never: tuple[str, ...]
+
+
+ACTS: Mapping[str, ActLook] = MappingProxyType(
+    {
+        Act.FENCE: ActLook(
+            "Fence",
+            "Fence producer",
+            "fence",
+            "InitProducerId on the same transactional id: its coordinator aborts what is open, and the "
+            "producer that holds the id can write no more.",
+            (
+                "Records that are already committed stay.",
+                "No application is stopped or started: one that initialises the id again goes on.",
+                "No other transactional id is touched.",
+            ),
+        ),
+        Act.ABORT_MARKER: ActLook(
+            "Abort hanging transaction in",
+            "Write abort marker",
+            "abort marker",
+            "WriteTxnMarkers(ABORT) to the leader of the partition: it ends a transaction that no "
+            "coordinator will ever end.",
+            (
+                "Records that are already committed stay.",
+                "No producer is fenced, and no transactional id changes its state.",
+                "No other partition is written to.",
+            ),
+        ),
+        Act.FINISH_BATCH: ActLook(
+            "Finish",
+            "Finish batch",
+            "finish batch",
+            "EndTxn(commit) for every transaction of the prepared batch that is still open, then the mark in "
+            "the ledger: what the driver would do first if it came back.",
+            (
+                "No record is written again, and none is lost.",
+                "The query is not started: when it comes back it finds the batch finished.",
+                "Spark's own checkpoint is not written to.",
+            ),
+        ),
+        Act.ROLL_BACK_BATCH: ActLook(
+            "Roll back",
+            "Roll back batch",
+            "roll back batch",
+            "The decision “aborted” in the ledger, then EndTxn(abort) for each open transaction of it: "
+            "a driver that comes back writes it again from the same input.",
+            (
+                "No batch that was prepared or committed is undone.",
+                "No input is skipped: the next run reads the same offsets.",
+                "Spark's own checkpoint is not written to.",
+            ),
+        ),
+    }
+)
+
+#: As `Action.State` says, and two that it does not: a plan that has expired, and one with nothing to do.
+STATES: Mapping[str, Standing] = MappingProxyType(
+    {
+        "planned": Standing("planned", "info", "nothing has been sent: it waits to be confirmed"),
+        "refused": Standing("refused", "unknown", "nothing of it may be done, and nothing was sent"),
+        "expired": Standing("expired", "unknown", "nobody confirmed it in time, and nothing was sent"),
+        "executing": Standing("executing", "info", "a worker is sending it"),
+        "done": Standing("done", "ok", "everything that was to be done is done"),
+        "partly": Standing("partly done", "warning", "some of it is done, some was stale or failed"),
+        "stale": Standing("stale", "warning", "nothing was as it was seen, so nothing was sent"),
+        "failed": Standing("failed", "critical", "the cluster refused, or could not be reached"),
+        "unknown": Standing("unknown", "critical", "its worker died, and what it did cannot be observed"),
+    }
+)
+#: What came of one subject.
+OUTCOMES: Mapping[str, Standing] = MappingProxyType(
+    {
+        "done": Standing("done", "ok", "it was done"),
+        "stale": Standing("stale", "warning", "it was not as it was seen, and was left alone"),
+        "failed": Standing("failed", "critical", "the cluster refused, or could not be reached"),
+        "unknown": Standing("unknown", "critical", "what was done to it cannot be observed"),
+        "skipped": Standing("skipped", "unknown", "it was refused in the plan, and left alone"),
+    }
+)

@@ -1,0 +1,133 @@
+"""Django admin's actions on selected rows: one plan, of at most 50 subjects of one cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+
+from dashboard import access, asking, partitions, slices
+from dashboard.models import PartitionRecord, PinRecord, Transaction
+from fenceline.facts import State
+from fenceline.partitions import Verdict
+from fenceline.plans.plan import MOST_SUBJECTS, Act
+from fenceline.words import some
+
+Row = TypeVar("Row", Transaction, PinRecord, PartitionRecord)
+#: Verdicts of what a coordinator owns and may still end at somebody's wish.
+_OWNED = (Verdict.OPEN, Verdict.LATE)
+
+
+class _Chosen(NamedTuple):
+    """One subject: its cluster, what would be done to it, and its name as planning takes it."""
+
+    cluster: str
+    act: Act
+    name: str
+
+
+class _Unfit(Exception):
+    """What is selected makes no plan; the text says why and what to do."""
+
+
+@admin.action(description="Fence producers…")
+def fence_producers(of: object, request: HttpRequest, rows: QuerySet[Transaction]) -> HttpResponse | None:
+    """Plan to fence the producers of the selected ids."""
+    return _plan(request, rows, lambda found: [_fence(row) for row in found])
+
+
+@admin.action(description="Abort stuck transactions…")
+def abort_of_ids(of: object, request: HttpRequest, rows: QuerySet[Transaction]) -> HttpResponse | None:
+    """Plan to end what the selected ids have open: fence what is owned, an abort marker for what hangs."""
+    return _plan(request, rows, _of_ids)
+
+
+@admin.action(description="Abort stuck transactions…")
+def abort_of_pins(of: object, request: HttpRequest, rows: QuerySet[PinRecord]) -> HttpResponse | None:
+    """Plan to end the selected open transactions."""
+    return _plan(request, rows, _of_pins)
+
+
+@admin.action(description="Abort stuck transactions…")
+def abort_in(of: object, request: HttpRequest, rows: QuerySet[PartitionRecord]) -> HttpResponse | None:
+    """Plan to end what is open in the selected partitions."""
+    return _plan(request, rows, _of_partitions)
+
+
+def _plan(
+    request: HttpRequest, rows: QuerySet[Row], choose: Callable[[Sequence[Row]], Sequence[_Chosen]]
+) -> HttpResponse | None:
+    """Make the plan and go to its page; stay, with a message that says what to do, where there is none."""
+    try:
+        chosen = choose(_some(rows))
+        _check(chosen)
+        row = asking.plan_for(
+            access.actor_of(request, "admin"),
+            chosen[0].cluster,
+            chosen[0].act,
+            [each.name for each in chosen],
+            force=False,
+            now_ms=slices.now_ms(),
+        )
+    except (asking.NotPlanned, _Unfit) as error:
+        messages.error(request, f"{error} Nothing was planned.")
+        return None
+    return HttpResponseRedirect(reverse("action", args=[row.pk]), status=303)
+
+
+def _some(rows: QuerySet[Row]) -> Sequence[Row]:
+    """Return the selected rows; raises `_Unfit` for more than a plan has room for."""
+    found = list(rows.select_related("cluster")[: MOST_SUBJECTS + 1])
+    if len(found) > MOST_SUBJECTS:
+        raise _Unfit(f"One plan has at most {MOST_SUBJECTS} subjects: select fewer rows.")
+    return found
+
+
+def _check(chosen: Sequence[_Chosen]) -> None:
+    """Raise `_Unfit` for what is no one plan: nothing, several clusters, several acts."""
+    if not chosen:
+        raise _Unfit("Nothing that is selected is open and can be ended from here.")
+    clusters = sorted({each.cluster for each in chosen})
+    if len(clusters) > 1:
+        raise _Unfit(f"One plan is for one cluster, and these are of {some(clusters)}: filter by cluster.")
+    hanging = sum(each.act is Act.ABORT_MARKER for each in chosen)
+    if 0 < hanging < len(chosen):
+        raise _Unfit(
+            f"One plan is one act: {hanging} of these hang and need an abort marker, "
+            f"{len(chosen) - hanging} are owned by a coordinator and need a fence. Select one kind."
+        )
+
+
+def _of_ids(found: Sequence[Transaction]) -> Sequence[_Chosen]:
+    pins = [pin for each in partitions.pins_of(found).values() for pin in each]
+    return [*_hanging(pins), *(_fence(row) for row in found if row.state == State.ONGOING)]
+
+
+def _of_partitions(found: Sequence[PartitionRecord]) -> Sequence[_Chosen]:
+    names = [(row.cluster_id, row.topic, row.partition) for row in found]
+    return _of_pins([pin for each in partitions.pins(names).values() for pin in each])
+
+
+def _of_pins(pins: Sequence[PinRecord]) -> Sequence[_Chosen]:
+    owned = {
+        (pin.cluster.name, pin.transactional_id)
+        for pin in pins
+        if pin.verdict in _OWNED and pin.transactional_id
+    }
+    return [*_hanging(pins), *(_Chosen(cluster, Act.FENCE, name) for cluster, name in sorted(owned))]
+
+
+def _hanging(pins: Sequence[PinRecord]) -> Sequence[_Chosen]:
+    return [
+        _Chosen(pin.cluster.name, Act.ABORT_MARKER, f"{pin.topic}-{pin.partition}@{pin.start_offset}")
+        for pin in pins
+        if pin.verdict == Verdict.HANGING
+    ]
+
+
+def _fence(row: Transaction) -> _Chosen:
+    return _Chosen(row.cluster.name, Act.FENCE, row.transactional_id)

@@ -1,0 +1,312 @@
+"""`/api/v1/actions`: the audit log, and how a plan is made and executed.
+
+Plan, look at it, execute it with its digest and its `confirm`: nobody executes what they have not seen.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from django.http import Http404, HttpRequest
+from ninja import Query, Router, Schema
+from ninja.errors import HttpError
+from pydantic import Field
+
+from dashboard import access, acted, asking, queries, slices
+from dashboard.actions import execute, rows
+from dashboard.api import cursors, schemas
+from dashboard.eyes import ACTIONS
+from dashboard.models import Action
+from fenceline.plans.plan import MOST_SUBJECTS, Act, Ground, Refusal, SubjectPlan
+
+router = Router(tags=["actions"])
+StateFilter = Literal["", "planned", "executing", "done", "partly", "stale", "failed", "unknown"]
+ActFilter = Literal["", "fence", "abort_marker", "finish_batch", "roll_back_batch"]
+
+
+class StepOut(Schema):
+    """One request that is sent, or one file that is created: Kafka's word, or "ledger"."""
+
+    request: str
+    words: str
+
+
+class EffectOut(Schema):
+    """One thing that is otherwise afterwards; `amount` is null where it has no number."""
+
+    name: str
+    amount: int | None
+    words: str
+
+
+class RefusalOut(Schema):
+    """A reason not to do it; `forceable`: an admin may, with a reason."""
+
+    ground: Ground
+    words: str
+    forceable: bool
+
+
+class HeldOut(Schema):
+    """A partition whose LSO it holds back; null where the offsets were not seen."""
+
+    topic: str
+    partition: int
+    lso: int | None
+    high_watermark: int | None
+
+
+class PartOut(Schema):
+    """What one request came to: `code` is Kafka's error code, null where nobody answered or was asked."""
+
+    where: str
+    code: int | None
+    words: str
+
+
+class ResultOut(Schema):
+    """What came of one subject."""
+
+    outcome: Literal["done", "stale", "failed", "unknown", "skipped"]
+    words: str
+    parts: list[PartOut]
+    started_at: str | None
+    ended_at: str | None
+
+
+class SubjectOut(Schema):
+    """What would be done to one subject, and what came of it; refused where `refusals` are not empty.
+
+    `name` is what `plan` takes to plan the same again.
+    """
+
+    subject: str
+    name: str
+    title: str
+    steps: list[StepOut]
+    effects: list[EffectOut]
+    refusals: list[RefusalOut]
+    held: list[HeldOut]
+    waiting: list[str]
+    result: ResultOut | None
+
+
+class FollowUpOut(Schema):
+    """Something that was seen afterwards."""
+
+    kind: str
+    words: str
+    at: str | None
+
+
+class RecoveryRef(Schema):
+    """An episode that it opened: `/api/v1/recoveries/{cluster}/{id}`."""
+
+    id: int
+    transactional_id: str
+
+
+class ActionOut(Schema):
+    """A plan, and what came of it.
+
+    `planned` also once it has expired, or where every subject is refused: see `executable`. `confirm` is
+    what is to be sent back to execute it, with the digest.
+    """
+
+    id: int
+    cluster: str
+    act: Act
+    state: Action.State
+    executable: bool
+    digest: str
+    confirm: str
+    forced: bool
+    overridden: list[RefusalOut]
+    warnings: list[str]
+    subjects: list[SubjectOut]
+    planned_at: str | None
+    planned_by: str
+    planned_via: str
+    expires_at: str | None
+    confirmed_at: str | None
+    executed_by: str
+    reason: str
+    ended_at: str | None
+    follow_up: list[FollowUpOut]
+    rev: int
+
+
+class OneActionOut(ActionOut):
+    """An action with the episodes that it opened."""
+
+    recoveries: list[RecoveryRef]
+
+
+class ActionList(schemas.Listing):
+    items: list[ActionOut]
+
+
+class Wanted(Schema):
+    """The query string of the list; `q` is a part of a subject, `who` a whole name."""
+
+    cluster: schemas.Name = ""
+    act: ActFilter = ""
+    state: StateFilter = ""
+    who: schemas.Name = ""
+    q: schemas.Name = ""
+    limit: int = Field(100, ge=1, le=500)
+    cursor: str = ""
+
+
+class PlanIn(Schema):
+    """What is to be planned; `force` needs the role admin.
+
+    Subjects: transactional ids (fence), `topic-partition` or `topic-partition@offset` (abort_marker),
+    `IDENT@BATCH` of a query (finish_batch, roll_back_batch).
+    """
+
+    cluster: schemas.Name
+    act: Act
+    subjects: list[schemas.Name] = Field(min_length=1, max_length=MOST_SUBJECTS)
+    force: bool = False
+
+
+class ExecuteIn(Schema):
+    """The digest and the `confirm` of the plan that was looked at, and why it is executed."""
+
+    digest: schemas.Name
+    confirm: schemas.Name
+    reason: schemas.Name
+
+
+@router.get("", response=ActionList, summary="List actions")
+def list_actions(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, object]:
+    """Plans and what came of them, the newest first; kept for ever."""
+    matching = rows.Filter(
+        cluster=wanted.cluster, act=wanted.act, state=wanted.state, q=wanted.q, actor=wanted.who
+    )
+    (place,) = cursors.read(wanted.cursor, "actions", (int,)) or (None,)
+    found, after = rows.newest(matching, before=None if place is None else int(place), limit=wanted.limit)
+    return {
+        "items": [ActionOut(**_told(row)) for row in found],
+        "next": None if after is None else cursors.write("actions", after),
+        **schemas.seen(queries.sight(wanted.cluster, ACTIONS)),
+    }
+
+
+@router.get("/{int:number}", response=OneActionOut, summary="One action")
+def get_action(request: HttpRequest, number: int) -> OneActionOut:
+    """One action by its id, with its results and what was seen afterwards."""
+    return _one(_known(number))
+
+
+@router.post("/plan", response={201: OneActionOut}, summary="Make a plan")
+def make_plan(request: HttpRequest, asked: PlanIn) -> tuple[int, OneActionOut]:
+    """Look at the cluster and say what an act would do; nothing is sent that changes anything.
+
+    A plan lives 5 minutes. Where every subject is refused it says why and cannot be executed.
+    """
+    actor = access.actor_of(request, "api")
+    try:
+        row = asking.plan_for(
+            actor, asked.cluster, asked.act, asked.subjects, force=asked.force, now_ms=slices.now_ms()
+        )
+    except asking.NotPlanned as error:
+        raise HttpError(error.status, str(error)) from error
+    return 201, _one(row)
+
+
+@router.post("/{int:number}/execute", response={202: OneActionOut}, summary="Execute a plan")
+def execute_plan(request: HttpRequest, number: int, said: ExecuteIn) -> tuple[int, OneActionOut]:
+    """Have a worker execute a plan, once; every subject is looked at again first.
+
+    The same caller may say so again and is answered the same. The action's `state` tells how it goes on.
+    """
+    try:
+        row = execute.confirm(
+            _known(number),
+            digest=said.digest,
+            typed=said.confirm,
+            reason=said.reason,
+            actor=access.actor_of(request, "api"),
+            now_ms=slices.now_ms(),
+        )
+    except execute.Refused as refused:
+        raise HttpError(refused.status, refused.text) from refused
+    return 202, _one(row)
+
+
+def _known(number: int) -> Action:
+    row = rows.action(number) if number < 2**63 else None
+    if row is None or not row.cluster.configured:
+        raise Http404(f"No action {number} is known.")
+    return row
+
+
+def _one(row: Action) -> OneActionOut:
+    refs = [RecoveryRef(id=each.pk, transactional_id=each.transactional_id) for each in acted.episodes(row)]
+    return OneActionOut(**_told(row), recoveries=refs)
+
+
+def _told(row: Action) -> dict[str, Any]:
+    """Return an action as the API tells it."""
+    shown = acted.shown(row, now_ms=slices.now_ms())
+    plan = shown.plan
+    results = [*row.results, *[None] * len(plan.subjects)]
+    return {
+        "id": row.pk,
+        "cluster": row.cluster.name,
+        "act": plan.act,
+        "state": Action.State(row.state),
+        "executable": shown.state == "planned",
+        "digest": row.digest,
+        "confirm": plan.confirm,
+        "forced": plan.forced,
+        "overridden": [_refusal(each) for each in plan.overridden],
+        "warnings": list(plan.warnings),
+        "subjects": [_subject(each, results[n]) for n, each in enumerate(plan.subjects)],
+        "planned_at": schemas.iso(plan.made_ms),
+        "planned_by": row.planned_by,
+        "planned_via": row.planned_via,
+        "expires_at": schemas.iso(row.expires_ms),
+        "confirmed_at": schemas.iso(acted.confirmed_ms(row)),
+        "executed_by": row.executed_by,
+        "reason": row.reason,
+        "ended_at": schemas.iso(row.ended_ms),
+        "follow_up": [
+            FollowUpOut(kind=each.get("kind", ""), words=each["words"], at=schemas.iso(each["at_ms"]))
+            for each in row.follow_up
+        ],
+        "rev": row.rev,
+    }
+
+
+def _subject(of: SubjectPlan, result: dict[str, Any] | None) -> SubjectOut:
+    return SubjectOut(
+        subject=of.subject,
+        name=acted.named(of),
+        title=of.title,
+        steps=[StepOut(request=each.request, words=each.words) for each in of.steps],
+        effects=[EffectOut(name=each.name, amount=each.amount, words=each.words) for each in of.effects],
+        refusals=[_refusal(each) for each in of.refusals],
+        held=[
+            HeldOut(topic=topic, partition=partition, lso=lso, high_watermark=end)
+            for topic, partition, lso, end in of.held
+        ],
+        waiting=list(of.waiting),
+        result=None if result is None else _result(result),
+    )
+
+
+def _refusal(of: Refusal) -> RefusalOut:
+    return RefusalOut(ground=of.ground, words=of.words, forceable=of.forceable)
+
+
+def _result(of: dict[str, Any]) -> ResultOut:
+    return ResultOut(
+        outcome=of["outcome"],
+        words=of["words"],
+        parts=[PartOut(**each) for each in of["parts"]],
+        started_at=schemas.iso(of["started_ms"]),
+        ended_at=schemas.iso(of["ended_ms"]),
+    )

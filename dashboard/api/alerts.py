@@ -1,0 +1,182 @@
+"""`/api/v1/alerts`: findings over time, and why somebody is told of each, or nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from django.http import Http404, HttpRequest
+from ninja import Query, Router, Schema
+from pydantic import Field
+
+from dashboard import alerting, queries, slices
+from dashboard.api import cursors, schemas
+from dashboard.eyes import ALERTS
+from dashboard.models import Alert, Delivery
+from fenceline.facts import Severity
+
+router = Router(tags=["alerts"])
+_CHANGES = 100
+
+
+class QuietOut(Schema):
+    """A reason why nobody is told: `by` is the number of a silence or an alert, a channel's name, or ""."""
+
+    kind: str
+    by: str
+    words: str
+
+
+class FateOut(Schema):
+    """What came of it for one channel: a delivery and its state, or `why` there is none."""
+
+    channel_id: int | None
+    channel: str
+    delivery_id: int | None
+    delivery_state: Delivery.State | Literal[""]
+    why: str
+
+    @classmethod
+    def told(cls, fate: alerting.Fate) -> FateOut:
+        """Return a fate as the API tells it."""
+        channel, delivery = fate.channel, fate.delivery
+        return cls(
+            channel_id=channel.pk if channel else None,
+            channel=channel.name if channel else "",
+            delivery_id=delivery.pk if delivery else None,
+            delivery_state=Delivery.State(delivery.state) if delivery else "",
+            why=fate.why,
+        )
+
+
+class ChangeOut(Schema):
+    """One change; not `settled`: it is not decided for every channel yet."""
+
+    id: int
+    old: str
+    new: Alert.State
+    at: str | None
+    settled: bool
+    fates: list[FateOut]
+
+
+class AlertOut(Schema):
+    """A finding over time: the same rule, cluster and subject are the same alert, however often it opens.
+
+    `quiet` says why nobody is told of it now, `told` through which channels it was told that it fires.
+    `/rules/{rule}` says what its rule means.
+    """
+
+    id: int
+    fingerprint: str
+    rule: str
+    cluster: str
+    subject: str
+    severity: Severity
+    state: Alert.State
+    since: str | None
+    fired_at: str | None
+    resolved_at: str | None
+    flapping_since: str | None
+    labels: dict[str, str]
+    annotations: dict[str, str]
+    affected: list[str]
+    quiet: list[QuietOut]
+    told: list[FateOut]
+    rev: int
+
+
+class AlertDetail(AlertOut):
+    """The same with its changes, the newest first, the last hundred of them."""
+
+    changes: list[ChangeOut]
+
+
+class AlertList(schemas.Listing):
+    items: list[AlertOut]
+
+
+class Wanted(Schema):
+    """The query string of the list.
+
+    `voice`: quiet ones are those that something keeps from being told; `q` is a part of a subject or a rule.
+    """
+
+    cluster: schemas.Name = ""
+    state: Literal["active", "firing", "pending", "resolved", "all"] = "active"
+    severity: Severity | Literal[""] = ""
+    rule: schemas.Name = ""
+    team: schemas.Name = ""
+    subject: schemas.Name = ""
+    voice: Literal["", "loud", "quiet"] = ""
+    q: schemas.Name = ""
+    limit: int = Field(100, ge=1, le=500)
+    cursor: str = ""
+
+
+@router.get("", response=AlertList, summary="List alerts")
+def list_alerts(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, object]:
+    """Alerts, the newest first; those that fire or are pending unless `state` says otherwise."""
+    (place,) = cursors.read(wanted.cursor, "alerts", (int,)) or (None,)
+    matching = alerting.Filter(
+        cluster=wanted.cluster,
+        state=wanted.state,
+        severity=str(wanted.severity),
+        rule=wanted.rule,
+        team=wanted.team,
+        subject=wanted.subject,
+        voice=wanted.voice,
+        q=wanted.q,
+    )
+    before = None if place is None else int(place)
+    found = alerting.before(before, matching, limit=wanted.limit + 1, now_ms=slices.now_ms())
+    page, more = found[: wanted.limit], len(found) > wanted.limit
+    told = alerting.told(page)
+    return {
+        "items": [AlertOut(**_out(row, told[row.pk])) for row in page],
+        "next": cursors.write("alerts", page[-1].pk) if more else None,
+        **schemas.seen(queries.sight(wanted.cluster, ALERTS)),
+    }
+
+
+@router.get("/{int:number}", response=AlertDetail, summary="One alert")
+def get_alert(request: HttpRequest, number: int) -> AlertDetail:
+    """One alert by its id, with its changes and who was told of each."""
+    row = alerting.alert(number)
+    if row is None:
+        raise Http404(f"No alert {number} is known.")
+    changes = [_change(each) for each in alerting.changes(row, limit=_CHANGES)]
+    return AlertDetail(**_out(row, alerting.told([row])[row.pk]), changes=changes)
+
+
+def _change(change: alerting.Change) -> ChangeOut:
+    return ChangeOut(
+        id=change.of.pk,
+        old=change.of.old,
+        new=Alert.State(change.of.new),
+        at=schemas.iso(change.of.at_ms),
+        settled=change.settled,
+        fates=[FateOut.told(each) for each in change.fates],
+    )
+
+
+def _out(row: Alert, told: Sequence[alerting.Fate]) -> dict[str, Any]:
+    return {
+        "id": row.pk,
+        "fingerprint": bytes(row.fingerprint).hex(),
+        "rule": row.rule,
+        "cluster": row.cluster.name,
+        "subject": row.subject,
+        "severity": Severity(row.severity),
+        "state": Alert.State(row.state),
+        "since": schemas.iso(row.since_ms),
+        "fired_at": schemas.iso(row.fired_ms),
+        "resolved_at": schemas.iso(row.resolved_ms),
+        "flapping_since": schemas.iso(row.flapping_ms),
+        "labels": row.labels,
+        "annotations": row.annotations,
+        "affected": row.affected,
+        "quiet": [QuietOut(kind=kind, by=by.removeprefix("#"), words=words) for kind, by, words in row.quiet],
+        "told": [FateOut.told(each) for each in told],
+        "rev": row.rev,
+    }

@@ -1,0 +1,59 @@
+"""What writing endpoints share: who may, and how what cannot be used is told."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from django.http import HttpRequest
+from ninja import Schema
+from ninja.errors import HttpError
+from pydantic import Field
+
+from dashboard import access
+from dashboard.access import Actor
+from dashboard.alerts import checks, matching
+from dashboard.api.problems import Refused
+
+#: What is longer is not even looked at.
+LONGEST_TEXT = 50_000
+Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
+
+
+class MatcherIO(Schema):
+    """One condition on one label, as Alertmanager's; `operator` is one of = != =~ !~."""
+
+    label: str = Field(max_length=100)
+    operator: str = Field("=", max_length=2)
+    value: str = Field(max_length=10_000)
+
+
+#: `team="Payments", cluster=~"prod.*"`, or the same as a list.
+Matchers = Text | Annotated[list[MatcherIO], Field(max_length=100)]
+
+
+def allowed(request: HttpRequest, permission: str) -> Actor:
+    """Return who asks, if they may do what needs a permission; else a 403 says why not."""
+    actor = access.actor_of(request, "api")
+    if refused := access.refusal(actor, permission):
+        raise HttpError(403, refused)
+    return actor
+
+
+def unfit(error: checks.Unfit) -> Refused:
+    """Return the 422 for what cannot be used: `errors` names each field and what is wrong with it."""
+    errors = [{"in": f"body.{name}", "message": words} for name, words in error.fields.items()]
+    return Refused(422, str(error), errors=errors)
+
+
+def read(asked: Matchers) -> list[matching.Matcher]:
+    """Return the matchers that somebody sent; raises ValueError with words for a person."""
+    if isinstance(asked, str):
+        return matching.parse_matchers(asked)
+    if len(asked) > matching.MOST_MATCHERS:
+        raise ValueError(f"These are {len(asked)} matchers; at most {matching.MOST_MATCHERS} are taken.")
+    return [matching.checked(each.label, each.operator, each.value) for each in asked]
+
+
+def written(kept: list[list[str]]) -> list[MatcherIO]:
+    """Return matchers as the API tells them."""
+    return [MatcherIO(label=label, operator=sign, value=value) for label, sign, value in kept]

@@ -1,0 +1,242 @@
+"""`/api/v1/channels`: who is told, of what and how. Secrets are told once: when they are made."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from django.http import Http404, HttpRequest
+from ninja import Query, Router, Schema, Status
+from ninja.errors import HttpError
+from pydantic import Field
+
+from dashboard import access, alerting, queries
+from dashboard.alerts import channels, checks, deliver, redact
+from dashboard.api import cursors, schemas
+from dashboard.api.allowed import MatcherIO, Matchers, Text, allowed, read, unfit, written
+from dashboard.api.deliveries import DeliveryDetail, detail
+from dashboard.eyes import ALERTS
+from dashboard.models import Channel
+
+router = Router(tags=["channels"])
+
+
+class ChannelOut(Schema):
+    """A channel; `url` is without its secrets, and waits are null where `[alerts]` decides.
+
+    `signs`: its messages are signed as Standard Webhooks; `two_secrets`: with the old secret as well.
+    `failures` counts messages in a row that were not taken; `disabled_why` is "" while it is enabled.
+    """
+
+    id: int
+    name: str
+    kind: str
+    url: str
+    signs: bool
+    two_secrets: bool
+    min_severity: str
+    matchers: list[MatcherIO]
+    group_by: list[str]
+    group_wait_s: float | None
+    group_interval_s: float | None
+    repeat_interval_s: float | None
+    send_resolved: bool
+    enabled: bool
+    failures: int
+    disabled_at: str | None
+    disabled_why: str
+    created_by: str
+    created_at: str | None
+
+
+class ChannelMade(ChannelOut):
+    """A new channel with its secret, which is told this once; "" where its kind signs nothing."""
+
+    secret: str
+
+
+class SecretOut(Schema):
+    """A new secret, told this once; the old one signs as well until it is ended."""
+
+    secret: str
+
+
+class Settings(Schema):
+    """What may be changed; what is not sent stays as it is."""
+
+    name: Text | None = None
+    url: Text | None = None
+    min_severity: Text | None = None
+    matchers: Matchers | None = None
+    group_by: list[str] | None = Field(None, max_length=100)
+    group_wait_s: float | None = None
+    group_interval_s: float | None = None
+    repeat_interval_s: float | None = None
+    send_resolved: bool | None = None
+
+
+class ChannelIn(Settings):
+    """A new channel; `kind` is webhook, alertmanager or apprise."""
+
+    name: Text
+    kind: Text
+    url: Text
+
+
+class ChannelPatch(Settings):
+    """What is to be otherwise; `enabled` enables or disables it."""
+
+    enabled: bool | None = None
+
+
+class ChannelList(schemas.Listing):
+    items: list[ChannelOut]
+
+
+class Wanted(Schema):
+    """The query string of the list."""
+
+    limit: int = Field(100, ge=1, le=500)
+    cursor: str = ""
+
+
+@router.get("", response=ChannelList, summary="List channels")
+def list_channels(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, object]:
+    """Every channel, by name."""
+    (place,) = cursors.read(wanted.cursor, "channels", (str,)) or ("",)
+    # By code point: a cursor must not depend on how a database sorts.
+    every = sorted(alerting.channels(), key=lambda row: row.name)
+    rows = [row for row in every if row.name > str(place)]
+    page, more = rows[: wanted.limit], len(rows) > wanted.limit
+    return {
+        "items": [ChannelOut(**_out(row)) for row in page],
+        "next": cursors.write("channels", page[-1].name) if more else None,
+        **schemas.seen(queries.sight("", ALERTS)),
+    }
+
+
+@router.post("", response={201: ChannelMade}, summary="Add a channel")
+def add_channel(request: HttpRequest, asked: ChannelIn) -> Status[ChannelMade]:
+    """Add a channel; the answer has its secret, which nothing tells again. Needs the role admin."""
+    actor = allowed(request, access.CHANNELS)
+    try:
+        row = channels.add(_draft(asked, kind=asked.kind), by=actor.name)
+    except checks.Unfit as error:
+        raise unfit(error) from error
+    return Status(201, ChannelMade(**_out(row), secret=row.secret))
+
+
+@router.get("/{int:number}", response=ChannelOut, summary="One channel")
+def get_channel(request: HttpRequest, number: int) -> ChannelOut:
+    """One channel by its id."""
+    return ChannelOut(**_out(_found(number)))
+
+
+@router.patch("/{int:number}", response=ChannelOut, summary="Change a channel")
+def change_channel(request: HttpRequest, number: int, asked: ChannelPatch) -> ChannelOut:
+    """Change what is sent, and nothing else; needs the role admin."""
+    actor, row = allowed(request, access.CHANNELS), _found(number)
+    if asked.model_fields_set - {"enabled"}:
+        try:
+            channels.change(row, _draft(asked, row=row, kind=row.kind))
+        except checks.Unfit as error:
+            raise unfit(error) from error
+    if asked.enabled is not None and asked.enabled != row.enabled:
+        channels.enable(row) if asked.enabled else channels.disable(row, by=actor.name)
+    return ChannelOut(**_out(_found(number)))
+
+
+@router.delete("/{int:number}", response={204: None}, summary="Delete a channel")
+def delete_channel(request: HttpRequest, number: int) -> Status[None]:
+    """Delete a channel and its deliveries; needs the role admin."""
+    allowed(request, access.CHANNELS)
+    channels.delete(_found(number))
+    return Status(204, None)
+
+
+@router.post("/{int:number}/secret", response={201: SecretOut}, summary="Make a new secret")
+def rotate_secret(request: HttpRequest, number: int) -> Status[SecretOut]:
+    """Sign with a new secret, and with the old one until it is ended; needs the role admin."""
+    allowed(request, access.CHANNELS)
+    try:
+        return Status(201, SecretOut(secret=channels.rotate(_found(number))))
+    except checks.Unfit as error:
+        raise HttpError(409, str(error)) from error
+
+
+@router.delete("/{int:number}/secret/old", response=ChannelOut, summary="End the old secret")
+def end_old_secret(request: HttpRequest, number: int) -> ChannelOut:
+    """Sign with the newest secret alone; needs the role admin."""
+    allowed(request, access.CHANNELS)
+    channels.end_old(_found(number))
+    return ChannelOut(**_out(_found(number)))
+
+
+@router.post("/{int:number}/test", response=DeliveryDetail, summary="Send a test")
+def send_test(request: HttpRequest, number: int) -> DeliveryDetail:
+    """Send a message with an invented alert, now and once, and tell what came of it.
+
+    Also to a disabled channel. Takes up to `[alerts] timeout_s`; needs the role operator.
+    """
+    allowed(request, access.SEND)
+    try:
+        row = deliver.test(_found(number))
+    except deliver.CannotSend as error:
+        raise HttpError(409, str(error)) from error
+    return detail(row)
+
+
+def _found(number: int) -> Channel:
+    row = alerting.channel(number)
+    if row is None:
+        raise Http404(f"No channel {number} is known.")
+    return row
+
+
+def _draft(asked: Settings, *, kind: str, row: Channel | None = None) -> channels.Draft:
+    """Return what is asked for; what was not sent is as it is, or as usual for a new channel."""
+    known = row or Channel(min_severity="warning")
+    sent = asked.model_fields_set
+
+    def said(name: str) -> Any:
+        value = getattr(asked, name)
+        return getattr(known, name) if name not in sent or (value is None and name not in _WAITS) else value
+
+    matchers = partial(read, asked.matchers) if asked.matchers is not None else lambda: known.matchers
+    return channels.Draft(
+        name=said("name"),
+        kind=kind,
+        url=asked.url or "",
+        min_severity=said("min_severity"),
+        matchers=matchers,
+        group_by=said("group_by"),
+        waits={name: said(name) for name in _WAITS},
+        send_resolved=said("send_resolved"),
+    )
+
+
+_WAITS = tuple(name for name, *_ in channels.WAITS)
+
+
+def _out(row: Channel) -> dict[str, Any]:
+    return {
+        "id": row.pk,
+        "name": row.name,
+        "kind": row.kind,
+        "url": redact.url(row.url),
+        "signs": bool(row.secret),
+        "two_secrets": bool(row.old_secret),
+        "min_severity": row.min_severity,
+        "matchers": written(row.matchers),
+        "group_by": row.group_by,
+        "group_wait_s": row.group_wait_s,
+        "group_interval_s": row.group_interval_s,
+        "repeat_interval_s": row.repeat_interval_s,
+        "send_resolved": row.send_resolved,
+        "enabled": row.enabled,
+        "failures": row.failures,
+        "disabled_at": row.disabled_at and schemas.iso(schemas.instant_ms(row.disabled_at)),
+        "disabled_why": row.disabled_why,
+        "created_by": row.created_by,
+        "created_at": schemas.iso(schemas.instant_ms(row.created_at)),
+    }

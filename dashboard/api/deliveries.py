@@ -1,0 +1,178 @@
+"""`/api/v1/deliveries`: every message, each try with what was answered; sending one again."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from django.http import Http404, HttpRequest
+from ninja import Query, Router, Schema, Status
+from ninja.errors import HttpError
+from pydantic import Field
+
+from dashboard import access, alerting, queries
+from dashboard.alerts import deliver
+from dashboard.alerts.bells import ring
+from dashboard.api import cursors, schemas
+from dashboard.api.allowed import allowed
+from dashboard.eyes import ALERTS
+from dashboard.models import Delivery
+
+router = Router(tags=["deliveries"])
+
+State = Literal["pending", "delivered", "failed"]
+Origin = Literal["alert", "test", "again"]
+
+
+class TryOut(Schema):
+    """One try, without secrets: what was sent, and the beginning of what was answered.
+
+    `status` is null and `error` says why where no answer came; `address` is the one that was connected to.
+    """
+
+    at: str | None
+    took_ms: int | None
+    url: str
+    request_headers: dict[str, str]
+    status: int | None
+    headers: dict[str, str]
+    body: str
+    address: str
+    error: str
+
+
+class DeliveryOut(Schema):
+    """One message to one channel; `message_id` is the same for each try and whenever it is sent again.
+
+    `firing` and `resolved` count the alerts in it, `next_try_at` is null unless it is to be tried.
+    """
+
+    id: int
+    channel_id: int
+    channel: str
+    origin: Origin
+    state: State
+    message_id: str
+    group_key: str
+    reason: str
+    firing: int
+    resolved: int
+    attempts: int
+    created_at: str | None
+    next_try_at: str | None
+    ended_at: str | None
+    error: str
+
+
+class DeliveryDetail(DeliveryOut):
+    """The same with the fingerprints of its alerts, its last tries, the oldest first, and its body."""
+
+    firing_alerts: list[str]
+    resolved_alerts: list[str]
+    tries: list[TryOut]
+    payload: Any
+
+
+class DeliveryList(schemas.Listing):
+    items: list[DeliveryOut]
+
+
+class Wanted(Schema):
+    """The query string of the list; `channel` is a channel's id."""
+
+    channel: int | None = Field(None, ge=0, lt=2**63)
+    state: State | Literal[""] = ""
+    origin: Origin | Literal[""] = ""
+    limit: int = Field(100, ge=1, le=500)
+    cursor: str = ""
+
+
+@router.get("", response=DeliveryList, summary="List deliveries")
+def list_deliveries(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, object]:
+    """Deliveries, the newest first."""
+    (place,) = cursors.read(wanted.cursor, "deliveries", (int,)) or (None,)
+    matching = alerting.DeliveryFilter(wanted.channel, wanted.state, wanted.origin)
+    before = None if place is None else int(place)
+    found = alerting.deliveries(matching, before=before, limit=wanted.limit + 1)
+    page, more = found[: wanted.limit], len(found) > wanted.limit
+    return {
+        "items": [DeliveryOut(**summary(row)) for row in page],
+        "next": cursors.write("deliveries", page[-1].pk) if more else None,
+        **schemas.seen(queries.sight("", ALERTS)),
+    }
+
+
+@router.get("/{int:number}", response=DeliveryDetail, summary="One delivery")
+def get_delivery(request: HttpRequest, number: int) -> DeliveryDetail:
+    """One delivery by its id, with its tries and its body."""
+    return detail(_found(number))
+
+
+@router.post("/{int:number}/again", response={201: DeliveryOut}, summary="Send a delivery again")
+def send_again(request: HttpRequest, number: int) -> Status[DeliveryOut]:
+    """Have a message sent once more, with the same message id; needs the role operator."""
+    allowed(request, access.SEND)
+    try:
+        row = deliver.again(_found(number))
+    except deliver.CannotSend as error:
+        raise HttpError(409, str(error)) from error
+    ring()
+    return Status(201, DeliveryOut(**summary(row)))
+
+
+def summary(row: Delivery) -> dict[str, Any]:
+    """Return what a list tells of a delivery."""
+    return {
+        "id": row.pk,
+        "channel_id": row.channel_id,
+        "channel": row.channel.name,
+        "origin": row.origin,
+        "state": row.state,
+        "message_id": row.message_id,
+        "group_key": row.group_key,
+        "reason": row.reason,
+        "firing": len(row.held.get("firing", ())),
+        "resolved": len(row.held.get("resolved", ())),
+        "attempts": row.attempts,
+        "created_at": _iso(row.created_at),
+        "next_try_at": _iso(row.next_at) if row.state == Delivery.State.PENDING else None,
+        "ended_at": _iso(row.ended_at),
+        "error": row.error,
+    }
+
+
+def detail(row: Delivery) -> DeliveryDetail:
+    """Return all that is told of a delivery."""
+    return DeliveryDetail(
+        **summary(row),
+        firing_alerts=row.held.get("firing", []),
+        resolved_alerts=row.held.get("resolved", []),
+        tries=[_try(each) for each in row.tries],
+        payload=row.payload,
+    )
+
+
+def _try(each: dict[str, Any]) -> TryOut:
+    request = each.get("request") or {}
+    return TryOut(
+        at=schemas.iso(each.get("at_ms")),
+        took_ms=each.get("ms"),
+        url=request.get("url") or "",
+        request_headers=request.get("headers") or {},
+        status=each.get("status"),
+        headers=each.get("headers") or {},
+        body=each.get("body") or "",
+        address=each.get("address") or "",
+        error=each.get("error") or "",
+    )
+
+
+def _found(number: int) -> Delivery:
+    row = alerting.delivery(number)
+    if row is None:
+        raise Http404(f"No delivery {number} is known.")
+    return row
+
+
+def _iso(moment: datetime | None) -> str | None:
+    return None if moment is None else schemas.iso(schemas.instant_ms(moment))

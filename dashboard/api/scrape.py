@@ -1,0 +1,61 @@
+"""`/metrics`: what Prometheus scrapes, with a token of any role that may look; on loopback without one.
+
+Whether a client is on loopback the connection tells, never a header. A header can only take that away: what a
+proxy on this machine passes on comes from elsewhere.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from ipaddress import ip_address
+
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+from prometheus_client import exposition
+from prometheus_client.openmetrics import exposition as openmetrics
+
+from dashboard import slices
+from dashboard.api.auth import digest
+from dashboard.api.problems import problem
+from dashboard.metrics import Metrics
+from dashboard.models import Token
+
+_FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Via")
+_REMEDY = (
+    "make one with `manage.py create_token NAME --role viewer` and send it as `Authorization: Bearer TOKEN`"
+)
+
+
+@never_cache
+@require_safe
+def metrics(request: HttpRequest) -> HttpResponse:
+    """Answer in Prometheus' text format, or in OpenMetrics' where that is asked for."""
+    if not _is_here(request) and (refusal := _refusal(request)):
+        return refusal
+    wanted = request.headers.get("Accept", "")
+    theirs = openmetrics if "application/openmetrics-text" in wanted else exposition
+    kind = openmetrics.CONTENT_TYPE_LATEST if theirs is openmetrics else exposition.CONTENT_TYPE_PLAIN_0_0_4
+    return HttpResponse(theirs.generate_latest(Metrics(slices.now_ms())), content_type=kind)
+
+
+def _is_here(request: HttpRequest) -> bool:
+    """Whether the client itself is on this machine."""
+    try:
+        address = ip_address(request.META.get("REMOTE_ADDR", ""))
+    except ValueError:
+        return False
+    return address.is_loopback and not any(name in request.headers for name in _FORWARDED)
+
+
+def _refusal(request: HttpRequest) -> HttpResponse | None:
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    known = Token.objects.filter(digest=digest(token.strip())).first() if scheme.lower() == "bearer" else None
+    if known is None:
+        response = problem(HTTPStatus.UNAUTHORIZED, f"This needs a token that may look: {_REMEDY}.")
+        response["WWW-Authenticate"] = "Bearer"
+        return response
+    if known.role == Token.Role.INGEST:
+        why = f"A token of the role {known.role} may not look: {_REMEDY}."
+        return problem(HTTPStatus.FORBIDDEN, why)
+    return None

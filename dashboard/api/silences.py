@@ -1,0 +1,134 @@
+"""`/api/v1/silences`: what nobody is told of, until when; making one and ending it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import partial
+from typing import Literal
+
+from django.http import Http404, HttpRequest
+from ninja import Query, Router, Schema, Status
+from pydantic import Field
+
+from dashboard import access, alerting, queries, slices
+from dashboard.alerts import checks, silences
+from dashboard.api import cursors, schemas
+from dashboard.api.allowed import MatcherIO, Matchers, Text, allowed, read, unfit, written
+from dashboard.eyes import ALERTS
+from dashboard.models import Silence
+
+router = Router(tags=["silences"])
+
+State = Literal["active", "scheduled", "expired"]
+#: Longer is refused by its check, which says so; this keeps what overflows away from it.
+_LONGEST_S = 1e9
+
+
+class SilenceOut(Schema):
+    """A silence: alerts that meet all of its matchers are told to nobody between its start and its end.
+
+    `ended_by` is who ended it early, "" where nobody did.
+    """
+
+    id: int
+    state: State
+    matchers: list[MatcherIO]
+    starts_at: str | None
+    ends_at: str | None
+    reason: str
+    created_by: str
+    created_at: str | None
+    ended_by: str
+
+
+class SilenceIn(Schema):
+    """A new silence: from `starts_at` (now) until `ends_at`, or for `duration_s` seconds."""
+
+    matchers: Matchers
+    reason: Text
+    starts_at: datetime | None = None
+    ends_at: datetime | None = None
+    duration_s: float | None = Field(None, gt=0, le=_LONGEST_S)
+
+
+class SilenceList(schemas.Listing):
+    items: list[SilenceOut]
+
+
+class Wanted(Schema):
+    """The query string of the list."""
+
+    state: Literal["active", "scheduled", "expired", "all"] = "all"
+    limit: int = Field(100, ge=1, le=500)
+    cursor: str = ""
+
+
+@router.get("", response=SilenceList, summary="List silences")
+def list_silences(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, object]:
+    """Silences, the newest first; also those that are over."""
+    (place,) = cursors.read(wanted.cursor, "silences", (int,)) or (None,)
+    now, before = slices.now_ms(), None if place is None else int(place)
+    found = alerting.silences_before(before, wanted.state, limit=wanted.limit + 1, now_ms=now)
+    page, more = found[: wanted.limit], len(found) > wanted.limit
+    return {
+        "items": [_out(row, now) for row in page],
+        "next": cursors.write("silences", page[-1].pk) if more else None,
+        **schemas.seen(queries.sight("", ALERTS)),
+    }
+
+
+@router.post("", response={201: SilenceOut}, summary="Make a silence")
+def make_silence(request: HttpRequest, asked: SilenceIn) -> Status[SilenceOut]:
+    """Keep quiet what matches; needs the role operator."""
+    actor = allowed(request, access.SILENCE)
+    draft = silences.Draft(
+        matchers=partial(read, asked.matchers),
+        reason=asked.reason,
+        starts=lambda: _ms(asked.starts_at),
+        ends=lambda: _ms(asked.ends_at),
+        lasts_ms=None if asked.duration_s is None else int(asked.duration_s * 1_000),
+    )
+    try:
+        row = silences.make(draft, by=actor.name, now_ms=slices.now_ms())
+    except checks.Unfit as error:
+        raise unfit(error) from error
+    return Status(201, _out(row, slices.now_ms()))
+
+
+@router.get("/{int:number}", response=SilenceOut, summary="One silence")
+def get_silence(request: HttpRequest, number: int) -> SilenceOut:
+    """One silence by its id."""
+    return _out(_found(number), slices.now_ms())
+
+
+@router.delete("/{int:number}", response=SilenceOut, summary="End a silence")
+def end_silence(request: HttpRequest, number: int) -> SilenceOut:
+    """End a silence now; it stays in the list. Needs the role operator."""
+    actor, row = allowed(request, access.SILENCE), _found(number)
+    silences.end(row, by=actor.name, now_ms=slices.now_ms())
+    return _out(_found(number), slices.now_ms())
+
+
+def _ms(moment: datetime | None) -> int | None:
+    return None if moment is None else schemas.instant_ms(moment)
+
+
+def _found(number: int) -> Silence:
+    row = alerting.silence(number)
+    if row is None:
+        raise Http404(f"No silence {number} is known.")
+    return row
+
+
+def _out(row: Silence, now: int) -> SilenceOut:
+    return SilenceOut(
+        id=row.pk,
+        state=alerting.state_of(row, now_ms=now),
+        matchers=written(row.matchers),
+        starts_at=schemas.iso(row.starts_ms),
+        ends_at=schemas.iso(row.ends_ms),
+        reason=row.reason,
+        created_by=row.created_by,
+        created_at=schemas.iso(schemas.instant_ms(row.created_at)),
+        ended_by=row.ended_by,
+    )

@@ -1,0 +1,42 @@
+"""Ask for a plan: who may, of which cluster, how much at once; the same for pages, admin and API."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dashboard import access, queries
+from dashboard.access import Actor
+from dashboard.actions import planning, rows
+from dashboard.models import Action
+from fenceline.plans.plan import MOST_SUBJECTS, Act
+
+
+class NotPlanned(Exception):
+    """There is no plan: the HTTP status that says of which kind the reason is, and the reason."""
+
+    def __init__(self, status: int, words: str) -> None:
+        super().__init__(words)
+        self.status = status
+
+
+def plan_for(
+    actor: Actor, cluster: str, act: Act, subjects: Sequence[str], *, force: bool, now_ms: int
+) -> Action:
+    """Look at the cluster, make a plan, and keep it for whoever asks; nothing is sent that changes anything.
+
+    Raises `NotPlanned`: 403 who may not, 404 a cluster that is not configured, 400 too many subjects or
+    none, and what planning says.
+    """
+    for permission in (access.OF_ACT[act], *((access.FORCE,) if force else ())):
+        if why_not := access.refusal(actor, permission):
+            raise NotPlanned(403, why_not)
+    if not any(row.name == cluster for row in queries.clusters()):
+        raise NotPlanned(404, f"No cluster “{cluster[:80]}” is configured.")
+    unique = list(dict.fromkeys(subjects))
+    if not 1 <= len(unique) <= MOST_SUBJECTS:
+        raise NotPlanned(400, f"A plan has 1 to {MOST_SUBJECTS} subjects, and these are {len(unique):,}.")
+    try:
+        plan = planning.plan(cluster, act, unique, force=force, now_ms=now_ms)
+    except planning.CannotPlan as error:
+        raise NotPlanned(getattr(error, "status", 409), str(error)) from error
+    return rows.keep(plan, actor, now_ms=now_ms)

@@ -1,0 +1,250 @@
+"""What Prometheus is told of Fenceline: families of samples, made of `counts` and `queries` at each scrape.
+
+Nothing is kept between two scrapes, so that any number of web processes tell the same. Every combination of
+bounded words is told, also where it counts nothing: an expression that waits for a series that is not there
+waits for ever. docs/metrics.md explains each family; a test fails where one is missing there.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from itertools import product
+from typing import TYPE_CHECKING, NamedTuple
+
+from django.conf import settings
+from prometheus_client import Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+)
+from prometheus_client.registry import Collector
+
+from dashboard import counts, queries
+from dashboard.eyes import JUDGE
+from dashboard.models import Action, Alert, Delivery
+from fenceline import histograms
+from fenceline.facts import Kind, Severity, State
+from fenceline.groups import Status
+from fenceline.histograms import Histogram
+from fenceline.partitions import Verdict
+from fenceline.plans.plan import Act
+from fenceline.rules import RULES
+from fenceline.spark import QueryState
+
+if TYPE_CHECKING:
+    from dashboard.queries import LiveCollector
+
+#: How far back deliveries are counted.
+DELIVERIES_WITHIN = timedelta(hours=1)
+#: Upper bounds of durations, 4 ms to 17 m: those that the histograms which are kept have as well.
+_BOUNDS_MS = [2**n for n in range(2, 21)]
+_KINDS = [kind.value for kind in Kind if kind is not Kind.BASELINE]
+_NEVER = float("inf")
+
+#: A sample: the values of its labels, and its own.
+Samples = Iterable[tuple[Sequence[str], float | None]]
+
+
+class _OfCollector(NamedTuple):
+    """A figure of each collector; None is left out."""
+
+    name: str
+    text: str
+    value: Callable[[LiveCollector], float | None]
+
+
+_NOW = (
+    _OfCollector("collector_alive", "Whether somebody holds a collector's lease.", lambda row: row.alive),
+    _OfCollector("collector_failing", "Whether a collector's last look failed.", lambda row: row.error != ""),
+    _OfCollector("collector_behind_records", "Records that are still to be read.", lambda row: row.behind),
+)
+_EVER = (
+    _OfCollector("collector_records", "Records that a collector has read.", lambda row: row.records),
+    _OfCollector(
+        "collector_undecoded",
+        "Records that a collector could not decode.",
+        lambda row: sum(row.undecoded.values()),
+    ),
+    _OfCollector(
+        "broker_requests", "Requests that a collector has sent to its cluster.", lambda row: row.requests
+    ),
+    _OfCollector(
+        "broker_wait_seconds",
+        "How long a collector has waited for its cluster's answers.",
+        lambda row: row.broker_ms / 1_000,
+    ),
+)
+
+
+class Metrics(Collector):
+    """Everything that one scrape tells, as of an instant, by a fixed number of statements."""
+
+    def __init__(self, now_ms: int) -> None:
+        self._now_ms = now_ms
+        self._clusters = [row.name for row in queries.clusters()]
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every family."""
+        yield InfoMetricFamily("fenceline_build", "The version that runs.", value={"version": _version()})
+        yield from self._collectors(queries.collectors())
+        yield from self._findings()
+        yield from self._transactions()
+        yield from self._partitions()
+        yield from self._groups()
+        yield from self._queries()
+        yield self._filled(
+            "actions", "Plans in the audit log.", counts.actions(), {"act": Act, "state": Action.State}
+        )
+        yield from self._channels()
+
+    def _collectors(self, rows: Sequence[LiveCollector]) -> Iterator[Metric]:
+        """Yield what collectors say of themselves; the judge's age is the dead man's figure."""
+        seen = [(_names(row), self._ago_s(row.seen_through_ms)) for row in rows]
+        judged = {cluster: age_s for (cluster, name), age_s in seen if name == JUDGE}
+        yield self._each(
+            "judgement_age_seconds",
+            "How long ago the rules last judged a cluster; +Inf where they never have.",
+            {name: judged.get(name, _NEVER) for name in self._clusters},
+        )
+        labels = ("cluster", "collector")
+        text = "How long ago is what a collector has seen through to; +Inf where it has seen nothing yet."
+        yield _gauge("collector_seen_seconds_ago", text, labels, seen)
+        for figure in _NOW:
+            found = [(_names(row), figure.value(row)) for row in rows]
+            yield _gauge(figure.name, figure.text, labels, found)
+        for figure in _EVER:
+            found = [(_names(row), figure.value(row)) for row in rows]
+            yield _counter(figure.name, figure.text, labels, found)
+        gaps = {_names(row): 0 for row in rows} | dict(counts.gaps())
+        yield _gauge("gaps", "Gaps in what could be seen that are open.", ("cluster", "source"), gaps.items())
+
+    def _findings(self) -> Iterator[Metric]:
+        rules: Mapping[str, Iterable[str]] = {"rule": RULES, "severity": Severity}
+        yield self._filled("findings", "What the rules find now.", counts.findings(), rules)
+        active = {"severity": Severity, "state": (Alert.State.PENDING, Alert.State.FIRING)}
+        yield self._filled("alerts", "Alerts that are pending or firing.", counts.alerts(), active)
+
+    def _transactions(self) -> Iterator[Metric]:
+        states = {"state": State}
+        yield self._filled("transactions", "Transactional ids.", counts.transactions(), states)
+        yield self._each(
+            "open_transaction_seconds_max",
+            "For how long the oldest open transaction is open; 0 without any.",
+            {name: self._ago_s(at_ms) for name, at_ms in counts.oldest_open().items()},
+        )
+        ever = counts.ever()
+        told: dict[tuple[str, ...], int] = {
+            (name, kind): n for name, sums in ever.items() for kind, n in sums.counts.items()
+        }
+        found = self._fill(told, [_KINDS])
+        yield _counter("transitions", "What transactions did.", ("cluster", "kind"), found.items())
+        opened = {name: sums.open_times for name, sums in ever.items()}
+        yield self._durations("commit_open_seconds", "Of commits, from begin to decision.", opened)
+        marked = {name: sums.marker_times for name, sums in ever.items()}
+        text = "Of commits, from decision to the last marker."
+        yield self._durations("commit_markers_seconds", text, marked)
+
+    def _partitions(self) -> Iterator[Metric]:
+        counted, pinned = counts.partitions()
+        text = "Partitions that a transaction, a group or a query touches."
+        yield self._filled("partitions", text, counted, {"verdict": Verdict})
+        yield self._each(
+            "lso_pinned_seconds_max",
+            "For how long the LSO that is pinned the longest is pinned; 0 without any.",
+            {name: self._ago_s(at_ms) for name, at_ms in pinned.items()},
+        )
+
+    def _groups(self) -> Iterator[Metric]:
+        counted, lags = counts.groups()
+        yield self._filled("groups", "Consumer groups.", counted, {"status": Status})
+        blocked = {name: lag.blocked for name, lag in lags.items()}
+        text = "Consumer groups that stand at a pinned LSO or have a pending transactional commit."
+        yield self._each("groups_blocked", text, blocked)
+        ends: dict[tuple[str, ...], int] = {}
+        for name, lag in lags.items():
+            ends[name, "lso"], ends[name, "high_watermark"] = lag.to_lso, lag.to_high_watermark
+        text = "Records that all groups together have still to read, to the LSO and to the high watermark."
+        yield self._filled("group_lag_records", text, ends, {"to": ("lso", "high_watermark")})
+        longest = {name: lag.longest_ms / 1_000 for name, lag in lags.items()}
+        yield self._each("group_lag_seconds_max", "The longest lag of any group.", longest)
+
+    def _queries(self) -> Iterator[Metric]:
+        counted, prepared = counts.streaming()
+        yield self._filled("queries", "Streaming queries of Spark.", counted, {"state": QueryState})
+        text = "Streaming queries with a batch that is prepared and not yet committed."
+        yield self._each("queries_prepared", text, prepared)
+
+    def _channels(self) -> Iterator[Metric]:
+        since = datetime.fromtimestamp(self._now_ms / 1_000, UTC) - DELIVERIES_WITHIN
+        rows = counts.channels(since)
+        usable = [((row.name,), row.usable) for row in rows]
+        yield _gauge("channel_usable", "Whether a channel is enabled.", ("channel",), usable)
+        failures = [((row.name,), row.failures) for row in rows]
+        yield _gauge("channel_failures", "Failed deliveries in a row.", ("channel",), failures)
+        made = [
+            ((row.name, state.value), row.deliveries.get(state.value, 0))
+            for row, state in product(rows, Delivery.State)
+        ]
+        text = "Deliveries that were made in the last hour."
+        yield _gauge("deliveries", text, ("channel", "state"), made)
+
+    def _filled(
+        self, name: str, text: str, found: counts.ByCluster, words: Mapping[str, Iterable[str]]
+    ) -> Metric:
+        """Return a gauge of every cluster and every combination of words, 0 where nothing was counted."""
+        return _gauge(name, text, ("cluster", *words), self._fill(found, words.values()).items())
+
+    def _fill(self, found: counts.ByCluster, words: Iterable[Iterable[str]]) -> counts.ByCluster:
+        every = product(self._clusters, *([str(word) for word in each] for each in words))
+        return dict.fromkeys(every, 0) | dict(found)
+
+    def _each(self, name: str, text: str, found: Mapping[str, float]) -> Metric:
+        """Return a gauge of every cluster, 0 where nothing was found."""
+        return _gauge(name, text, ("cluster",), [((of,), found.get(of, 0)) for of in self._clusters])
+
+    def _durations(self, name: str, text: str, found: Mapping[str, Histogram]) -> Metric:
+        family = HistogramMetricFamily(f"fenceline_{name}", text, labels=("cluster",))
+        for cluster in self._clusters:
+            # No sum is kept, so none is told: averages would be guesses.
+            family.add_metric((cluster,), _buckets(found.get(cluster, {})), None)
+        return family
+
+    def _ago_s(self, at_ms: int | None) -> float:
+        return _NEVER if at_ms is None else max(0, self._now_ms - at_ms) / 1_000
+
+
+def _names(row: LiveCollector) -> tuple[str, ...]:
+    return row.cluster.name, row.name
+
+
+def _gauge(name: str, text: str, labels: Sequence[str], found: Samples) -> Metric:
+    family = GaugeMetricFamily(f"fenceline_{name}", text, labels=labels)
+    for values, figure in found:
+        if figure is not None:
+            family.add_metric(values, figure)
+    return family
+
+
+def _counter(name: str, text: str, labels: Sequence[str], found: Samples) -> Metric:
+    family = CounterMetricFamily(f"fenceline_{name}", text, labels=labels)
+    for values, figure in found:
+        family.add_metric(values, figure or 0)
+    return family
+
+
+def _buckets(times: Histogram) -> list[tuple[str, float]]:
+    """Return how many durations lie below each bound, in seconds, the last one without end."""
+    ends = [(histograms.bounds(bucket)[1], n) for bucket, n in times.items()]
+    upto = [(str(ms / 1_000), float(sum(n for end, n in ends if end <= ms))) for ms in _BOUNDS_MS]
+    return [*upto, ("+Inf", float(sum(times.values())))]
+
+
+@cache
+def _version() -> str:
+    project = tomllib.loads((settings.ROOT / "pyproject.toml").read_text())
+    return str(project["project"]["version"])

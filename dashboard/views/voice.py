@@ -1,0 +1,109 @@
+"""Why somebody is told of an alert, or nobody: what the engine notes, and what came of its last change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.conf import settings
+from django.urls import reverse
+
+from dashboard.alerting import Change, Fate
+from dashboard.alerts import engine
+from dashboard.alerts.book import state_of
+from dashboard.models import Alert, Delivery
+from fenceline.words import clock
+
+#: The tone of what keeps an alert quiet, by the word that the tick notes; "unknown" is grey.
+_TONES = {"pending": "info", "grouped": "info", "no_channel": "warning", "disabled": "warning"}
+#: The page that the number of a reason leads to.
+_PAGES = {"silenced": "silence", "inhibited": "alert"}
+_TOLD = {
+    Delivery.State.DELIVERED: ("told", "ok"),
+    Delivery.State.PENDING: ("being told", "info"),
+    Delivery.State.FAILED: ("not delivered", "critical"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One reason why an alert is loud or quiet: a word with its tone, and who or why behind it."""
+
+    word: str
+    tone: str
+    words: str
+    url: str = ""
+    #: What the link is called.
+    name: str = ""
+    at_ms: int | None = None
+
+
+def reasons(row: Alert, change: Change | None, told: Sequence[Fate]) -> Sequence[Reason]:
+    """Return why somebody is told of an alert or nobody.
+
+    `change` is its newest one, and `told` says to whom it was told that it fires.
+    """
+    found = [_quiet(*each) for each in row.quiet]
+    if row.state != Alert.State.FIRING:
+        return [*found, *_of(change)]
+    found += [_flapping(row)] if row.flapping_ms is not None else []
+    # What keeps it quiet is why channels were not told: not to be said twice.
+    untold = [] if row.quiet else _untold(_those(change, told))
+    return [*found, *_told(told), *untold]
+
+
+def fates(change: Change) -> Sequence[Reason]:
+    """Return what came of a change for each channel: the deliveries first, then why there are none."""
+    return [*_told(change.fates), *_untold(change.fates)]
+
+
+def _of(change: Change | None) -> Sequence[Reason]:
+    return fates(change) if change is not None else ()
+
+
+def _those(change: Change | None, told: Sequence[Fate]) -> Sequence[Fate]:
+    """Return what came of a change for the channels that were not told."""
+    heard = {fate.channel.pk for fate in told if fate.channel}
+    return [each for each in change.fates if each.channel and each.channel.pk not in heard] if change else ()
+
+
+def _told(rows: Sequence[Fate]) -> Sequence[Reason]:
+    return [_delivery(each.delivery, each) for each in rows if each.delivery is not None]
+
+
+def _quiet(kind: str, what: str, words: str) -> Reason:
+    """Return what keeps an alert quiet; `what` is `#` and the number of what does, or a channel's name."""
+    word, tone, number = kind.replace("_", " "), _TONES.get(kind, "unknown"), what.removeprefix("#")
+    if kind in _PAGES and number.isascii() and number.isdigit():
+        return Reason(word, tone, words, reverse(_PAGES[kind], args=[int(number)]), f"#{number}")
+    return Reason(word, tone, f"{what} {words}".strip())
+
+
+def _flapping(row: Alert) -> Reason:
+    words = engine.why_flapping(state_of(row), settings.FENCELINE.alerts)
+    return Reason("flapping", "warning", f"since {clock(row.flapping_ms or 0)}: {words}")
+
+
+def _delivery(row: Delivery, fate: Fate) -> Reason:
+    word, tone = _TOLD[Delivery.State(row.state)]
+    ended = row.ended_at or row.created_at
+    return Reason(
+        word,
+        tone,
+        row.error if row.state != Delivery.State.DELIVERED else "",
+        reverse("delivery", args=[row.pk]),
+        fate.channel.name if fate.channel else f"channel {row.channel_id}",
+        int(ended.timestamp() * 1_000),
+    )
+
+
+def _untold(rows: Sequence[Fate]) -> Sequence[Reason]:
+    return [_why_not(fate) for fate in rows if fate.delivery is None]
+
+
+def _why_not(fate: Fate) -> Reason:
+    if fate.channel is None:
+        return Reason("not told", "unknown", fate.why)
+    return Reason(
+        "not told", "unknown", fate.why, reverse("channel", args=[fate.channel.pk]), fate.channel.name
+    )
