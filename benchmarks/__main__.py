@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks import (
+    alerts,
     cold,
     commits,
     groups,
@@ -36,6 +37,7 @@ BENCHMARKS: dict[str, Callable[[], dict[str, object]]] = {
     "history": history.run,
     "partitions": partitions.run,
     "stuck": stuck.run,
+    "alerts": alerts.run,
     "intake": intake.run,
     "listener": listener.run,
     "pages": pages.run,
