@@ -33,7 +33,11 @@ _TRANSITIONS = (
     "producer_id, producer_epoch, previous_epoch, timeout_ms, open_ms, completed_ms, gap_ms, revised_from, "
     "revised_ms IS NOT NULL FROM dashboard_transitionrecord"
 )
-_TALLIES = "SELECT span_s, start_ms, application, counts, open_times, marker_times FROM dashboard_tally"
+# The sum for ever takes nothing back: what it comes to depends on where the records were cut.
+_TALLIES = (
+    "SELECT span_s, start_ms, application, counts, open_times, marker_times FROM dashboard_tally "
+    "WHERE span_s > 0"
+)
 _STATES = "SELECT state, n FROM dashboard_statecount"
 _POSITIONS = "SELECT partition, next_offset FROM dashboard_position WHERE topic = '__transaction_state'"
 

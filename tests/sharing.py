@@ -1,7 +1,7 @@
-"""Who tests what where two workers share the machine (`make test`). A pytest plugin, named in pyproject.toml.
+"""Who tests what where workers share the machine (`make test`). A pytest plugin, named in pyproject.toml.
 
 Tests that run whole stacks or a Spark take all the cores there are. So the first worker begins with those,
-the other one with all the rest, file by file, until they meet. xdist's own groups do not work with pytest 9.
+the others with all the rest, file by file, until they meet. xdist's own groups do not work with pytest 9.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ _HEAVY = (
     "tests/spark/",
     "tests/sandbox/test_cluster.py",
     "tests/sandbox/test_stack.py",
+    "tests/postgres/test_kills.py",
     "tests/listener/",
 )
 

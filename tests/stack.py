@@ -18,6 +18,7 @@ from urllib.parse import urlencode
 
 from sandbox.options import ROOT
 from sandbox.ports import free_port
+from tests import databases
 from tests.waiting import wait_for
 
 PASSWORD = "correct horse battery staple"
@@ -35,7 +36,7 @@ class Stack:
             "FENCELINE_DATA": str(self.data),
             "FENCELINE_ADMIN_PASSWORD": PASSWORD,
         }
-        self._variables |= {"DATABASE_URL": "", "ALLOWED_HOSTS": ""} | variables
+        self._variables |= {"DATABASE_URL": databases.for_stack(folder), "ALLOWED_HOSTS": ""} | variables
         self._token = ""
 
     def __enter__(self) -> Self:

@@ -73,7 +73,7 @@ class Server:
         """Start uvicorn; returns when it is ready."""
         options = ["--port", str(self._port), "--lifespan", "off", "--log-level", "warning"]
         self._run("web", [sys.executable, "-m", "uvicorn", "dashboard.asgi:application", *options])
-        wait_for(self._is_ready, "the web part is ready")
+        wait_for(self._is_ready, "the web part is ready", 180)
 
     def kill_web(self) -> None:
         """Kill uvicorn as a crash does."""

@@ -102,20 +102,53 @@ def test_a_chart_stays_and_follows_what_happens(busy: Server, live: Opener) -> N
     assert page.evaluate("document.getElementById('over-time-chart').stays")
 
 
-def test_a_zoom_survives_a_refetch(busy: Server, live: Opener) -> None:
+_FIGURE = "document.getElementById('over-time-chart-figure')"
+_RANGE = "document.getElementById('over-time-chart').layout.xaxis.range"
+#: As a minute later: the window of a live page moves.
+_MOVE = f"""
+() => {{
+  const figure = JSON.parse({_FIGURE}.textContent);
+  figure.layout.xaxis.range = figure.layout.xaxis.range.map((ms) => ms + 60000);
+  {_FIGURE}.textContent = JSON.stringify(figure);
+  document.dispatchEvent(new Event("fenceline:swapped"));
+  return figure.layout.xaxis.range;
+}}
+"""
+
+
+def press(page: Page, title: str) -> None:
+    """Press a button of the chart over time, and wait until it shows another range."""
+    before = page.evaluate(_RANGE)
+    page.locator("#over-time-chart .nsewdrag").hover()
+    page.locator(f'#over-time-chart [data-title="{title}"]').click()
+    page.wait_for_function(f"(before) => {_RANGE}[0] !== before[0]", arg=before)
+
+
+def test_a_zoom_survives_a_refetch_and_a_window_that_moves_until_it_is_reset(
+    busy: Server, live: Opener
+) -> None:
     page = live("/fencing?since=1h")
     drawn(page, "over-time-chart")
-    page.locator("#over-time-chart .nsewdrag").hover()
-    page.locator('#over-time-chart [data-title="Zoom in"]').click()
-    read = "JSON.stringify(document.getElementById('over-time-chart').layout.xaxis.range)"
-    page.wait_for_function(
-        "JSON.parse(document.getElementById('over-time-chart-figure').textContent).layout.xaxis.range[0] !=="
-        " Date.parse(document.getElementById('over-time-chart').layout.xaxis.range[0] + 'Z')"
-    )
-    zoomed = page.evaluate(read)
+    press(page, "Zoom in")
+    zoomed = page.evaluate(_RANGE)
     busy("fence", "fresh-3")
     expect(page.locator("tbody tr[id^='told-']", has_text="fresh-3").first).to_be_visible(timeout=15_000)
-    assert page.evaluate(read) == zoomed
+    assert page.evaluate(_RANGE) == zoomed
+    for _ in range(2):
+        page.evaluate(_MOVE)
+        assert page.evaluate(_RANGE) == zoomed
+    press(page, "Reset axes")
+    assert page.evaluate(_MOVE) == page.evaluate(_RANGE)
+
+
+def test_a_change_of_zone_shows_the_whole_window_again(busy: Server, opened: Opener) -> None:
+    page = opened(CHARTS["over-time-chart"], timezone_id="Asia/Kolkata")
+    drawn(page, "over-time-chart")
+    whole = page.evaluate(_RANGE)
+    press(page, "Zoom in")
+    page.get_by_label("Local time").check()
+    ahead = [end + 5.5 * 3_600_000 for end in whole]
+    page.wait_for_function(f"(ahead) => String({_RANGE}) === String(ahead)", arg=ahead)
 
 
 @pytest.mark.parametrize("name", CHARTS)

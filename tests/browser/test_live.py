@@ -6,9 +6,10 @@ import re
 import time
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import Opener, Server
+from tests.waiting import wait_for
 
 
 def row(page: Page, name: str) -> str:
@@ -117,6 +118,37 @@ def test_many_bells_make_few_requests_and_the_last_state_is_shown(server: Server
     expect(page.locator("tbody tr td").first).to_have_text("CompleteAbort")
     took = time.monotonic() - began
     assert len(asked) <= took / 0.25 + 2, f"{len(asked)} requests in {took:.1f} s"
+
+
+def test_a_slow_page_is_asked_less_often_but_one_slow_answer_makes_none(
+    server: Server, opened: Opener
+) -> None:
+    server("reset", "busy", 40)
+    page = opened("/login/")
+    page.clock.install()
+    page.goto("/transactions?q=orders-gateway-0")
+    page.locator('#live[data-socket="up"]').wait_for()
+    state = page.locator("tbody tr td").first
+    held: list[Route] = []
+    page.route(lambda url: "/transactions" in url, lambda route: held.append(route))
+
+    def asks() -> Route:
+        wait_for(lambda: state.count() and held, "the page asks", 15)
+        return held.pop()
+
+    for slow in ("PrepareAbort", "CompleteAbort"):
+        # The second is asked for at once: a server that has just started is slow once.
+        server("change", "orders-gateway-0", slow)
+        asked = asks()
+        page.clock.run_for(30_000)
+        asked.continue_()
+        expect(state).to_have_text(slow)
+    server("change", "orders-gateway-0", "Ongoing")
+    page.clock.run_for(20_000)
+    assert not held  # Twice as long as it took, from when it was asked.
+    page.clock.run_for(15_000)
+    asks().continue_()
+    expect(state).to_have_text("Ongoing")
 
 
 def test_pause_holds_changes_and_counts_them(server: Server, live: Opener) -> None:

@@ -55,6 +55,16 @@ def test_no_page_scrolls_sideways(server: Server, opened: Opener, width: int) ->
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path
 
 
+def test_a_name_is_whole_and_no_tile_is_cut_at_every_width(server: Server, opened: Opener) -> None:
+    server("reset", "queries")
+    page = opened("/")
+    cut = "(all) => all.filter((each) => each.scrollWidth > each.clientWidth).map((each) => each.innerText)"
+    for width in (768, 900, 1001, 1101, 1181, 1281, 1300, 1367, 1401, 1440, 1501, 1920):
+        page.set_viewport_size({"width": width, "height": 740})
+        assert page.locator(".queries .col-name *", has_text="orders_enrich").evaluate_all(cut) == [], width
+        assert page.locator(".tiles").evaluate_all(cut) == [], width
+
+
 def test_at_360_pixels_state_batch_chain_and_lag_stay(server: Server, opened: Opener) -> None:
     server("reset", "queries")
     page = opened("/queries?q=orders_enrich", viewport={"width": 360, "height": 740})
@@ -93,6 +103,7 @@ def test_a_prepared_batch_counts_down_without_asking(server: Server, opened: Ope
 def test_what_has_run_out_says_so(server: Server, opened: Opener) -> None:
     server("reset", "queries")
     page = opened("/queries")
+    page.get_by_role("button", name="Pause").click()  # A refresh would put the server's time back.
     page.evaluate(
         "document.querySelector('h1 time').dateTime = new Date(fenceline.now() - 1).toISOString();"
         "fenceline.showAges()"

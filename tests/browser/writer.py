@@ -7,31 +7,50 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 
 import django
 
 django.setup()
 
-from django.contrib.auth.models import User  # noqa: E402
+from django.contrib.auth.models import Group, User  # noqa: E402
+from django.db import transaction  # noqa: E402
 from django.db.models import F  # noqa: E402
+from django.utils.timezone import now  # noqa: E402
 
-from dashboard import live  # noqa: E402
-from dashboard.models import Cluster, Collector, GapRecord, Query, Transaction  # noqa: E402
+from dashboard import access, live  # noqa: E402
+from dashboard.actions import rows  # noqa: E402
+from dashboard.models import (  # noqa: E402
+    Action,
+    Channel,
+    Cluster,
+    Collector,
+    GapRecord,
+    Query,
+    Silence,
+    Transaction,
+)
 from fenceline.facts import State  # noqa: E402
-from tests.web import happened, held, seed, streams  # noqa: E402
+from tests.web import busy_streams, happened, held, planned, seed, streams, voiced  # noqa: E402
 
 #: Far enough ahead that no page grows stale during a test; the server's clock is the tests'.
 _AHEAD_MS = 600_000
 
 
-def user(name: str, password: str) -> None:
-    """Make an admin."""
-    User.objects.create_superuser(name, password=password)
+def user(name: str, password: str, role: str = "") -> None:
+    """Make an admin, or somebody with a role."""
+    if not role:
+        User.objects.create_superuser(name, password=password)
+        return
+    access.ensure_roles()
+    made = User.objects.create_user(name, password=password)
+    made.groups.set([Group.objects.get(name=role)])
 
 
 def reset(kind: str, ids: int = 300) -> None:
-    """Fill the tables anew: "none", "new", "calm", "watched", "busy", "held", "queries", "blind"."""
-    Cluster.objects.all().delete()
+    """Fill the tables anew: "none", "new", "calm", "watched", "busy", "held", "queries", "acting",
+    "alerts" or "blind"."""
+    _clear()
     if kind == "none":
         return
     prod = seed.cluster()
@@ -51,19 +70,50 @@ def reset(kind: str, ids: int = 300) -> None:
         for raw in (*seed.NASTY, seed.LONG):
             held.offset(held.group(prod, raw))
             held.episode(prod, raw)
-    if kind == "queries":
-        seed.busy(prod, 20)
-        held.busy(prod)
-        streams.busy(prod)
+    _alerts(prod, kind)
+    if kind in _FILLED:
+        _FILLED[kind](prod)
     if kind == "watched":
         seed.seen(prod)
         held.watched(prod)
         streams.watched(prod)
+        planned.watched(prod)
     if kind == "blind":
         seed.collector(prod, seen_through_ms=seed.now_ms() - 95_000, error="connection refused")
         seed.gap(prod)
     else:
         seen(_AHEAD_MS)
+
+
+def _clear() -> None:
+    for each in (Cluster, Channel, Silence):
+        each.objects.all().delete()
+
+
+def _alerts(prod: Cluster, kind: str) -> None:
+    if kind in ("alerts", "watched"):
+        voiced.watched(prod)
+    if kind == "alerts":
+        seed.busy(prod, 20)
+        voiced.busy(prod)
+
+
+def _queries(prod: Cluster) -> None:
+    seed.busy(prod, 20)
+    held.busy(prod)
+    busy_streams.busy(prod)
+
+
+def _acting(prod: Cluster) -> None:
+    """Let there be something to act on, and actions in every state."""
+    seed.busy(prod, 40)
+    happened.day(prod)
+    held.busy(prod)
+    busy_streams.busy(prod)
+    planned.busy(prod)
+
+
+_FILLED = {"queries": _queries, "acting": _acting}
 
 
 def seen(ahead_ms: int) -> None:
@@ -82,7 +132,7 @@ def change(name: str, state: str, *, silent: bool = False) -> None:
         seed.counted(row.cluster, state, 1)
     moved.update(state=state, rev=rev, updated_ms=seed.now_ms())
     if not silent:
-        live.ring("prod", "transactions", rev, [name])
+        _ring("transactions", rev, [name])
 
 
 def add(name: str) -> None:
@@ -90,7 +140,7 @@ def add(name: str) -> None:
     Cluster.objects.filter(name="prod").update(rev=F("rev") + 1)
     prod = Cluster.objects.get(name="prod")
     seed.transaction(prod, name, rev=prod.rev)
-    live.ring("prod", "transactions", prod.rev, [name])
+    _ring("transactions", prod.rev, [name])
 
 
 def fence(name: str) -> None:
@@ -103,7 +153,7 @@ def pin(topic: str, kind: str = "partitions") -> None:
     Cluster.objects.filter(name="prod").update(rev=F("rev") + 1)
     prod = Cluster.objects.get(name="prod")
     held.pinned(prod, topic)
-    live.ring("prod", kind, prod.rev)
+    _ring(kind, prod.rev)
 
 
 def commit_batch(name: str, number: int) -> None:
@@ -113,7 +163,34 @@ def commit_batch(name: str, number: int) -> None:
     row = Query.objects.get(name=name)
     streams.batch(row, number, started_ms=seed.now_ms())
     Query.objects.filter(pk=row.pk).update(planned=number, finished=number, rev=prod.rev)
-    live.ring("prod", "queries", prod.rev, [row.ident])
+    _ring("queries", prod.rev, [row.ident])
+
+
+def plan(name: str) -> None:
+    """Let somebody plan to fence an id; what is kept rings by itself."""
+    planned.kept(planned.plan(planned.fence(name)))
+
+
+def expire() -> None:
+    """Let the time of every plan be over, without a ring."""
+    Action.objects.update(expires_ms=seed.now_ms() - 1)
+
+
+def act(state: str, **fields: object) -> None:
+    """Let the newest action come to another state, as a worker does."""
+    row = Action.objects.select_related("cluster").order_by("-pk")[0]
+    told = {"executed_by": "ada", "reason": "ticket 4411", "confirmed_at": now()} | fields
+    if state == "done":
+        at_ms = seed.now_ms()
+        subject = row.subjects.split("\n")[0]
+        told |= {"results": [planned.result(subject, "done", at_ms)], "ended_ms": at_ms}
+    rows.change(row, state=state, **told)
+
+
+def follow() -> None:
+    """Let what came of the newest action be seen."""
+    row = Action.objects.select_related("cluster").order_by("-pk")[0]
+    rows.change(row, follow_up=planned.follow_up(seed.now_ms()))
 
 
 def find(name: str) -> None:
@@ -121,7 +198,15 @@ def find(name: str) -> None:
     Cluster.objects.filter(name="prod").update(rev=F("rev") + 1)
     prod = Cluster.objects.get(name="prod")
     seed.finding(prod, f"transaction:{name}", "critical")
-    live.ring("prod", "findings", prod.rev)
+    _ring("findings", prod.rev)
+
+
+def fire(name: str) -> None:
+    """Let an alert fire, and ring."""
+    Cluster.objects.filter(name="prod").update(rev=F("rev") + 1)
+    prod = Cluster.objects.get(name="prod")
+    voiced.alert(prod, f"transaction:{name}", rev=prod.rev)
+    _ring("alerts", prod.rev)
 
 
 def lose() -> None:
@@ -140,18 +225,28 @@ def recover() -> None:
 
 def ring(kind: str) -> None:
     """Ring for prod."""
-    live.ring("prod", kind, 1)
+    _ring(kind, 1)
+
+
+def _ring(kind: str, rev: int, ids: Sequence[str] = ()) -> None:
+    """Ring for prod once what was changed is committed."""
+    transaction.on_commit(lambda: live.ring("prod", kind, rev, ids))
 
 
 def main() -> None:
     """Run commands until stdin ends."""
     commands = {
         f.__name__: f
-        for f in (user, reset, seen, change, add, fence, pin, commit_batch, find, lose, recover, ring)
-    }
+        for f in (
+            user, reset, seen, change, add, fence, pin, commit_batch, plan, expire, act, follow, find, fire,
+            lose, recover, ring,
+        )
+    }  # fmt: skip
     for line in sys.stdin:
         name, arguments, options = json.loads(line)
-        commands[name](*arguments, **options)  # type: ignore[operator]
+        # As a flush does: nobody reads a new revision with old rows, or asks for them before they are there.
+        with transaction.atomic():
+            commands[name](*arguments, **options)  # type: ignore[operator]
         print("done", flush=True)
 
 

@@ -10,18 +10,11 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    NewTopic,
-    ResourcePatternType,
-    ResourceType,
-)
+from confluent_kafka.admin import AclOperation, AdminClient, NewTopic, ResourceType
 
 from sandbox.kafka import Broker, Sasl
 from sandbox.options import ROOT
+from tests.acls import set_acl
 from tests.load import commit
 from tests.stack import Stack
 from tests.waiting import wait_for
@@ -129,11 +122,7 @@ def test_a_broker_that_comes_up_is_seen_without_a_restart(stack: Stack, late: Br
 
 
 def test_an_acl_that_is_granted_is_used_without_a_restart(stack: Stack, broker: Broker) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    topic = (ResourceType.TOPIC, "__transaction_state", ResourcePatternType.LITERAL)
-    allowed = (AclOperation.READ, AclPermissionType.ALLOW)
-    acl = AclBinding(*topic, "User:viewer", "*", *allowed)
-    admin.create_acls([acl])[acl].result(30)
+    set_acl(broker, "viewer", ResourceType.TOPIC, "__transaction_state", AclOperation.READ)
     wait_for(lambda: error_of(stack, "denied") == "", "the ACL is used", DEADLINE_S)
     wait_for(lambda: has(stack, "denied", "one"), "its transactions are seen", DEADLINE_S)
     assert "Authentication failed" in error_of(stack, "wrong")

@@ -1,21 +1,29 @@
-"""Proves that a database that refuses for a while costs nothing but time."""
+"""Proves that a database that refuses for a while costs nothing but time: SQLite, whose file others may hold.
+
+tests/postgres/test_kills.py has a PostgreSQL that dies.
+"""
 
 from __future__ import annotations
 
 import sqlite3
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.error import HTTPError
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from django.db import connection
 
 from sandbox.kafka import Broker
 from tests.load import Load
 from tests.stack import Stack
 from tests.waiting import wait_for
 
-pytestmark = pytest.mark.kafka
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.skipif(connection.vendor != "sqlite", reason="locks and moves SQLite's file"),
+]
 
 DEADLINE_S = 60
 #: SQLite lets a writer wait for 20 s; after that it is refused.
@@ -31,8 +39,14 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory, broker: Broker) -> Iterator[Stack]:
-    with Stack(tmp_path_factory.mktemp("stack"), BOOTSTRAP=broker.bootstrap, DEMO="0") as stack:
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("database") / "fenceline.db"
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory, broker: Broker, database: Path) -> Iterator[Stack]:
+    folder, url = tmp_path_factory.mktemp("stack"), f"sqlite:///{database}"
+    with Stack(folder, BOOTSTRAP=broker.bootstrap, DEMO="0", DATABASE_URL=url) as stack:
         yield stack
 
 
@@ -40,10 +54,12 @@ def states(stack: Stack) -> dict[str, str]:
     return {row["transactional_id"]: row["state"] for row in stack.api("transactions")["items"]}
 
 
-def test_a_locked_database_is_waited_for_and_nothing_is_lost(stack: Stack, broker: Broker) -> None:
+def test_a_locked_database_is_waited_for_and_nothing_is_lost(
+    stack: Stack, broker: Broker, database: Path
+) -> None:
     with Load(broker.bootstrap, ids=4) as load:
         wait_for(lambda: len(states(stack)) == 4, "every id is seen", DEADLINE_S)
-        locked = sqlite3.connect(stack.data / "fenceline.db", isolation_level=None)
+        locked = sqlite3.connect(database, isolation_level=None)
         try:
             locked.execute("BEGIN IMMEDIATE")
             wait_for(lambda: "the database refused" in stack.log(), "the log says so", BUSY_S + DEADLINE_S)
@@ -54,22 +70,19 @@ def test_a_locked_database_is_waited_for_and_nothing_is_lost(stack: Stack, broke
     wait_for(lambda: states(stack) == load.told, "what the clients were told", DEADLINE_S)
 
 
-def test_a_database_that_is_gone_is_said_and_used_again_when_it_is_back(stack: Stack, broker: Broker) -> None:
-    database = stack.data / "fenceline.db"
+def test_a_database_that_is_gone_is_said_and_used_again_when_it_is_back(
+    stack: Stack, broker: Broker, database: Path
+) -> None:
     stack.api("collectors")
-    files = [path for path in stack.data.glob("fenceline.db*") if path.is_file()]
-    for path in files:
-        path.rename(path.with_name(f"away-{path.name}"))
-    database.mkdir()
+    # Its folder: SQLite's file and log must go and come at once, for a file without its log is another one.
+    away = database.parent.rename(database.parent.with_name("away"))
     try:
         for part in ("web", "worker-tail-0", "worker-pollers"):
             stack.kill(part)
         refused = wait_for(lambda: status_of(stack), "the page answers without a database", DEADLINE_S)
         assert refused == 503
     finally:
-        database.rmdir()
-        for path in files:
-            path.with_name(f"away-{path.name}").rename(path)
+        away.rename(database.parent)
     with Load(broker.bootstrap, ids=4) as load:
         began = time.time()
         wait_for(lambda: time.time() > began + 1, "some transactions", 5)

@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import os
 import random
-import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 from py4j.java_gateway import JavaGateway
 
 from sandbox.kafka import Broker
-from tests import offline
+from tests import databases, offline
 from tests.brokers import PROPERTIES, create_topics, java
 from tests.java.clients import JavaAdmin
 from tests.kafka.lives import World
@@ -97,8 +96,8 @@ def compare(stack: Stack, bootstrap: str) -> None:
     """Hold the database against a replay of the whole topic."""
     records = wait_for(lambda: records_seen(stack, bootstrap), "every record is seen", DEADLINE_S)
     assert len(records) == sum(offline.ends(records).values()), "the topic is whole"
-    with closing(database(stack)) as opened:
-        found = offline.stored(opened.cursor())
+    with databases.reading(stack.described()["database"]) as cursor:
+        found = offline.stored(cursor)
     print(f"{len(records)} records, {len(found.transitions)} notable transitions")
     wrong = offline.differences(offline.replayed(records), found)
     assert not wrong, "\n".join(wrong)
@@ -112,13 +111,9 @@ def compare(stack: Stack, bootstrap: str) -> None:
 def records_seen(stack: Stack, bootstrap: str) -> list[RawRecord]:
     """Return all records once the stack has read exactly these, nothing until then."""
     records = list(raw_records(bootstrap))
-    with closing(database(stack)) as opened:
-        read = offline.positions(opened.cursor())
+    with databases.reading(stack.described()["database"]) as cursor:
+        read = offline.positions(cursor)
     return records if {p: end for p, end in read.items() if end} == offline.ends(records) else []
-
-
-def database(stack: Stack) -> sqlite3.Connection:
-    return sqlite3.connect(f"file:{stack.data / 'fenceline.db'}?mode=ro", uri=True)
 
 
 def kill_some(stack: Stack, load: Load, parts: tuple[str, ...], times: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -17,6 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from sandbox.kafka import Broker
 from sandbox.options import ROOT
+from tests import databases
 from tests.load import Load
 from tests.stack import Stack
 from tests.waiting import wait_for
@@ -64,10 +64,9 @@ def records_in_topic(bootstrap: str) -> int:
 
 def holder(stack: Stack) -> tuple[int, int]:
     """Return the process that holds the tail's lease, and its token."""
-    database = sqlite3.connect(f"file:{stack.data / 'fenceline.db'}?mode=ro", uri=True)
-    query = "SELECT holder, token FROM dashboard_collector WHERE name = 'transaction_state'"
-    name, token = database.execute(query).fetchone()
-    database.close()
+    with databases.reading(stack.described()["database"]) as cursor:
+        cursor.execute("SELECT holder, token FROM dashboard_collector WHERE name = 'transaction_state'")
+        name, token = cursor.fetchone()
     return int(name.partition("-")[0]), int(token)
 
 

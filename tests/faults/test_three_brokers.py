@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, IsolationLevel, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
+from collectors.internal_topics import PASSING
 from sandbox.kafka import Broker
 from sandbox.up import SANDBOX_OPEN_TOO_LONG_S
 from tests.load import Load
@@ -117,8 +118,17 @@ def _in_sync(bootstrap: str) -> bool:
     return all(len(each.isrs) == 3 and each.leader > 0 for each in partitions)
 
 
-def ends(bootstrap: str) -> dict[int, tuple[int, int]]:
-    """Return LSO and high watermark by partition, as confluent-kafka is told."""
+def ends(bootstrap: str) -> dict[int, tuple[int, int]] | None:
+    """Return LSO and high watermark by partition, as confluent-kafka is told; None while a leader is new."""
+    try:
+        return _ends(bootstrap)
+    except KafkaException as error:
+        if error.args[0].code() in PASSING:
+            return None
+        raise
+
+
+def _ends(bootstrap: str) -> dict[int, tuple[int, int]]:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     wanted = {TopicPartition("load", number): OffsetSpec.latest() for number in range(PARTITIONS)}
     committed = admin.list_offsets(wanted, isolation_level=IsolationLevel.READ_COMMITTED)

@@ -19,7 +19,7 @@ def look_over(properties: Mapping[str, str], *, sees_all: bool = False, timeout_
 @pytest.fixture(scope="session")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A broker that lets ACLs decide, makes any topic that is asked for carelessly, and verifies nothing."""
-    users = ("stepwise", "narrow", "whole", "denied", "blank")
+    users = ("stepwise", "narrow", "whole", "denied", "blank", "acting")
     settings = {
         **PROPERTIES,
         "auto.create.topics.enable": "true",

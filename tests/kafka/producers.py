@@ -102,13 +102,14 @@ class LibrdkafkaProducer:
         del self._producer
 
 
-def open_in(bootstrap: str, name: str, topic: str, *partitions: int) -> LibrdkafkaProducer:
-    """Open a transaction of an id in some partitions, a record each, for longer than any test lasts."""
+def open_in(bootstrap: str, name: str, topic: str, *partitions: int, records: int = 1) -> LibrdkafkaProducer:
+    """Open a transaction of an id in some partitions, records in each, for longer than any test lasts."""
     producer = LibrdkafkaProducer(bootstrap, name, LONG)
     producer.init()
     producer.begin()
     for number in partitions:
-        producer.send(topic, number)
+        for _ in range(records):
+            producer.send(topic, number)
     producer.flush()
     return producer
 

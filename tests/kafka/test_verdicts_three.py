@@ -1,10 +1,12 @@
 """Proves on three brokers that no leader's fall or restart makes a wrong verdict, that what cannot be seen
-meanwhile is a gap, that a transaction stuck in Prepare* is late, and that each replica can be asked."""
+meanwhile is a gap, that a transaction stuck in Prepare* is late and gets no act, and that each replica can be
+asked."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 from confluent_kafka import Producer
@@ -17,10 +19,13 @@ from dashboard.config import ClusterConfig, Config
 from dashboard.models import ReplicaLook
 from fenceline.facts import TopicPartition
 from fenceline.partitions import Ground, Offsets, Verdict
+from fenceline.plans.plan import Act
+from fenceline.plans.plan import Ground as PlanGround
 from sandbox.cluster import Cluster
 from sandbox.errors import SandboxError
 from sandbox.wire import Identity
 from tests.brokers import kafka_three
+from tests.kafka.desk import Desk, grounds
 from tests.kafka.lives import LONG_MS
 from tests.kafka.producers import open_in
 from tests.kafka.raw import RawProducer
@@ -186,6 +191,9 @@ def test_late_stuck_in_prepare_while_a_marker_may_not_be_written(kafka_three: Cl
         watch.look(later_ms=30_000)
         assert watch.said(topic) == [(topic, Verdict.LATE, Ground.STUCK_IN_PREPARE)]
         assert watch.verdict(topic) is Verdict.LATE
+        with closing(Desk(kafka_three.node(1))) as desk:
+            for act, subject in (Act.FENCE, topic), (Act.ABORT_MARKER, f"{topic}-0"):
+                assert grounds(desk.forced(act, subject)) == [[PlanGround.PREPARE]], "it gets neither"
     finally:
         kafka_three.start()
         kafka_three.wait_ready()

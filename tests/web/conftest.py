@@ -1,4 +1,4 @@
-"""A signed-in client, and a configuration with two clusters."""
+"""A signed-in client, a cluster that is watched, and a configuration with two."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from dashboard.config import ClusterConfig, Config
+from dashboard.models import Cluster
+from tests.web import held, seed
 
 
 @pytest.fixture
@@ -23,6 +25,15 @@ def page(client: Client, user: User) -> Client:
     """A client that is signed in."""
     client.force_login(user)
     return client
+
+
+@pytest.fixture
+def prod(page: Client) -> Cluster:
+    """A cluster whose transactions, partitions and groups have been looked at."""
+    of = seed.cluster()
+    seed.seen(of)
+    held.watched(of)
+    return of
 
 
 @pytest.fixture(autouse=True)

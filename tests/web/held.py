@@ -343,8 +343,8 @@ def findings(of: Cluster) -> None:
     )
 
 
-def many(of: Cluster, partitions: int = 2_000, groups: int = 500) -> None:
-    """Fill a cluster with as many as a large one has, one in forty partitions held and its groups waiting."""
+def many(of: Cluster, partitions: int) -> None:
+    """Fill a cluster with partitions, one in forty of them held."""
     watched(of)
     now = seed.now_ms()
     kept = json.dumps([[now - n * 5_000, 9_000, 9_000 + n] for n in range(60, -1, -1)])
@@ -386,30 +386,6 @@ def many(of: Cluster, partitions: int = 2_000, groups: int = 500) -> None:
             ground="owned",
         )
         for n, row in enumerate(row for row in rows if row.pinned_ms)
-    )
-    found = [
-        group(of, f"group-{n}", "STALL" if n % 10 == 0 else "OK", blocked=int(n % 10 == 0))
-        for n in range(groups)
-    ]
-    blocker = {"producer_id": 7_000, "transactional_id": "orders-gateway-0", "start_offset": 9_000}
-    GroupOffset.objects.bulk_create(
-        (
-            GroupOffset(
-                group=each,
-                topic=f"topic-{n % 100}",
-                partition=m,
-                offset=9_000,
-                lso=9_000,
-                high_watermark=10_000,
-                status=each.status,
-                waiting="probably" if each.blocked and m == 0 else "",
-                waiting_ms=now - 9_000 if each.blocked and m == 0 else None,
-                blockers=[blocker] if each.blocked and m == 0 else [],
-            )
-            for n, each in enumerate(found)
-            for m in range(20)
-        ),
-        batch_size=500,
     )
 
 

@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.db import OperationalError, connection
 from django.test import Client
 
-from tests.web import held, seed, streams
+from tests.web import busy_streams, held, seed
 
 pytestmark = pytest.mark.django_db
 CLOSED = (
@@ -96,7 +96,7 @@ def test_admin_shows_rows_and_changes_none(client: Client) -> None:
     client.force_login(User.objects.create_superuser("root"))
     row = seed.transaction(seed.cluster(), b"<script>alert(1)</script>")
     held.busy(seed.cluster())
-    streams.busy(seed.cluster())
+    busy_streams.busy(seed.cluster())
     for model in (
         "cluster", "transaction", "collector", "position", "gaprecord", "findingrecord", "token",
         "partitionrecord", "pinrecord", "replicalook", "group", "groupoffset", "commitrecord", "grouprecord",
@@ -161,6 +161,10 @@ def test_a_page_that_is_not_there_says_so(page: Client) -> None:
     answer = page.get("/nowhere")
     assert answer.status_code == 404
     assert "Nothing is at this address" in answer.content.decode()
+
+
+def test_what_is_not_known_is_said_by_its_name(page: Client) -> None:
+    assert "No rule is called “never-made”." in page.get("/rules/never-made").content.decode()
 
 
 def test_a_form_without_its_token_is_refused_in_words(user: User) -> None:

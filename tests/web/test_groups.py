@@ -34,14 +34,6 @@ def names(page: Client, query: str = "") -> list[str]:
 
 
 @pytest.fixture
-def prod(page: Client) -> Cluster:
-    of = seed.cluster()
-    seed.seen(of)
-    held.watched(of)
-    return of
-
-
-@pytest.fixture
 def five(prod: Cluster) -> Cluster:
     held.group(prod, "fine", lag_lso=1, lag_hw=1, lag_ms=10)
     held.group(prod, "stopped", "STOP", lag_lso=50, lag_hw=50, lag_ms=9_000)

@@ -32,14 +32,6 @@ def names(page: Client, query: str = "") -> list[str]:
 
 
 @pytest.fixture
-def prod(page: Client) -> Cluster:
-    of = seed.cluster()
-    seed.seen(of)
-    held.watched(of)
-    return of
-
-
-@pytest.fixture
 def six(prod: Cluster) -> Cluster:
     held.partition(prod, "clear", 10, high_watermark=48_212)
     held.partition(prod, "clear", 9)
@@ -121,7 +113,7 @@ def test_a_row_names_what_holds_it(page: Client, prod: Cluster) -> None:
 
 
 def test_many_are_paged(page: Client, prod: Cluster) -> None:
-    held.many(prod, partitions=120, groups=0)
+    held.many(prod, partitions=120)
     assert "1–50 of 120" in read(page, "/partitions")
     assert len(names(page, "?page=3")) == 20
     assert len(names(page, "?page=99")) == 20

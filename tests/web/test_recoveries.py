@@ -28,14 +28,6 @@ def ids(page: Client, query: str = "") -> list[str]:
     return re.findall(r'class="id"><a href="[^"]+"><bdi>([^<]+)</bdi>', rows)
 
 
-@pytest.fixture
-def prod(page: Client) -> Cluster:
-    of = seed.cluster()
-    seed.seen(of)
-    held.watched(of)
-    return of
-
-
 @pytest.mark.parametrize(
     ("query", "shown"),
     [

@@ -23,14 +23,6 @@ def read(page: Client, url: str = ONE) -> str:
     return " ".join(answer.content.decode().split())
 
 
-@pytest.fixture
-def prod(page: Client) -> Cluster:
-    of = seed.cluster()
-    seed.seen(of)
-    held.watched(of)
-    return of
-
-
 def pending(group: Any, certain: bool = True, name: str = "payments-7") -> None:
     told = {"transactional_id": name, "producer_id": 4017, "pending": True, "certain": certain}
     held.offset(group, "input", 3, unstable=True, offset=None, blockers=[told])

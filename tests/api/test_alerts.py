@@ -1,0 +1,333 @@
+"""Proves the API of alerts, silences, channels and deliveries: who may what, and that it tells no secret."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from dashboard.alerts.limits import Alerting
+from dashboard.api.auth import digest
+from dashboard.config import ClusterConfig, Config
+from dashboard.models import Channel, Cluster, Delivery, Silence, Token
+from tests.api.asking import Ask, walked
+from tests.receivers import Receiver
+from tests.web import seed, voiced
+
+pytestmark = pytest.mark.django_db
+SILENCE = {"matchers": 'alertname="open_too_long"', "reason": "maintenance", "duration_s": 3600}
+
+
+@pytest.fixture
+def prod(settings: Any) -> Cluster:
+    clusters = {"prod": ClusterConfig("prod", {"bootstrap.servers": "127.0.0.1:1"})}
+    settings.FENCELINE = Config(
+        clusters=clusters, alerts=Alerting(allow_private=("127.0.0.0/8",), timeout_s=5)
+    )
+    of = seed.cluster()
+    seed.seen(of)
+    voiced.watched(of)
+    return of
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver() as receiver:
+        yield receiver
+
+
+Call = Callable[..., Any]
+
+
+@pytest.fixture
+def call(prod: Cluster, client: Client) -> Call:
+    """Ask with the token of a role; returns the decoded body, None where there is none."""
+
+    def call(method: str, path: str, body: Any = None, *, role: str = "admin", status: int = 200) -> Any:
+        Token.objects.get_or_create(name=f"ci-{role}", role=role, digest=digest(role))
+        sent = {} if body is None else {"data": json.dumps(body), "content_type": "application/json"}
+        headers = {"Authorization": f"Bearer {role}"}
+        answer = getattr(client, method)(f"/api/v1/{path}", headers=headers, **sent)
+        assert answer.status_code == status, answer.content
+        if status >= 400:
+            assert answer["Content-Type"].startswith("application/problem+json")
+        return json.loads(answer.content) if answer.content else None
+
+    return call
+
+
+@pytest.mark.parametrize("noun", ["alerts", "silences", "channels", "deliveries"])
+def test_a_list_carries_items_next_as_of_and_gaps(ask: Ask, prod: Cluster, noun: str) -> None:
+    body = ask(noun)
+    assert set(body) == {"items", "next", "as_of", "gaps"}
+    assert body["as_of"]
+    prod.collector_set.filter(name="alerts").update(seen_through_ms=1_795_000_000_123)
+    assert ask(noun)["as_of"] == "2026-11-18T11:06:40.123Z"
+
+
+def test_an_alert_is_told_with_why_it_is_loud_or_quiet(ask: Ask, prod: Cluster) -> None:
+    ops = voiced.channel()
+    sent = voiced.delivery(ops)
+    loud = voiced.alert(prod, labels={"team": "Payments"}, told=[[ops.pk, sent.pk, 1]])
+    voiced.change(loud, [ops.pk, "delivery", sent.pk])
+    quiet = voiced.alert(prod, "group:billing", quiet=[["silenced", "#7", "by ada"]])
+    second, first = ask("alerts")["items"]
+    assert first["told"] == [
+        {
+            "channel_id": ops.pk,
+            "channel": "ops",
+            "delivery_id": sent.pk,
+            "delivery_state": "delivered",
+            "why": "",
+        }
+    ]
+    assert (first["labels"]["team"], first["quiet"], first["state"]) == ("Payments", [], "firing")
+    assert second["quiet"] == [{"kind": "silenced", "by": "7", "words": "by ada"}]
+    detail = ask(f"alerts/{loud.pk}")
+    assert {name: detail[name] for name in first} == first
+    (change,) = detail["changes"]
+    assert (change["old"], change["new"], change["settled"]) == ("pending", "firing", True)
+    assert change["fates"] == first["told"]
+    assert ask(f"alerts/{quiet.pk}")["changes"] == []
+
+
+@pytest.mark.parametrize(
+    ("query", "shown"),
+    [
+        ("", {"a", "b", "c"}),
+        ("state=all", {"a", "b", "c", "d"}),
+        ("state=resolved", {"d"}),
+        ("state=pending", {"c"}),
+        ("severity=warning", {"b"}),
+        ("rule=late", {"b"}),
+        ("team=Payments", {"a"}),
+        ("voice=quiet", {"b"}),
+        ("q=transaction:A", {"a"}),
+        ("subject=transaction:b", {"b"}),
+        ("cluster=staging", set()),
+    ],
+)
+def test_filters(ask: Ask, prod: Cluster, query: str, shown: set[str]) -> None:
+    voiced.alert(prod, "transaction:a", labels={"team": "Payments"})
+    voiced.alert(prod, "transaction:b", rule="late", severity="warning", quiet=[["silenced", "#1", ""]])
+    voiced.alert(prod, "transaction:c", "pending")
+    voiced.alert(prod, "transaction:d", "resolved")
+    assert {row["subject"].partition(":")[2] for row in ask(f"alerts?{query}")["items"]} == shown
+
+
+def test_lists_are_walked_through(ask: Ask, prod: Cluster) -> None:
+    ops = voiced.channel()
+    for number in range(7):
+        voiced.alert(prod, f"transaction:id-{number}")
+        voiced.delivery(ops)
+        voiced.silence()
+        voiced.channel(f"channel {number}")
+    for noun, found in (("alerts", 7), ("deliveries", 7), ("silences", 7), ("channels", 8)):
+        rows = [row["id"] for row in walked(ask, f"{noun}?limit=3")]
+        assert len(rows) == len(set(rows)) == found, noun
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["alerts?state=open", "alerts?limit=0", "alerts?q=%00", "deliveries?state=x", "deliveries?channel=-1",
+     "deliveries?channel=99999999999999999999", "silences?state=old", "channels?limit=9999"],
+)  # fmt: skip
+def test_a_bad_query_is_a_422(ask: Ask, path: str) -> None:
+    assert ask(path, status=422)["errors"]
+
+
+@pytest.mark.parametrize("noun", ["alerts", "silences", "channels", "deliveries"])
+def test_what_is_not_there_is_a_404_and_another_list_s_cursor_a_400(ask: Ask, noun: str) -> None:
+    for number in ("7", "9" * 30):
+        ask(f"{noun}/{number}", status=404)
+    ask(f"{noun}?cursor=x", status=400)
+
+
+def test_a_silence_is_made_and_ended(call: Call) -> None:
+    made = call("post", "silences", SILENCE, role="operator", status=201)
+    assert (made["state"], made["created_by"], made["ended_by"]) == ("active", "token ci-operator", "")
+    assert made["matchers"] == [{"label": "alertname", "operator": "=", "value": "open_too_long"}]
+    ended = call("delete", f"silences/{made['id']}", role="operator")
+    assert (ended["state"], ended["ended_by"]) == ("expired", "token ci-operator")
+    assert call("delete", f"silences/{made['id']}", role="admin")["ended_by"] == "token ci-operator"
+    assert [row["id"] for row in call("get", "silences?state=expired")["items"]] == [made["id"]]
+
+
+def test_matchers_are_text_or_a_list(call: Call) -> None:
+    matchers = [{"label": "team", "operator": "=~", "value": "Pay.*"}, {"label": "cluster", "value": "prod"}]
+    made = call("post", "silences", SILENCE | {"matchers": matchers}, status=201)
+    assert made["matchers"] == [matchers[0], {"label": "cluster", "operator": "=", "value": "prod"}]
+    body = SILENCE | {"starts_at": "2099-01-01T00:00:00Z", "ends_at": "2099-01-02T00:00:00Z"}
+    assert call("post", "silences", body, status=422)["errors"][0]["in"] == "body.starts"
+
+
+@pytest.mark.parametrize(
+    ("asked", "field"),
+    [
+        ({"matchers": "x"}, "body.matchers"),
+        ({"matchers": [{"label": "team", "operator": "~", "value": "x"}]}, "body.matchers"),
+        ({"matchers": [{"label": "colour", "value": "x"}]}, "body.matchers"),
+        ({"matchers": [{"label": "team", "operator": "=~", "value": "("}]}, "body.matchers"),
+        ({"matchers": [{"label": "team", "value": "a\0"}]}, "body.matchers"),
+        ({"matchers": []}, "body.matchers"),
+        ({"matchers": [{"label": "team", "value": "x"}] * 30}, "body.matchers"),
+        ({"reason": ""}, "body.reason"),
+        ({"reason": "\0"}, "body.reason"),
+        ({"duration_s": None}, "body.ends"),
+        ({"ends_at": "2020-01-01T00:00:00Z"}, "body.ends"),
+        ({"starts_at": "2020-01-01T00:00:00Z"}, "body.starts"),
+        ({"duration_s": 1e8}, "body.ends"),
+    ],
+)
+def test_what_cannot_be_a_silence_is_a_422_that_names_the_field(
+    call: Call, asked: dict[str, Any], field: str
+) -> None:
+    body = call("post", "silences", SILENCE | asked, status=422)
+    assert [each["in"] for each in body["errors"]] == [field]
+    assert body["detail"]
+    assert not Silence.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "asked", [{"duration_s": -1}, {"duration_s": 1e300}, {"reason": 7}, {"matchers": "x" * 60_000}]
+)
+def test_what_has_the_wrong_shape_is_a_422(call: Call, asked: dict[str, Any]) -> None:
+    assert call("post", "silences", SILENCE | asked, status=422)["errors"]
+
+
+def test_a_channel_lives(call: Call, receiver: Receiver) -> None:
+    made = call(
+        "post",
+        "channels",
+        {"name": "ops", "kind": "webhook", "url": f"{receiver.url}?key=abcdefgh"},
+        status=201,
+    )
+    number, secret = made["id"], made.pop("secret")
+    assert secret == Channel.objects.get().secret
+    assert made["url"] == f"{receiver.url}?key=***"
+    assert call("get", f"channels/{number}") == made
+    assert (made["signs"], made["enabled"], made["min_severity"], made["send_resolved"]) == (
+        True,
+        True,
+        "warning",
+        True,
+    )
+    tested = call("post", f"channels/{number}/test", role="operator")
+    assert (tested["state"], tested["origin"], tested["tries"][0]["status"]) == ("delivered", "test", 200)
+    assert receiver.received[0].verified(secret)["receiver"] == "ops"
+    changed = call(
+        "patch", f"channels/{number}", {"min_severity": "critical", "group_wait_s": 2, "matchers": 'team="x"'}
+    )
+    assert changed == made | {
+        "min_severity": "critical", "group_wait_s": 2.0,
+        "matchers": [{"label": "team", "operator": "=", "value": "x"}],
+    }  # fmt: skip
+    assert call("patch", f"channels/{number}", {"group_wait_s": None})["group_wait_s"] is None
+    new = call("post", f"channels/{number}/secret", status=201)["secret"]
+    assert new == Channel.objects.get().secret != secret
+    assert call("get", f"channels/{number}")["two_secrets"]
+    assert "end it first" in call("post", f"channels/{number}/secret", status=409)["detail"]
+    assert not call("delete", f"channels/{number}/secret/old")["two_secrets"]
+    off = call("patch", f"channels/{number}", {"enabled": False})
+    assert (off["enabled"], off["disabled_why"]) == (False, "Disabled by token ci-admin.")
+    on = call("patch", f"channels/{number}", {"enabled": True, "name": "night"})
+    assert (on["enabled"], on["name"], on["disabled_why"]) == (True, "night", "")
+    assert call("delete", f"channels/{number}", status=204) is None
+    assert not Channel.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("asked", "field"),
+    [
+        ({"name": ""}, "body.name"),
+        ({"name": "x" * 65}, "body.name"),
+        ({"name": "taken"}, "body.name"),
+        ({"name": "a\0b"}, "body.name"),
+        ({"kind": "pigeon"}, "body.kind"),
+        ({"url": "http://10.0.0.1/"}, "body.url"),
+        ({"url": "file:///etc/passwd"}, "body.url"),
+        ({"min_severity": "fatal"}, "body.min_severity"),
+        ({"matchers": "team"}, "body.matchers"),
+        ({"group_by": ["colour"]}, "body.group_by"),
+        ({"group_by": ["a\0"]}, "body.group_by"),
+        ({"group_wait_s": -1}, "body.group_wait_s"),
+        ({"repeat_interval_s": 1e12}, "body.repeat_interval_s"),
+    ],
+)
+def test_what_cannot_be_a_channel_is_a_422_that_names_the_field(
+    call: Call, receiver: Receiver, asked: dict[str, Any], field: str
+) -> None:
+    voiced.channel("taken")
+    body = {"name": "ops", "kind": "webhook", "url": receiver.url} | asked
+    told = call("post", "channels", body, status=422)
+    assert [each["in"] for each in told["errors"]] == [field]
+    assert Channel.objects.count() == 1
+    if field != "body.kind":
+        number = voiced.channel("other").pk
+        told = call("patch", f"channels/{number}", asked, status=422)
+        assert [each["in"] for each in told["errors"]] == [field]
+
+
+def test_nothing_but_making_tells_a_secret(call: Call) -> None:
+    hook = voiced.channel(old_secret=f"{voiced.SECRET}old")
+    chat = voiced.channel("chat", kind="apprise", url=f"slack://{voiced.TOKEN}/{voiced.TOKEN}", secret="")
+    row = voiced.delivery(hook)
+    voiced.delivery(chat)
+    told = [
+        call("get", path) for path in ("channels", f"channels/{hook.pk}", f"channels/{chat.pk}", "deliveries")
+    ]
+    told += [call("get", f"deliveries/{row.pk}"), call("patch", f"channels/{hook.pk}", {"name": "x"})]
+    text = json.dumps(told)
+    assert voiced.SECRET[6:20] not in text
+    assert voiced.TOKEN not in text
+
+
+def test_a_delivery_is_told_whole_and_sent_again(call: Call) -> None:
+    row = voiced.delivery(voiced.channel(), "failed", held={"firing": ["ab" * 32], "resolved": []})
+    told = call("get", f"deliveries/{row.pk}")
+    assert (told["firing"], told["firing_alerts"], told["payload"]) == (1, ["ab" * 32], row.payload)
+    (tried,) = told["tries"]
+    assert (tried["status"], tried["took_ms"], tried["body"]) == (500, 34, "<b>boom</b>")
+    assert tried["request_headers"]["webhook-id"] == "msg_1"
+    again = call("post", f"deliveries/{row.pk}/again", role="operator", status=201)
+    assert (again["message_id"], again["origin"], again["state"]) == (row.message_id, "again", "pending")
+    told = call("post", f"deliveries/{again['id']}/again", status=409)
+    assert "still being sent" in told["detail"]
+
+
+WRITES = {
+    ("post", "silences"): "operator",
+    ("delete", "silences/1"): "operator",
+    ("post", "channels"): "admin",
+    ("patch", "channels/1"): "admin",
+    ("delete", "channels/1"): "admin",
+    ("post", "channels/1/secret"): "admin",
+    ("delete", "channels/1/secret/old"): "admin",
+    ("post", "channels/1/test"): "operator",
+    ("post", "deliveries/1/again"): "operator",
+}
+
+
+@pytest.mark.parametrize(("method", "path"), WRITES)
+def test_who_may_not_changes_nothing(call: Call, settings: Any, method: str, path: str) -> None:
+    voiced.delivery(voiced.channel(pk=1), pk=1)
+    voiced.silence(pk=1)
+    before = [list(model.objects.values()) for model in (Channel, Delivery, Silence)]
+    body = SILENCE if path == "silences" else {"name": "x", "kind": "webhook", "url": "https://x"}
+    needed = WRITES[method, path]
+    for role in ("viewer", "operator")[: 1 if needed == "operator" else 2]:
+        told = call(method, path, body, role=role, status=403)
+        assert f"it needs the role {needed}" in told["detail"]
+    call(method, path, body, role="ingest", status=401)
+    settings.READ_ONLY = True
+    assert "READ_ONLY" in call(method, path, body, role="admin", status=403)["detail"]
+    assert [list(model.objects.values()) for model in (Channel, Delivery, Silence)] == before
+
+
+def test_nothing_is_done_to_what_is_not_there(call: Call) -> None:
+    for method, path in WRITES:
+        if "1" in path:
+            call(method, path.replace("1", "4711"), {}, status=404)

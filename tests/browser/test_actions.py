@@ -1,0 +1,214 @@
+"""Proves in Chromium how one acts: typed confirmation, live results, expiry; by axe, at every width."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.conftest import PASSWORD, Opener, Server
+from tests.browser.test_reader import examined
+
+LISTS = {"log": "/actions", "log, no match": "/actions?state=done&who=nobody&act=wrong", "feed": "/feed"}
+OFFERS = {
+    "transaction": "/transactions/prod/inventory-sync-stuck-3",
+    "partition": "/partitions/prod/payments/0",
+    "partition, unknown": "/partitions/prod/stock-audit/4",
+    "overview": "/",
+}
+
+
+def actions(page: Page) -> list[str]:
+    """Return the addresses of all actions, the newest first."""
+    page.goto("/actions")
+    found: list[str] = page.locator("tr[id^=a-] a[data-row]").evaluate_all(
+        "links => links.map((each) => each.getAttribute('href'))"
+    )
+    return found
+
+
+def newest(page: Page) -> str:
+    return actions(page)[0]
+
+
+@pytest.fixture
+def viewer(server: Server, browser: Browser) -> Iterator[Page]:
+    """Somebody who may only look."""
+    server("user", "vera", PASSWORD, "viewer")
+    context = browser.new_context(base_url=server.url)
+    page = context.new_page()
+    page.goto("/login/")
+    page.get_by_label("Name").fill("vera")
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Sign in").click()
+    page.wait_for_url(f"{server.url}/")
+    yield page
+    context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing(server: Server, opened: Opener, scheme: str) -> None:
+    server("reset", "acting")
+    page = opened("/", color_scheme=scheme)
+    found = {}
+    # Most colours come up on the first pages of the dark scheme already.
+    each = actions(page)
+    assert len(each) == 11
+    paths = LISTS | OFFERS if scheme == "light" else {"log": "/actions", "feed": "/feed"}
+    paths |= {path: path for path in (each if scheme == "light" else (each[0], each[3], each[-2]))}
+    for name, path in paths.items():
+        page.goto(path)
+        page.evaluate("document.querySelectorAll('#content details').forEach((each) => (each.open = true))")
+        found[name] = examined(page)
+    assert not any(found.values()), {name: each for name, each in found.items() if each}
+
+
+@pytest.mark.parametrize("kind", ["none", "new", "watched"])
+def test_axe_finds_nothing_where_nothing_is(server: Server, opened: Opener, kind: str) -> None:
+    server("reset", kind)
+    page = opened("/")
+    for path in LISTS.values():
+        page.goto(path)
+        assert not examined(page), path
+
+
+@pytest.mark.parametrize("width", [320, 768, 3840])
+def test_no_page_scrolls_sideways(server: Server, opened: Opener, width: int) -> None:
+    server("reset", "acting")
+    page = opened("/", viewport={"width": width, "height": 740})
+    each = actions(page)
+    for path in (each[0], each[2], each[3], each[-2], *LISTS.values(), *OFFERS.values()):
+        page.goto(path)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+
+
+def test_the_button_is_on_once_the_text_is_typed_exactly(server: Server, opened: Opener) -> None:
+    server("reset", "watched")
+    server("plan", "payments-7")
+    page = opened("/")
+    page.goto(newest(page))
+    send = page.get_by_role("button", name="Fence producer")
+    expect(send).to_be_disabled()
+    typed = page.get_by_label("Type payments-7")
+    for text, off in {
+        "payments-": True,
+        "payments-7 ": True,
+        "Payments-7": True,
+        "payments-7": False,
+    }.items():
+        typed.fill(text)
+        assert send.is_disabled() is off, text
+    send.click()
+    # A reason is required: the browser asks for it and sends nothing.
+    assert page.evaluate("document.querySelector('#confirm-reason').validity.valueMissing")
+    expect(page.locator(".id-line .badge").first).to_have_text("planned")
+
+
+def test_without_scripts_the_server_says_what_is_wrong(server: Server, opened: Opener) -> None:
+    server("reset", "watched")
+    server("plan", "payments-7")
+    page = opened("/", java_script_enabled=False, faults=True)
+    page.goto(newest_without_scripts(page))
+    page.get_by_label(re.compile("^Why")).fill("ticket 4411")
+    page.get_by_label("Type payments-7").fill("payments")
+    page.get_by_role("button", name="Fence producer").click()
+    expect(page.get_by_role("alert")).to_contain_text("type exactly that")
+    expect(page.get_by_label(re.compile("^Why"))).to_have_value("ticket 4411")
+
+
+def newest_without_scripts(page: Page) -> str:
+    page.goto("/actions")
+    return page.locator("tr[id^=a-] a[data-row]").first.get_attribute("href") or ""
+
+
+def test_what_is_typed_stays_while_the_page_changes(server: Server, live: Opener) -> None:
+    server("reset", "watched")
+    server("plan", "payments-7")
+    page = live("/actions")
+    page = live(newest(page))
+    page.get_by_label("Type payments-7").fill("paym")
+    page.get_by_label(re.compile("^Why")).fill("half a reason")
+    with page.expect_response(lambda answer: answer.request.headers.get("hx-request") == "true"):
+        server("plan", "orders-1")
+    expect(page.get_by_label("Type payments-7")).to_have_value("paym")
+    expect(page.get_by_label(re.compile("^Why"))).to_have_value("half a reason")
+    expect(page.get_by_role("button", name="Fence producer")).to_be_disabled()
+
+
+def test_the_same_page_follows_the_execution_by_its_bells_alone(server: Server, live: Opener) -> None:
+    server("reset", "watched")
+    server("plan", "payments-7")
+    page = live("/actions")
+    page = live(newest(page))
+    page.evaluate("window.stays = true")
+    server("act", "executing")
+    expect(page.locator(".now-true")).to_contain_text("ada has confirmed it")
+    expect(page.locator("#confirm")).to_have_count(0)
+    server("act", "done")
+    expect(page.locator(".id-line .badge").first).to_have_text("done")
+    expect(page.locator(".result-done")).to_contain_text("Its coordinator fenced epoch 3 → 4")
+    server("follow")
+    expect(page.locator("#follow-1")).to_contain_text("LSO of payments-0 moved 48,211 → 49,981")
+    assert page.evaluate("window.stays"), "the page was loaded again"
+
+
+def test_a_plan_that_expires_says_so_by_itself(server: Server, live: Opener) -> None:
+    server("reset", "watched")
+    server("plan", "payments-7")
+    page = live("/actions")
+    page = live(newest(page))
+    page.get_by_label("Type payments-7").fill("payments-7")
+    expect(page.get_by_role("button", name="Fence producer")).to_be_enabled()
+    # Five minutes go by: for the server's clock, and for the page's.
+    server("expire")
+    page.evaluate("document.querySelector('#confirm').dataset.until = fenceline.now()")
+    expect(page.get_by_role("button", name="Plan again")).to_be_visible(timeout=15_000)
+    expect(page.locator("#confirm")).to_have_count(0)
+    expect(page.locator(".now-true")).to_contain_text("The plan expired at")
+
+
+def test_a_button_that_finds_no_cluster_says_so(server: Server, opened: Opener) -> None:
+    server("reset", "acting")
+    page = opened("/partitions/prod/payments/0", faults=True)
+    page.get_by_role("button", name="Abort hanging transaction…").last.click()
+    expect(page.locator("h1")).to_have_text("No plan could be made")
+    expect(page.locator(".sorry")).to_contain_text("Nothing was sent to prod.")
+    expect(page.get_by_role("button", name="Plan again")).to_be_visible()
+    assert not examined(page)
+
+
+def test_who_may_only_look_sees_why(server: Server, viewer: Page) -> None:
+    server("reset", "acting")
+    viewer.goto("/transactions/prod/inventory-sync-stuck-3")
+    expect(viewer.get_by_role("button", name="Fence producer…")).to_be_disabled()
+    expect(viewer.locator(".offers-line")).to_contain_text("it needs the role operator")
+    viewer.goto(newest(viewer))
+    expect(viewer.locator("#confirm-not")).to_contain_text("it needs the role operator")
+    expect(viewer.get_by_role("button", name="Fence producer")).to_be_disabled()
+    assert not examined(viewer)
+
+
+def test_the_keyboard_goes_to_the_log_and_into_a_plan(server: Server, opened: Opener) -> None:
+    server("reset", "acting")
+    page = opened("/")
+    page.keyboard.press("g")
+    page.keyboard.press("a")
+    page.wait_for_url("**/actions*")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile(r"/actions/\d+$"))
+    page.get_by_label(re.compile("^Why")).focus()
+    page.keyboard.type("ticket 4411")
+    page.keyboard.press("Tab")
+    page.keyboard.type("payments-7")
+    expect(page.get_by_role("button", name="Fence producer")).to_be_enabled()
+
+
+def test_the_feed_tells_a_takeover_by_its_bell_alone(server: Server, live: Opener) -> None:
+    server("reset", "acting")
+    page = live("/feed?q=orders-gateway-900")
+    expect(page.get_by_text("Nothing matches")).to_be_visible()
+    server("fence", "orders-gateway-900")
+    expect(page.locator("tbody tr", has_text="takeover")).to_be_visible(timeout=15_000)

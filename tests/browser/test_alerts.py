@@ -1,0 +1,143 @@
+"""Proves the pages of alerting in Chromium: by axe, at every width, live; by hand, from silence to test."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import Opener, Server
+from tests.browser.test_reader import examined
+
+LISTS = {
+    "alerts": "/alerts",
+    "alerts, no match": "/alerts?q=nothing-like-it&state=wrong",
+    "channels": "/channels",
+    "deliveries": "/deliveries",
+    "silences": "/silences",
+    "new channel": "/channels/new",
+    "new silence": "/silences/new",
+}
+#: The first row of a list leads to these.
+ONES = {
+    "alert": "/alerts",
+    "channel": "/channels",
+    "delivery, failed": "/deliveries?state=failed",
+    "silence": "/silences",
+}
+
+
+def every(page: Page) -> dict[str, str]:
+    """Return the address of each page that is about one thing, and of each list."""
+    found = dict(LISTS)
+    for name, where in ONES.items():
+        page.goto(where)
+        found[name] = page.locator("a[data-row]").first.get_attribute("href") or ""
+    channel = found["channel"]
+    return found | {name: f"{channel}/{name}" for name in ("edit", "secret", "delete")}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing(server: Server, opened: Opener, scheme: str) -> None:
+    server("reset", "alerts")
+    page = opened("/alerts", color_scheme=scheme)
+    found = {}
+    for name, path in every(page).items():
+        page.goto(path)
+        page.evaluate("document.querySelectorAll('#content .fold').forEach((each) => (each.open = true))")
+        found[name] = examined(page)
+    assert not any(found.values()), {name: each for name, each in found.items() if each}
+
+
+@pytest.mark.parametrize("kind", ["none", "new", "watched", "blind"])
+def test_axe_finds_nothing_where_nothing_is(server: Server, opened: Opener, kind: str) -> None:
+    server("reset", kind)
+    page = opened("/")
+    found = {}
+    for name, path in LISTS.items():
+        page.goto(path)
+        found[name] = examined(page)
+    assert not any(found.values()), {name: each for name, each in found.items() if each}
+
+
+@pytest.mark.parametrize("width", [320, 360, 768, 3840])
+def test_no_page_scrolls_sideways(server: Server, opened: Opener, width: int) -> None:
+    server("reset", "alerts")
+    page = opened("/alerts", viewport={"width": width, "height": 740})
+    for path in every(page).values():
+        page.goto(path)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+
+
+def test_an_alert_appears_by_its_bell_alone(server: Server, live: Opener) -> None:
+    server("reset", "watched")
+    page = live("/alerts")
+    expect(page.get_by_role("heading", level=1)).to_have_text("No alert fires.")
+    server("fire", "payments-9")
+    expect(page.get_by_role("heading", level=1)).to_have_text("1 alert fires.", timeout=15_000)
+    expect(page.locator("#nav-alerts")).to_contain_text("1")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/alerts/*")
+    expect(page.locator("h1")).to_have_text("payments-9")
+    page.keyboard.press("g")
+    page.keyboard.press("l")
+    page.wait_for_url("**/alerts")
+
+
+def test_an_alert_is_silenced_from_its_line_after_a_look_at_what_else_goes_quiet(
+    server: Server, opened: Opener
+) -> None:
+    server("reset", "alerts")
+    # A refused form is answered with 422, which Chromium logs.
+    page = opened("/alerts?q=payments-7", faults=True)
+    page.get_by_role("link", name=re.compile("^Silence… open too long payments-7")).click()
+    expect(page.locator("#preview li")).to_have_count(1)
+    page.get_by_label("Which alerts").fill('alertname="open_too_long", severity="critical"')
+    expect(page.locator("#preview li")).to_have_count(3)
+    page.get_by_label("Which alerts").fill("nonsense")
+    expect(page.locator("#preview")).to_contain_text("cannot be read")
+    page.get_by_label("Why").fill("maintenance")
+    page.get_by_role("button", name="Silence").click()
+    expect(page.locator("#matchers-wrong")).to_contain_text("cannot be read")
+    expect(page.get_by_label("Why")).to_have_value("maintenance")
+    page.get_by_label("Which alerts").fill('severity="critical"')
+    page.get_by_role("button", name="Silence").click()
+    expect(page.locator(".now-true")).to_contain_text("It quiets 3 alerts now")
+    page.get_by_role("button", name="End now").click()
+    expect(page.locator(".now-true")).to_contain_text("operator ended it")
+
+
+def test_a_channel_is_added_and_its_secret_copied_once(server: Server, opened: Opener) -> None:
+    server("reset", "watched")
+    page = opened("/channels", faults=True, permissions=["clipboard-read", "clipboard-write"])
+    page.get_by_role("link", name="Add channel…").click()
+    page.get_by_label("Name").fill("ops")
+    page.get_by_label("Address").fill("http://127.0.0.1:9/hook")
+    page.get_by_role("button", name="Add channel").click()
+    expect(page.locator("#url-wrong")).to_contain_text("adds 127.0.0.1 to [alerts] allow_private")
+    page.get_by_label("Address").fill("https://receiver.invalid/hook?token=abcdefghijk")
+    page.get_by_role("button", name="Add channel").click()
+    secret = page.locator("#the-secret").inner_text()
+    page.get_by_role("button", name="Copy secret").click()
+    expect(page.get_by_role("button", name="Copied")).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()") == secret
+    assert secret.startswith("whsec_")
+    page.reload()
+    expect(page.get_by_role("heading", level=1)).to_have_text("This secret is not shown again")
+    page.get_by_role("link", name="To the channel").click()
+    expect(page.locator("#content")).to_contain_text("https://receiver.invalid/hook?token=***")
+
+
+def test_a_test_says_on_the_page_what_came_of_it(server: Server, opened: Opener) -> None:
+    server("reset", "alerts")
+    page = opened("/channels")
+    page.get_by_role("link", name="ops", exact=True).first.click()
+    page.get_by_role("button", name="Send test").click()
+    expect(page.locator("#test ~ [role=status]")).to_contain_text(
+        "Not sent to 127.0.0.1: It is a loopback address"
+    )
+    page.get_by_role("link", name="what was sent, what was answered").click()
+    expect(page.locator("h1")).to_contain_text("Delivery")
+    expect(page.locator(".try")).to_contain_text("no answer")

@@ -1,0 +1,298 @@
+"""Proves that a plan is kept as it was previewed and listed, that it is executed only by who may, who typed
+what it asks for and while it is fresh, that its row has one worker, and what is told of it afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from dashboard import store
+from dashboard.access import ROLES, Actor
+from dashboard.actions import execute, hold, rows
+from dashboard.actions.follow import Following
+from dashboard.actions.hands import Hands
+from dashboard.actions.results import Fate, summed
+from dashboard.models import Action, Cluster, Recovery, Token
+from dashboard.rows import key_of
+from fenceline.facts import Confidence, Kind
+from fenceline.plans.plan import LIVES_MS, Act, Ground, Plan, Refusal, SubjectPlan
+from fenceline.recoveries import Outcome
+from tests.db import seeing, streaming
+from tests.db.conftest import NOW_MS
+
+OLGA = Actor("olga", "page", ROLES[Token.Role.OPERATOR])
+ADA = Actor("ada", "page", ROLES[Token.Role.ADMIN])
+VERA = Actor("vera", "page", ROLES[Token.Role.VIEWER])
+STARTED_MS = NOW_MS - 90_000
+
+
+def subject(name: str = "payments-7", **columns: Any) -> SubjectPlan:
+    seen = {
+        "transactional_id": name, "producer_id": 7, "producer_epoch": 3, "started_ms": STARTED_MS,
+        "timeout_ms": 60_000, "state": "Ongoing",
+    }  # fmt: skip
+    return SubjectPlan(f"transaction:{name}", name, seen, **columns)
+
+
+def fence(*subjects: SubjectPlan, **columns: Any) -> Plan:
+    return Plan(Act.FENCE, "prod", NOW_MS, "payments-7", subjects or (subject(),), **columns)
+
+
+def kept(plan: Plan | None = None, actor: Actor = OLGA) -> Action:
+    return rows.keep(plan or fence(), actor, now_ms=NOW_MS)
+
+
+def confirm(row: Action, actor: Actor = OLGA, **said: Any) -> Action:
+    """Confirm as an operator does who does everything right, but for what is `said` otherwise."""
+    usual = {"digest": row.digest, "typed": "payments-7", "reason": "it is stuck", "now_ms": NOW_MS + 1}
+    return execute.confirm(row, actor=actor, **(usual | said))
+
+
+def executing(row: Action, by: str = "olga") -> Action:
+    """Have a row confirmed; the message to its worker names `t`."""
+    until = Now() + execute.WAITS
+    fields: dict[str, Any] = {"state": Action.State.EXECUTING, "lease_until": until, "lease_token": "t"}
+    assert rows.change(row, Q(state="planned"), executed_by=by, **fields)
+    row.refresh_from_db()
+    return row
+
+
+# Rows.
+
+
+def test_a_plan_is_kept_as_it_was_previewed() -> None:
+    plan = fence(subject(held=(("payments", 0, 1_204, 1_981),), waiting=("billing",)), forced=True)
+    row = kept(plan, ADA)
+    row.refresh_from_db()
+    assert rows.plan_of(row) == plan
+    assert (row.digest, row.state, row.planned_by, row.forced) == (plan.digest, "planned", "ada", True)
+    assert row.expires_ms == NOW_MS + LIVES_MS
+    assert row.rev == Cluster.objects.get().rev > 0
+
+
+def test_the_newest_come_first_page_by_page_and_by_filters() -> None:
+    names = [kept(fence(subject(f"payments-{number}"))).pk for number in range(5)]
+    other = kept(replace(fence(subject("orders-1")), act=Act.ROLL_BACK_BATCH), ADA)
+    everything = rows.Filter()
+    found, place = rows.newest(everything, before=None, limit=4)
+    assert [row.pk for row in found] == [other.pk, *reversed(names[2:])]
+    rest, end = rows.newest(everything, before=place, limit=4)
+    assert ([row.pk for row in rest], end) == (list(reversed(names[:2])), None)
+    for wanted in rows.Filter(act="roll_back_batch"), rows.Filter(q="ORDERS"), rows.Filter(actor="ada"):
+        assert [row.pk for row in rows.newest(wanted, before=None, limit=9)[0]] == [other.pk]
+    assert len(rows.newest(rows.Filter(cluster="prod", state="planned"), before=None, limit=9)[0]) == 6
+    store.sync_clusters([])
+    assert rows.newest(everything, before=None, limit=9) == ([], None)
+
+
+def test_a_change_is_made_only_where_a_row_is_as_expected() -> None:
+    row, before = kept(), Cluster.objects.get().rev
+    assert not rows.change(row, Q(state="done"), reason="never")
+    assert Cluster.objects.get().rev == before
+    assert rows.change(row, Q(state="planned"), reason="now")
+    row.refresh_from_db()
+    assert (row.reason, row.rev, Cluster.objects.get().rev) == ("now", before + 1, before + 1)
+
+
+# Confirming.
+
+UNFIT = SubjectPlan("transaction:x", "x", {}, refusals=(Refusal(Ground.PREPARE, "It is decided."),))
+
+
+@pytest.mark.parametrize(
+    ("plan", "actor", "said", "status", "text"),
+    [
+        (fence(), VERA, {}, 403, "vera may not do this"),
+        (fence(forced=True), OLGA, {}, 403, "needs the role admin"),
+        (fence(), OLGA, {"digest": "0" * 64}, 409, "not the plan that was previewed"),
+        (fence(), OLGA, {"digest": "ä"}, 409, "not the plan that was previewed"),
+        (fence(), OLGA, {"now_ms": NOW_MS + LIVES_MS}, 410, "The plan has expired at "),
+        (fence(), OLGA, {"typed": "payments-8"}, 422, "type exactly that"),
+        (fence(), OLGA, {"typed": " payments-7"}, 422, "type exactly that"),
+        (fence(), OLGA, {"reason": " \n "}, 422, "A reason is required"),
+        (fence(), OLGA, {"reason": "x" * 1_001}, 422, "has 1,001 characters"),
+        (fence(UNFIT), OLGA, {}, 422, "every subject is refused"),
+    ],
+)
+def test_a_plan_is_not_executed_but_as_it_asks(
+    plan: Plan, actor: Actor, said: dict[str, Any], status: int, text: str
+) -> None:
+    row = kept(plan)
+    with pytest.raises(execute.Refused) as refused:
+        confirm(row, actor, **said)
+    assert (refused.value.status, text in refused.value.text) == (status, True), refused.value.text
+    row.refresh_from_db()
+    assert (row.state, row.executed_by, row.lease_token) == ("planned", "", "")
+
+
+def test_read_only_forbids_everybody_everything(settings: Any) -> None:
+    settings.READ_ONLY = True
+    with pytest.raises(execute.Refused, match="READ_ONLY") as refused:
+        confirm(kept(), ADA)
+    assert refused.value.status == 403
+
+
+@pytest.mark.parametrize("act", list(Act))
+def test_each_act_needs_its_own_permission(act: Act) -> None:
+    others = Actor("otto", "api", OLGA.permissions - {execute.access.OF_ACT[act]})
+    with pytest.raises(execute.Refused) as refused:
+        confirm(kept(replace(fence(), act=act)), others)
+    assert refused.value.status == 403
+
+
+def test_who_executes_it_again_is_answered_alike_and_nobody_else_is() -> None:
+    row = executing(kept())
+    assert confirm(row).state == "executing"
+    with pytest.raises(execute.Refused, match="olga executes this plan right now") as refused:
+        confirm(row, ADA)
+    assert refused.value.status == 409
+    rows.change(row, Q(), state="done")
+    # Also once it has expired, and whatever was typed this time: it is done.
+    assert confirm(row, typed="", now_ms=NOW_MS + LIVES_MS).state == "done"
+    with pytest.raises(execute.Refused, match="olga has executed this plan already, it is done"):
+        confirm(row, ADA)
+
+
+# Who executes.
+
+
+def test_a_row_is_begun_once_and_only_by_its_token() -> None:
+    row = executing(kept())
+    assert hold.begin(row.pk, "", now_ms=NOW_MS) is None
+    assert hold.begin(row.pk, "another", now_ms=NOW_MS) is None
+    assert hold.begin(row.pk + 1, "t", now_ms=NOW_MS) is None
+    begun = hold.begin(row.pk, "t", now_ms=NOW_MS)
+    assert begun is not None
+    assert begun.started_ms == NOW_MS
+    assert hold.begin(row.pk, "t", now_ms=NOW_MS) is None
+
+
+def test_a_row_that_waited_too_long_is_not_begun() -> None:
+    row = executing(kept())
+    Action.objects.update(lease_until=Now() - hold.LIVES)
+    assert hold.begin(row.pk, "t", now_ms=NOW_MS) is None
+
+
+def test_who_is_late_writes_nothing_more() -> None:
+    executing(kept())
+    row = hold.begin(Action.objects.get().pk, "t", now_ms=NOW_MS)
+    assert row is not None
+    settler = Action.objects.get()
+    assert not hold.take_over(settler, "s"), "its lease lives"
+    Action.objects.update(lease_until=Now() - hold.LIVES)
+    with pytest.raises(hold.Lost):
+        hold.prolong(row)
+    assert hold.take_over(settler, "s")
+    for late in (
+        lambda: hold.prolong(row),
+        lambda: hold.write(row, [{"subject": "late"}]),
+        lambda: hold.end(row, Action.State.DONE, [{"subject": "late"}]),
+    ):
+        with pytest.raises(hold.Lost):
+            late()
+    hold.end(settler, Action.State.UNKNOWN, [])
+    assert Action.objects.get().results == []
+    assert not hold.take_over(settler, "s2")
+
+
+@pytest.mark.parametrize(
+    ("fates", "state"),
+    [
+        ([Fate.DONE, Fate.DONE], Action.State.DONE),
+        ([Fate.DONE, Fate.SKIPPED], Action.State.DONE),
+        ([Fate.DONE, Fate.STALE, Fate.UNKNOWN], Action.State.PARTLY),
+        ([Fate.STALE, Fate.STALE], Action.State.STALE),
+        ([Fate.STALE, Fate.FAILED], Action.State.FAILED),
+        ([Fate.FAILED, Fate.UNKNOWN], Action.State.UNKNOWN),
+    ],
+)
+def test_the_whole_is_what_its_subjects_are(fates: Sequence[Fate], state: Action.State) -> None:
+    assert summed([{"outcome": each.value} for each in fates]) == state
+
+
+# What is told afterwards.
+
+
+def done(plan: Plan, *, lso_told: bool = True) -> Action:
+    """Return a row whose subjects were all done at NOW_MS; that the LSO has moved is told."""
+    results = [{"subject": each.subject, "outcome": "done", "ended_ms": NOW_MS} for each in plan.subjects]
+    told = [
+        {"kind": "lso", "of": f"{topic}-{number}", "words": "it moved", "at_ms": NOW_MS}
+        for each in plan.subjects
+        for topic, number, _, _ in each.held
+        if lso_told
+    ]
+    row = kept(plan)
+    rows.change(row, Q(), state="done", results=results, follow_up=told, ended_ms=NOW_MS)
+    row.refresh_from_db()
+    return row
+
+
+def news(row: Action, now_ms: int = NOW_MS + 2_000) -> tuple[list[str], bool]:
+    """Return what is told now, and whether that was all."""
+    following = Following(row, now_ms)
+    with Hands("prod") as hands:
+        found = following.news(hands)
+    return [each["words"] for each in found], following.is_over(found)
+
+
+HELD = {"held": (("orders", 0, 812, 820),), "waiting": ("billing", "orders_enrich")}
+
+
+def test_groups_and_queries_are_told_once_they_have_read_past_the_lso() -> None:
+    row = done(fence(subject(**HELD)))
+    waits = seeing.group("billing")
+    query = streaming.query(name="orders_enrich", finished=3)
+    batch = streaming.batch(query, 3, offsets=read("orders", 812), committed_ms=NOW_MS - 5)
+    assert news(row) == ([], False)
+    type(waits).objects.update(offset=813, commit_ms=NOW_MS + 1_300)
+    type(batch).objects.update(offsets=read("orders", 820), committed_ms=NOW_MS + 900)
+    said, over = news(row)
+    assert said == ["group billing resumed after 1.3 s", "query orders_enrich resumed after 900 ms"]
+    assert not over, "its episode is yet to come"
+
+
+def read(topic: str, offset: int) -> list[list[str]]:
+    return [["source", f'{{"{topic}": {{"0": {offset}}}}}']]
+
+
+def test_the_episode_that_it_belongs_to_is_told_and_how_it_went_on() -> None:
+    row = done(fence())
+    episode(opened_ms=STARTED_MS - 1)
+    assert news(row) == ([], False)
+    mine = episode(opened_ms=NOW_MS - 10)
+    assert news(row)[0] == [f"recovery episode {mine.pk} of payments-7: takeover"]
+    Recovery.objects.filter(pk=mine.pk).update(resumed_ms=NOW_MS + 2_490, resumed_by="payments-8")
+    said, over = news(row)
+    assert said[1] == "payments-8 committed again after 2.5 s"
+    assert over
+
+
+def episode(*, opened_ms: int) -> Recovery:
+    return Recovery.objects.create(
+        cluster=Cluster.objects.get(), key=key_of(b"payments-7"), transactional_id="payments-7",
+        application="payments", cause=Kind.TAKEOVER, confidence=Confidence.PROBABLE, producer_id=7,
+        producer_epoch=4, topic_id="t", log_partition=1, log_offset=opened_ms, opened_ms=opened_ms,
+        outcome=Outcome.OPEN, rev=1,
+    )  # fmt: skip
+
+
+def test_a_finished_batch_is_told_when_its_query_has_gone_on() -> None:
+    query = streaming.query(name="orders", finished=40)
+    seen = {"query": query.ident, "batch_id": 41}
+    row = done(replace(fence(SubjectPlan("query:q", "orders, batch 41", seen)), act=Act.FINISH_BATCH))
+    assert news(row) == ([], False)
+    type(query).objects.update(finished=41)
+    assert news(row) == (["orders, batch 41: its query has finished it, and goes on"], True)
+
+
+def test_an_lso_that_never_moves_is_told_in_the_end() -> None:
+    row = done(fence(subject(**HELD)), lso_told=False)
+    assert [each["words"] for each in Following(row, NOW_MS).last_words()] == [
+        "LSO of orders-0 still stands at 812"
+    ]

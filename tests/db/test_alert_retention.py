@@ -1,0 +1,60 @@
+"""Proves that alerts, their changes and messages are forgotten once they are over for long enough."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from dashboard import retention
+from dashboard.alerts import tick
+from dashboard.models import Alert, AlertChange, Delivery
+from fenceline.limits import Retention
+from tests.db.alerting import Take, World, channel, found
+
+DAY_S = 86_400
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+
+
+def test_what_is_over_is_forgotten_and_what_goes_on_stays(take: Take) -> None:
+    world = World(take)
+    world.look()
+    channel(group_by=["subject"])
+    stays, goes = found("group:stays"), found("group:goes")
+    world.seconds(8, stays, goes)
+    world.seconds(10, stays)
+    pruner = take(retention.NAME)
+    # Rows are old by their own clock; messages by the database's.
+    Delivery.objects.update(created_at=LONG_AGO)
+
+    def prune(days: float) -> tuple[set[str], int, int]:
+        at_ms = world.now_ms + int(days * DAY_S * 1_000)
+        while retention.prune(pruner, Retention(closed_d=3), now_ms=at_ms):
+            pass
+        return (
+            set(Alert.objects.values_list("subject", flat=True)),
+            AlertChange.objects.count(),
+            Delivery.objects.count(),
+        )
+
+    # Of the messages only that one is left on which its group stands.
+    assert prune(2) == ({"group:stays", "group:goes"}, 3, 1)
+    # So is what goes on, while what was told of it is settled.
+    assert prune(4) == ({"group:stays"}, 0, 1)
+    world.seconds(10)
+    Delivery.objects.update(created_at=LONG_AGO)
+    assert prune(8) == (set(), 0, 0)
+
+
+def test_what_is_not_settled_or_sent_stays(take: Take) -> None:
+    world = World(take)
+    world.look()
+    channel()
+    world.seconds(4, found())
+    Delivery.objects.update(state="pending", created_at=LONG_AGO)
+    for _ in range(5):
+        world.judged()
+        tick.tick(world.alerts, now_ms=world.now_ms)
+    pruner = take(retention.NAME)
+    while retention.prune(pruner, Retention(closed_d=3), now_ms=world.now_ms + 9 * DAY_S * 1_000):
+        pass
+    assert (Alert.objects.count(), Delivery.objects.count()) == (1, 1)
+    assert AlertChange.objects.filter(processed_at=None).count() == 1

@@ -1,0 +1,305 @@
+"""Proves what a tick makes of findings: alerts, messages once each, a fate for every change, and in how many
+queries. With the judge's own counting.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from dashboard.alerts import book, tick
+from dashboard.alerts.limits import Alerting
+from dashboard.leases import LeaseLost
+from dashboard.models import Alert, AlertChange, Channel, Cluster, Delivery, FindingRecord
+from fenceline.facts import Finding, Severity
+from fenceline.owners import Owner
+from tests.db import streaming
+from tests.db.alerting import (
+    ALL,
+    FIRST,
+    Take,
+    World,
+    alert,
+    channel,
+    fates,
+    found,
+    messages,
+    silence,
+    world,
+)
+from tests.db.conftest import NOW_MS
+from tests.db.streaming import QUERY_ID
+
+__all__ = ["world"]
+
+
+def test_an_alert_is_told_once_when_it_fires_and_once_when_it_is_over(world: World) -> None:
+    pager = channel()
+    world.second(found())
+    assert (alert().state, alert().quiet) == ("pending", [["pending", "", "found in 1 of 2 complete ticks"]])
+    world.second(found())
+    assert (alert().state, alert().quiet[0][0]) == ("firing", "grouped")
+    world.seconds(5, found())
+    (sent,) = Delivery.objects.all()
+    assert (sent.reason, sent.state, sent.standing) == (FIRST, "delivered", True)
+    assert sent.message_id.startswith("msg_")
+    assert (alert().quiet, alert().told) == ([], [[pager.pk, sent.pk, sent.made_ms]])
+    world.seconds(5)
+    assert (alert().state, messages()) == ("resolved", [FIRST, ALL])
+    assert fates() == [[[pager.pk, "delivery", row.pk]] for row in Delivery.objects.order_by("pk")]
+    assert not AlertChange.objects.filter(processed_at=None).exists()
+    assert world.seconds(10) == 0
+    assert not Delivery.objects.filter(standing=True).exists()
+
+
+def test_the_payload_is_what_its_channel_takes(world: World) -> None:
+    for kind in Channel.Kind:
+        channel(kind.value, kind=kind, group_wait_s=0)
+    world.seconds(3, found())
+    payloads = {row.channel.kind: row.payload for row in Delivery.objects.select_related("channel")}
+    assert payloads["webhook"]["alerts"][0]["generatorURL"].endswith("/transactions/prod/payments-7")
+    assert payloads["webhook"]["receiver"] == "webhook"
+    assert payloads["alertmanager"][0]["labels"]["alertname"] == "late"
+    assert payloads["apprise"]["title"] == "[FIRING:1] prod late"
+
+
+def test_what_opened_and_closed_while_nobody_looked_is_accounted_for(world: World) -> None:
+    pager = channel()
+    for _ in range(3):
+        world.judged(found())
+    for _ in range(3):
+        world.judged()
+    assert world.seconds(5) == 0
+    assert (alert().state, alert().fired_ms) == ("resolved", alert().resolved_ms)
+    why = [[pager.pk, "quiet", "it was over before anybody there was told"]]
+    assert fates() == [why, [[pager.pk, "quiet", "nobody there was told that it fired"]]]
+
+
+def test_what_is_over_before_group_wait_is_not_told(world: World) -> None:
+    channel(group_wait_s=30)
+    world.seconds(4, found())
+    assert world.seconds(3) + world.later(60) == 0
+    assert [each[0][2] for each in fates()] == [
+        "it was over before anybody there was told",
+        "nobody there was told that it fired",
+    ]
+
+
+def test_what_was_over_before_the_first_tick_is_not_told(take: Take) -> None:
+    world = World(take)
+    for _ in range(3):
+        world.judged(found())
+    for _ in range(3):
+        world.judged()
+    world.look()
+    assert not Alert.objects.exists()
+
+
+def test_a_long_absence_is_caught_up_with_in_portions(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(book, "AT_ONCE", 3)
+    for number in range(10):
+        for _ in range(2):
+            world.judged(found(f"group:g{number}"))
+    for _ in range(5):
+        world.look()
+    assert Alert.objects.filter(fired_ms__isnull=False).count() == 10
+    assert AlertChange.objects.filter(new="firing").count() == 10
+
+
+def test_what_cannot_be_seen_neither_opens_nor_ends(world: World) -> None:
+    channel()
+    world.second(found())
+    world.seconds(5, blind=True)
+    assert alert().state == "pending"
+    world.second(found())
+    assert alert().state == "firing"
+    world.second()
+    world.seconds(5, blind=True)
+    assert alert().state == "firing"
+    world.second()
+    assert alert().state == "resolved"
+
+
+def test_the_judge_counts_ticks(world: World, settings: Any) -> None:
+    settings.FENCELINE = replace(settings.FENCELINE, alerts=Alerting(resolve_ticks=3))
+    counts = []
+    for findings, blind in (
+        ([found()], False), ([], True), ([found()], False), ([], False), ([], True), ([], False),
+        ([found()], False), ([], False), ([], False), ([], False), ([], False),
+    ):  # fmt: skip
+        world.judged(*findings, blind=blind)
+        counts.append([(row.ticks, row.to_miss) for row in FindingRecord.objects.order_by("pk")])
+    assert counts == [
+        [(1, 0)], [(1, 0)], [(2, 0)], [(2, 2)], [(2, 2)], [(2, 1)],
+        [(2, -1), (1, 0)], [(2, -1), (1, 2)], [(2, -1), (1, 1)], [(2, -1), (1, 0)], [(2, -1), (1, 0)],
+    ]  # fmt: skip
+
+
+def test_owners_travel_as_labels(world: World, settings: Any) -> None:
+    owner = Owner("payments-*", "Payments", "#payments", "https://wiki.example")
+    settings.FENCELINE = replace(settings.FENCELINE, owners=[owner])
+    channel(group_by=["team"], matchers=[["team", "=~", "Pay.*"]])
+    world.seconds(5, found(), found("group:other"))
+    (sent,) = Delivery.objects.all()
+    assert sent.payload["groupLabels"] == {"team": "Payments"}
+    assert sent.payload["commonLabels"]["contact"] == "#payments"
+    assert alert("group:other").quiet[0][0] == "no_match"
+
+
+@pytest.mark.parametrize("match", ["orders*", "flc-orders*", QUERY_ID])
+def test_a_query_is_its_owner_s_by_name_prefix_or_id(world: World, settings: Any, match: str) -> None:
+    settings.FENCELINE = replace(settings.FENCELINE, owners=[Owner(match, "Orders")])
+    streaming.query(name="orders", prefix="flc-orders")
+    subjects = [f"query:{QUERY_ID}", "query:unknown"]
+    world.seconds(3, *(found(subject, "query_stalled") for subject in subjects))
+    assert [alert(subject).labels.get("team") for subject in subjects] == ["Orders", None]
+
+
+def test_what_flaps_is_told_once(world: World, settings: Any) -> None:
+    settings.FENCELINE = replace(settings.FENCELINE, alerts=Alerting(flap_openings=3, flap_s=60))
+    channel(group_interval_s=1)
+    for _ in range(8):
+        world.seconds(4, found())
+        world.seconds(4)
+    assert alert().flapping_ms is not None
+    assert messages() == [FIRST, ALL, FIRST, ALL, FIRST]
+    assert world.later(50) == 0
+    assert world.later(10) == 1
+    assert (alert().state, messages()[-1]) == ("resolved", ALL)
+
+
+def test_a_tick_without_news_writes_nothing(world: World) -> None:
+    channel()
+    world.seconds(6, found())
+    rev = Cluster.objects.get().rev
+    world.seconds(5, found())
+    assert Cluster.objects.get().rev == rev
+    with CaptureQueriesContext(
+        connection,
+    ) as caught:
+        world.look()
+    written = [each["sql"] for each in caught if each["sql"].startswith(("INSERT", "UPDATE", "DELETE"))]
+    # The lease, and what `look` delivers.
+    assert len(written) == 2
+
+
+def test_queries_do_not_grow_with_the_alerts_that_stay(world: World) -> None:
+    channel()
+    counts = []
+    for number in (3, 120):
+        findings = [found(f"group:g{n}") for n in range(number)]
+        world.seconds(10, *findings)
+        with CaptureQueriesContext(connection) as caught:
+            world.look()
+        counts.append(len(caught))
+    assert Alert.objects.filter(state="firing").count() == 120
+    assert counts[0] == counts[1] <= 14
+
+
+def test_queries_grow_slowly_with_those_that_change(world: World) -> None:
+    channel()
+    findings = [found(f"group:g{n}") for n in range(400)]
+    world.second(*findings)
+    world.judged(*findings)
+    with CaptureQueriesContext(connection) as caught:
+        tick.tick(world.alerts, now_ms=world.now_ms)
+    assert Alert.objects.filter(state="firing").count() == 400
+    assert len(caught) <= 60
+
+
+def test_a_fenced_tick_writes_nothing(world: World, take: Take) -> None:
+    channel(group_wait_s=0)
+    world.seconds(1, found())
+    world.judged(found())
+    take(tick.NAME, previous=world.alerts.token)
+    with pytest.raises(LeaseLost):
+        world.look()
+    assert alert().state == "pending"
+    assert not Delivery.objects.exists()
+
+
+def test_a_second_tick_of_the_same_moment_makes_nothing(world: World) -> None:
+    channel(group_wait_s=0)
+    world.seconds(1, found())
+    world.judged(found())
+    assert [tick.tick(world.alerts, now_ms=world.now_ms) for _ in range(3)] == [1, 0, 0]
+    assert AlertChange.objects.count() == 1
+
+
+RULES = ("late", "group_stalled", "lso_pinned", "hanging")
+
+
+def dice_found(dice: random.Random) -> list[Finding]:
+    """Some findings, each of which may come and go with any tick."""
+    severities = list(Severity)
+    return [
+        found(f"partition:p-{n}", rule, dice.choice(severities), "partition:p-0")
+        for rule in RULES
+        for n in range(4)
+        if dice.random() < 0.6
+    ]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_whatever_happens_every_change_has_one_fate_for_each_channel(world: World, seed: int) -> None:
+    dice = random.Random(seed)
+    made = [
+        channel("all", min_severity="info", group_interval_s=2, repeat_interval_s=20),
+        channel("one", matchers=[["alertname", "=~", "l.*"]], group_by=["subject"]),
+        channel("deaf", send_resolved=False, group_wait_s=4),
+        channel("am", kind="alertmanager"),
+    ]
+    for number in range(40):
+        if number % 15 == 10:
+            silence(8, world, "alertname", dice.choice(RULES))
+            Channel.objects.filter(pk=made[0].pk).update(enabled=dice.random() < 0.5)
+        world.judged(*dice_found(dice), blind=dice.random() < 0.2)
+        if dice.random() < 0.7:
+            world.look()
+    Channel.objects.update(enabled=True)
+    for _ in range(4):
+        world.later(400)
+    check_accounts(made)
+
+
+def check_accounts(channels: list[Channel]) -> None:
+    """Hold the changes' fates against the messages that were made."""
+    numbers = {each.pk for each in channels}
+    sent = {row.pk: row for row in Delivery.objects.all()}
+    assert all(row.reason and row.payload for row in sent.values())
+    assert AlertChange.objects.count() > 20
+    for change in AlertChange.objects.select_related("alert"):
+        assert change.processed_at, change
+        assert sorted(fate[0] for fate in change.fates) == sorted(numbers)
+        for number, kind, what in change.fates:
+            if kind == "delivery":
+                name = bytes(change.alert.fingerprint).hex()
+                held = sent[what].held["firing" if change.new == "firing" else "resolved"]
+                assert (sent[what].channel_id, name in held) == (number, True)
+            else:
+                assert what
+    for each in channels:
+        check_ends(each)
+
+
+def check_ends(of: Channel) -> None:
+    """Hold what a channel was told of each alert: it fires, and then, at the last, that it is over."""
+    last: dict[str, str] = {}
+    for row in Delivery.objects.filter(channel=of).order_by("pk"):
+        last |= dict.fromkeys(row.held["resolved"], "resolved") | dict.fromkeys(row.held["firing"], "firing")
+    if of.send_resolved:
+        assert set(last.values()) <= {"resolved"}
+
+
+def test_retries_of_the_clock_change_nothing(world: World) -> None:
+    """A clock that goes back neither raises nor tells anything twice."""
+    channel()
+    world.seconds(4, found())
+    world.now_ms = NOW_MS - 3_600_000
+    world.seconds(6, found())
+    assert messages() == [FIRST]

@@ -1,0 +1,96 @@
+"""Plans that are executed as a worker does it: kept, confirmed, run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+from django.db.models import Q
+from django.db.models.functions import Now
+from django.test import override_settings
+
+from dashboard import slices, store
+from dashboard.access import ROLES, Actor
+from dashboard.actions import execute, hold, planning, rows
+from dashboard.config import CheckpointRoot, ClusterConfig, Config
+from dashboard.models import Action, Token
+from fenceline.plans.plan import Act, Plan
+
+CLUSTER = "acting"
+OPERATOR = Actor("olga", "page", ROLES[Token.Role.OPERATOR])
+TOKEN = "worker"
+
+
+def configured(
+    properties: Mapping[str, str], checkpoints: Sequence[CheckpointRoot] = ()
+) -> override_settings:
+    """Return settings in which one cluster is configured, whose ids we see all; the database knows it."""
+    store.sync_clusters([CLUSTER])
+    cluster = ClusterConfig(CLUSTER, properties, sees_all_transactional_ids=True)
+    return override_settings(FENCELINE=Config(clusters={CLUSTER: cluster}, checkpoints=checkpoints))
+
+
+def planned(act: Act, *subjects: str, force: bool = True) -> Plan:
+    """Plan as an admin does, who is not stopped by what is young and healthy."""
+    return planning.plan(CLUSTER, act, subjects, force=force, now_ms=slices.now_ms())
+
+
+def confirmed(plan: Plan) -> Action:
+    """Keep a plan, and have it confirmed; the message to its worker names TOKEN."""
+    row = rows.keep(plan, OPERATOR, now_ms=slices.now_ms())
+    is_planned = Q(state=Action.State.PLANNED)
+    until = Now() + execute.WAITS
+    fields: dict[str, Any] = {"state": Action.State.EXECUTING, "lease_until": until, "lease_token": TOKEN}
+    assert rows.change(row, is_planned, executed_by=OPERATOR.name, reason="a test", **fields)
+    return row
+
+
+def executed(plan: Plan, observer: execute.Observer | None = None) -> Action:
+    """Execute a plan as a worker does; return its row."""
+    row = confirmed(plan)
+    # The tests' database is in memory: no second thread shares it.
+    assert execute.run(row.pk, TOKEN, observer, keeping=lambda _: nullcontext())
+    row.refresh_from_db()
+    return row
+
+
+def died(row: Action) -> None:
+    """Let the lease of an action be over, as its worker's death does after a while."""
+    Action.objects.filter(pk=row.pk).update(lease_until=Now() - hold.LIVES)
+    row.refresh_from_db()
+
+
+def outcomes(row: Action) -> list[str]:
+    """Return what came of each subject."""
+    return [each["outcome"] for each in row.results]
+
+
+def words(row: Action) -> str:
+    """Return what is said of the subjects."""
+    return "\n".join(each["words"] for each in row.results)
+
+
+class Died(BaseException):
+    """Where a worker's process is killed."""
+
+
+def dies_at(step: str, which: int = 0) -> Callable[[str, str], None]:
+    met = iter(range(100))
+
+    def die(at: str, subject: str) -> None:
+        if at == step and next(met) == which:
+            raise Died
+
+    return die
+
+
+def left_behind(plan: Plan, observer: Callable[[str, str], None]) -> Action:
+    """Execute until the worker dies; return the row once its lease is over."""
+    with pytest.raises(Died):
+        executed(plan, observer)
+    row = Action.objects.latest("pk")
+    assert row.state == Action.State.EXECUTING
+    died(row)
+    return row

@@ -1,0 +1,94 @@
+"""A desk at which plans are made for a real broker: its configuration, our collectors' rows, and the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from django.test import override_settings
+
+from collectors.checkpoints import CheckpointsCollector
+from dashboard import leases, save_checkpoints, slices
+from dashboard.actions import planning
+from dashboard.config import CheckpointRoot, ClusterConfig, Config
+from dashboard.models import Query
+from fenceline.limits import Limits
+from fenceline.plans.plan import Act, Ground, Plan, from_json
+from sandbox.kafka import Broker
+from tests.kafka.watch import Watch
+from tests.waiting import wait_for
+
+
+class Desk:
+    """A cluster of the configuration, whose partitions `watch` looks at; `vouched`: no id is hidden."""
+
+    def __init__(
+        self, broker: Broker, *, properties: Mapping[str, str] | None = None, vouched: bool = True
+    ) -> None:
+        self.broker = broker
+        self.watch = Watch(broker.bootstrap, properties=properties, vouched=vouched)
+        self.cluster = self.watch.name
+        self.vouched = vouched
+        self.limits = Limits()
+        self.root: Path | None = None
+
+    def close(self) -> None:
+        """Close its eyes."""
+        self.watch.close()
+
+    @contextmanager
+    def configured(self) -> Iterator[None]:
+        """Let this cluster be the one of the configuration."""
+        cluster = ClusterConfig(self.cluster, self.watch.properties, self.vouched)
+        roots = [CheckpointRoot(str(self.root), self.cluster)] if self.root else []
+        config = Config(clusters={self.cluster: cluster}, limits=self.limits, checkpoints=roots)
+        with override_settings(FENCELINE=config):
+            yield
+
+    def plan(self, act: Act, *subjects: str, force: bool = False, later_ms: int = 0) -> Plan:
+        """Return a plan; `later_ms`: by a clock that is so far ahead of this machine's."""
+        with self.configured():
+            now_ms = slices.now_ms() + later_ms
+            made = planning.plan(self.cluster, act, subjects, force=force, now_ms=now_ms)
+        assert from_json(made.as_json()).digest == made.digest
+        return made
+
+    def forced(self, act: Act, subject: str) -> Plan:
+        """Return a forced plan, once it can be made: a broker that is gone may be asked for a while."""
+
+        def made() -> Plan | None:
+            try:
+                return self.plan(act, subject, force=True, later_ms=90_000)
+            except planning.CannotPlan:
+                return None
+
+        return wait_for(made, "a plan", 90)
+
+    def look_at(self, root: Path) -> list[Query]:
+        """Let our collector look at the checkpoints in a folder; return the queries."""
+        self.root = root
+        lease = leases.acquire(self.cluster, save_checkpoints.NAME, holder="test", now_ms=slices.now_ms())
+        assert lease is not None
+        with self.configured():
+            collector = CheckpointsCollector([CheckpointRoot(str(root), self.cluster)], ())
+            found = collector.look(slices.now_ms(), every_s=0)
+            now_ms = slices.now_ms()
+            save_checkpoints.save(lease, found.looks, found.gone, gaps=found.gaps, now_ms=now_ms)
+        leases.release(lease)
+        return list(Query.objects.filter(cluster__name=self.cluster))
+
+
+def grounds(plan: Plan) -> list[list[Ground]]:
+    """Return what speaks against each subject."""
+    return [[each.ground for each in subject.refusals] for subject in plan.subjects]
+
+
+def words(plan: Plan) -> str:
+    """Return all that is said against its subjects."""
+    return " ".join(each.words for subject in plan.subjects for each in subject.refusals)
+
+
+def effects(plan: Plan) -> list[dict[str, int | None]]:
+    """Return the effects of each subject in numbers."""
+    return [{each.name: each.amount for each in subject.effects} for subject in plan.subjects]

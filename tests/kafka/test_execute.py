@@ -1,0 +1,354 @@
+"""Proves that a fence aborts just the transaction that was previewed and puts its producer out, that whatever
+happens between preview and execution makes the plan stale or fails clearly with nothing written, and that an
+action whose worker died is not executed again but told as Kafka's own admin client tells it."""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaException
+from py4j.java_gateway import JavaGateway
+
+from dashboard import leases, slices
+from dashboard.actions import execute, hold, watch
+from dashboard.models import Action
+from fenceline.plans.plan import Act
+from sandbox.kafka import Broker
+from tests.brokers import PROPERTIES, create_topics
+from tests.java.clients import Description, JavaAdmin, JavaError, JavaProducer
+from tests.kafka.acting import (
+    configured,
+    confirmed,
+    died,
+    dies_at,
+    executed,
+    left_behind,
+    outcomes,
+    planned,
+    words,
+)  # fmt: skip
+from tests.kafka.producers import LibrdkafkaProducer, TransactionalProducer
+from tests.kafka.strays import identity_of, stray
+from tests.waiting import wait_for
+from transaction_admin.api import Ended, Fencing
+from transaction_admin.kafka_python import KafkaPythonAdmin
+
+pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
+
+#: Either library's word for what a broker refuses.
+REFUSALS = (KafkaException, JavaError)
+TIMEOUT_MS = 777_000
+
+
+class Stage:
+    """A topic of its own on a broker, producers on it, and Kafka's own admin client as the oracle."""
+
+    def __init__(self, broker: Broker, gateway: JavaGateway, admin: JavaAdmin) -> None:
+        self.broker, self.gateway, self.admin = broker, gateway, admin
+        self.topic = f"act-{uuid.uuid4().hex[:8]}"
+        create_topics(broker.bootstrap, self.topic)
+
+    def producer(
+        self, name: str, *, java: bool = False, timeout_ms: int = TIMEOUT_MS
+    ) -> TransactionalProducer:
+        settings = {"transaction.timeout.ms": str(timeout_ms)}
+        made: TransactionalProducer
+        if java:
+            made = JavaProducer(self.gateway, self.broker.bootstrap, name, settings)
+        else:
+            made = LibrdkafkaProducer(self.broker.bootstrap, name, settings)
+        made.init()
+        return made
+
+    def opened(self, name: str, *, java: bool = False, timeout_ms: int = TIMEOUT_MS) -> TransactionalProducer:
+        """Return a producer with a transaction that is open."""
+        producer = self.producer(name, java=java, timeout_ms=timeout_ms)
+        begin(producer, self.topic)
+        return producer
+
+    def said(self, name: str) -> Description:
+        return self.admin.describe_transactions([name])[name]
+
+
+def begin(producer: TransactionalProducer, topic: str) -> None:
+    producer.begin()
+    producer.send(topic, 0)
+    producer.flush()
+
+
+@contextmanager
+def staged(broker: Broker, gateway: JavaGateway) -> Iterator[Stage]:
+    with JavaAdmin(gateway, broker.bootstrap) as admin, configured({"bootstrap.servers": broker.bootstrap}):
+        yield Stage(broker, gateway, admin)
+
+
+@pytest.fixture
+def stage(kafka_42: Broker, java: JavaGateway) -> Iterator[Stage]:
+    with staged(kafka_42, java) as made:
+        yield made
+
+
+@pytest.fixture
+def each(kafka: Broker, java: JavaGateway) -> Iterator[Stage]:
+    """On each version of the broker."""
+    with staged(kafka, java) as made:
+        yield made
+
+
+@pytest.mark.parametrize("java_client", [False, True])
+def test_a_fence_aborts_what_was_seen_and_puts_its_producer_out(each: Stage, java_client: bool) -> None:
+    stage = each
+    name = f"{stage.topic}-id"
+    producer = stage.opened(name, java=java_client)
+    before = stage.said(name)
+    row = executed(planned(Act.FENCE, name))
+    after = stage.said(name)
+    assert (row.state, outcomes(row)) == (Action.State.DONE, ["done"]), words(row)
+    assert (after.state, after.timeout_ms) == ("Empty", before.timeout_ms)
+    assert (after.producer_id, after.producer_epoch) == (before.producer_id, before.producer_epoch + 2)
+    assert row.results[0]["parts"][0] == {"where": name, "code": 0, "words": "initialised"}
+    assert row.followed_until_ms is not None
+    with pytest.raises(REFUSALS):
+        producer.commit()
+    assert stage.said(name) == after
+    producer.abandon()
+
+
+def commits(stage: Stage, name: str, producer: TransactionalProducer) -> str:
+    producer.commit()
+    return "its producer has committed"
+
+
+def aborts(stage: Stage, name: str, producer: TransactionalProducer) -> str:
+    producer.abort()
+    return "aborted"
+
+
+def begins_again(stage: Stage, name: str, producer: TransactionalProducer) -> str:
+    producer.commit()
+    begin(producer, stage.topic)
+    return "another transaction has begun since"
+
+
+def is_taken_over(stage: Stage, name: str, producer: TransactionalProducer) -> str:
+    stage.opened(name).abandon()
+    return "another producer took it over: epoch"
+
+
+def times_out(stage: Stage, name: str, producer: TransactionalProducer) -> str:
+    wait_for(lambda: stage.said(name).state == "CompleteAbort", "the transaction times out", 60)
+    return "its transaction timed out"
+
+
+BETWEEN = [commits, aborts, begins_again, is_taken_over, times_out]
+
+
+@pytest.mark.parametrize("happens", BETWEEN)
+def test_what_changed_since_the_preview_is_left_alone(
+    each: Stage, happens: Callable[[Stage, str, TransactionalProducer], str]
+) -> None:
+    stage = each
+    # Protocol 2, which raises the epoch with each end, takes both sides.
+    java_client = stage.broker.version == "4.2.0"
+    name = f"{stage.topic}-id"
+    timeout_ms = 2_000 if happens is times_out else TIMEOUT_MS
+    producer = stage.opened(name, java=java_client, timeout_ms=timeout_ms)
+    plan = planned(Act.FENCE, name)
+    reason = happens(stage, name, producer)
+    settled = wait_for(lambda: is_settled(stage, name), "its end is settled")
+    row = executed(plan)
+    assert (row.state, outcomes(row)) == (Action.State.STALE, ["stale"])
+    assert reason in words(row)
+    assert "nothing was asked" in words(row)
+    assert stage.said(name) == settled, "an InitProducerId would have raised the epoch"
+    assert row.followed_until_ms is None
+    producer.abandon()
+
+
+def is_settled(stage: Stage, name: str) -> Description | None:
+    said = stage.said(name)
+    return None if said.state.startswith("Prepare") else said
+
+
+def test_what_changes_right_before_the_request_is_seen(stage: Stage) -> None:
+    name = f"{stage.topic}-id"
+    producer = stage.opened(name)
+
+    def commit(step: str, subject: str) -> None:
+        if step == "InitProducerId":
+            producer.commit()
+
+    row = executed(planned(Act.FENCE, name), commit)
+    assert (row.state, row.followed_until_ms) == (Action.State.STALE, None)
+    assert "its producer has committed" in words(row)
+    begin(producer, stage.topic)
+    producer.commit()
+
+
+def test_a_coordinator_compares_what_the_request_names(each: Stage) -> None:
+    """Between the last look and the request: who has come in since, and has nothing open, stays."""
+    stage = each
+    name = f"{stage.topic}-id"
+    stage.opened(name).abandon()
+    seen = stage.said(name)
+    now = stage.producer(name)
+    admin = KafkaPythonAdmin({"bootstrap.servers": stage.broker.bootstrap})
+    try:
+        fencing = Fencing(name, TIMEOUT_MS, seen.producer_id, seen.producer_epoch)
+        assert admin.fence_producers([fencing], timeout_s=30)[name] == Ended(90, "PRODUCER_FENCED")
+    finally:
+        admin.close()
+    begin(now, stage.topic)
+    now.commit()
+
+
+def test_each_subject_is_looked_at_alone(stage: Stage) -> None:
+    names = [f"{stage.topic}-{number}" for number in range(3)]
+    producers = [stage.opened(name) for name in names]
+    plan = planned(Act.FENCE, *names, f"{stage.topic}-never-made")
+    producers[1].commit()
+    row = executed(plan)
+    assert row.state == Action.State.PARTLY
+    assert outcomes(row) == ["done", "stale", "done", "skipped"], words(row)
+    assert [stage.said(name).state for name in names] == ["Empty", "CompleteCommit", "Empty"]
+    assert f"{stage.topic}-never-made" not in stage.admin.list_transactions()
+    for producer in producers:
+        producer.abandon()
+
+
+def test_what_was_held_and_who_waited_is_followed(stage: Stage) -> None:
+    """The LSO as it moves; what goes on without us is told once it has been collected."""
+    name = f"{stage.topic}-id"
+    producer = stage.opened(name)
+    plain = LibrdkafkaProducer(stage.broker.bootstrap, f"{stage.topic}-other")
+    plain.init()
+    begin(plain, stage.topic)
+    plain.commit()
+    row = executed(planned(Act.FENCE, name))
+    lease = leases.acquire("acting", watch.NAME, holder="test", now_ms=slices.now_ms())
+    assert lease is not None
+
+    def told() -> list[str]:
+        watch.tick(lease, now_ms=slices.now_ms())
+        row.refresh_from_db()
+        return [each["words"] for each in row.follow_up]
+
+    wait_for(told, "the LSO moves")
+    # Two records, an abort marker and a commit marker. It is told once.
+    assert told() == [f"LSO of {stage.topic}-0 moved 0 → 4"]
+    watch.rest("acting")
+    producer.abandon()
+
+
+# Whose worker died.
+
+
+def test_a_plan_that_was_begun_is_never_begun_again(stage: Stage) -> None:
+    name = f"{stage.topic}-id"
+    stage.opened(name).abandon()
+    row = confirmed(planned(Act.FENCE, name))
+    assert hold.begin(row.pk, "worker", now_ms=slices.now_ms()) is not None
+    assert not execute.run(row.pk, "worker"), "the message came twice"
+    assert stage.said(name).state == "Ongoing"
+
+
+@pytest.mark.parametrize(
+    ("step", "which", "state", "outcome", "said"),
+    [
+        ("verify", 0, Action.State.FAILED, ["failed", "failed"], "before it came to it: nothing was asked"),
+        ("InitProducerId", 0, Action.State.FAILED, ["failed", "failed"], "still open as it was seen"),
+        ("InitProducerId", 1, Action.State.PARTLY, ["done", "failed"], "it is aborted: epoch 0 → 1"),
+        ("kept", 0, Action.State.PARTLY, ["done", "failed"], "before it came to it: nothing was asked"),
+        ("kept", 1, Action.State.DONE, ["done", "done"], "its producer fenced: epoch 0 → 2"),
+    ],
+)
+def test_a_dead_worker_s_action_is_told_as_it_is_seen(
+    stage: Stage, step: str, which: int, state: str, outcome: list[str], said: str
+) -> None:
+    names = [f"{stage.topic}-{number}" for number in range(2)]
+    for name in names:
+        stage.opened(name).abandon()
+    row = left_behind(planned(Act.FENCE, *names), dies_at(step, which))
+    wait_for(lambda: all(is_settled(stage, name) for name in names), "no end is on its way")
+    seen = {name: stage.said(name) for name in names}
+    assert watch.settle(row, now_ms=slices.now_ms())
+    row.refresh_from_db()
+    assert (row.state, outcomes(row)) == (state, outcome), words(row)
+    assert said in words(row)
+    assert {name: stage.said(name) for name in names} == seen, "it only looks"
+    assert not watch.settle(row, now_ms=slices.now_ms())
+
+
+def test_one_that_no_worker_took_has_failed(stage: Stage) -> None:
+    name = f"{stage.topic}-id"
+    stage.opened(name).abandon()
+    row = confirmed(planned(Act.FENCE, name))
+    died(row)
+    assert watch.settle(row, now_ms=int(time.time() * 1_000))
+    row.refresh_from_db()
+    assert row.state == Action.State.FAILED
+    assert "no worker took it in time" in words(row)
+
+
+# A broker that dies.
+
+
+@pytest.fixture
+def fragile(tmp_path: Path) -> Iterator[Broker]:
+    settings = {**PROPERTIES, "transaction.partition.verification.enable": "false"}
+    with Broker(tmp_path / "kafka", properties=settings) as broker:
+        yield broker
+
+
+def test_a_broker_that_dies_is_a_clear_failure(fragile: Broker, java: JavaGateway) -> None:
+    """Nothing was written when it is back; its partitions have a new leader epoch by then."""
+    with staged(fragile, java) as stage:
+        names = [f"{stage.topic}-{number}" for number in range(3)]
+        producers = [stage.opened(name) for name in names]
+        stray(fragile, "hangs", identity_of(fragile, "hangs"), (stage.topic, 1))
+        seen = {name: stage.said(name) for name in names}
+        fences, hanging = planned(Act.FENCE, *names[:2]), planned(Act.ABORT_MARKER, f"{stage.topic}-1")
+        left = left_behind(planned(Act.FENCE, names[2]), dies_at("InitProducerId"))
+        row = executed(fences, lambda step, _: fragile.kill() if step == "InitProducerId" else None)
+        away = executed(hanging)
+        assert not watch.settle(left, now_ms=slices.now_ms()), "it waits for the cluster"
+        fragile.start()
+        assert (row.state, outcomes(row)) == (Action.State.FAILED, ["failed"] * 2)
+        assert (away.state, outcomes(away)) == (Action.State.FAILED, ["failed"])
+        for each in words(row).splitlines() + words(away).splitlines():
+            assert each.startswith("nothing was asked for it: cannot ask the coordinators at"), each
+        wait_for(lambda: {name: stage.said(name) for name in names} == seen, "all is as it was", 60)
+        moved = executed(hanging)
+        assert outcomes(moved) == ["stale"]
+        assert re.search(r"its leader has moved: leader epoch \d+ → \d+", words(moved))
+        assert opened_at(stage, 1), "no marker was written"
+        for producer in producers:
+            producer.abandon()
+
+
+def test_what_cannot_be_seen_for_long_is_unknown(stage: Stage) -> None:
+    name = f"{stage.topic}-id"
+    stage.opened(name).abandon()
+    row = left_behind(planned(Act.FENCE, name), dies_at("InitProducerId"))
+    with configured({"bootstrap.servers": "127.0.0.1:1"}):
+        assert not watch.settle(row, now_ms=slices.now_ms())
+        row.refresh_from_db()
+        assert row.state == Action.State.EXECUTING
+        died(row)
+        assert watch.settle(row, now_ms=slices.now_ms() + 3_600_000)
+    row.refresh_from_db()
+    assert (row.state, outcomes(row)) == (Action.State.UNKNOWN, ["unknown"])
+    assert "its worker died while InitProducerId is being sent" in words(row)
+
+
+def opened_at(stage: Stage, partition: int) -> list[int]:
+    """Return where transactions begin that are open in a partition, as Java's admin client says."""
+    where = stage.topic, partition
+    said = stage.admin.describe_producers([where])[where]
+    return [start for _, _, start in said if start is not None]

@@ -1,0 +1,207 @@
+"""Proves that an abort marker ends what hangs, on each version of the broker, that none is written for what
+has ended, is another one's or is owned by now, and that the cluster's refusal names the grant that mends it.
+Kafka's own tools tell what is open, abort what they are asked to, and grant what was printed."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import uuid
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AclOperation, ResourceType
+from py4j.java_gateway import JavaGateway
+
+from dashboard import slices
+from dashboard.actions import watch
+from dashboard.models import Action
+from fenceline import facts
+from fenceline.plans.plan import Act
+from sandbox.kafka import Broker
+from sandbox.wire import Identity
+from tests.acls import set_acl
+from tests.brokers import create_topics
+from tests.java.clients import JavaAdmin
+from tests.kafka.acting import configured, dies_at, executed, left_behind, outcomes, planned, words
+from tests.kafka.producers import LibrdkafkaProducer
+from tests.kafka.raw import RawProducer
+from tests.kafka.strays import identity_of, stray, unverified
+from tests.kafka.watch import abort
+from tests.waiting import wait_for
+from transaction_admin.api import Ended, Marker
+from transaction_admin.kafka_python import KafkaPythonAdmin
+
+pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
+
+
+class Hanging:
+    """A partition in which records of a transaction lie that no coordinator knows."""
+
+    def __init__(self, broker: Broker, admin: JavaAdmin) -> None:
+        self.broker, self.admin = broker, admin
+        self.topic = f"hangs-{uuid.uuid4().hex[:8]}"
+        self.where = (self.topic, 0)
+        create_topics(broker.bootstrap, self.topic, partitions=1)
+        self.identity = identity_of(broker, self.topic)
+
+    @property
+    def name(self) -> str:
+        """The partition."""
+        return f"{self.topic}-0"
+
+    def strays(self) -> None:
+        with unverified(self.broker):
+            stray(self.broker, self.topic, self.identity, self.where, records=3)
+
+    def is_open(self) -> bool:
+        said = self.admin.describe_producers([self.where])[self.where]
+        return any(start is not None for _, _, start in said)
+
+    def end(self) -> int:
+        return offsets(self.broker, self.topic, "read_uncommitted")
+
+    def lso(self) -> int:
+        return offsets(self.broker, self.topic, "read_committed")
+
+
+def offsets(broker: Broker, topic: str, isolation: str) -> int:
+    """Return the end of partition 0 as a consumer of this isolation level sees it."""
+    consumer = Consumer(
+        {"bootstrap.servers": broker.bootstrap, "group.id": "test", "isolation.level": isolation}
+    )
+    try:
+        return consumer.get_watermark_offsets(TopicPartition(topic, 0), 30)[1]
+    finally:
+        consumer.close()
+
+
+@pytest.fixture
+def hanging(kafka: Broker, java: JavaGateway) -> Iterator[Hanging]:
+    with JavaAdmin(java, kafka.bootstrap) as admin, configured({"bootstrap.servers": kafka.bootstrap}):
+        made = Hanging(kafka, admin)
+        made.strays()
+        yield made
+
+
+def test_a_marker_ends_what_hangs(hanging: Hanging) -> None:
+    plan = planned(Act.ABORT_MARKER, hanging.name, force=False)
+    assert (hanging.lso(), hanging.end()) == (0, 3)
+    row = executed(plan)
+    assert (row.state, outcomes(row)) == (Action.State.DONE, ["done"]), words(row)
+    assert row.results[0]["parts"] == [{"where": hanging.name, "code": 0, "words": "abort marker written"}]
+    assert not hanging.is_open()
+    wait_for(lambda: (hanging.lso(), hanging.end()) == (4, 4), "readers go on behind the marker")
+    again = executed(plan)
+    assert (again.state, hanging.end()) == (Action.State.STALE, 4), "it appends no useless marker"
+    assert "it has ended" in words(again)
+
+
+def test_a_marker_that_somebody_else_wrote_is_not_repeated(hanging: Hanging) -> None:
+    plan = planned(Act.ABORT_MARKER, hanging.name)
+    abort(hanging.broker, *hanging.where, start_offset=0)
+    row = executed(plan)
+    assert (outcomes(row), hanging.end()) == (["stale"], 4)
+    hanging.identity = Identity(hanging.identity.producer_id, hanging.identity.epoch + 1)
+    hanging.strays()
+    row = executed(plan)
+    assert (outcomes(row), hanging.end()) == (["stale"], 7)
+    assert "another producer took it over: epoch 0 → 1" in words(row)
+
+
+def test_what_ends_right_before_the_request_is_seen(hanging: Hanging) -> None:
+    marker = Marker(facts.TopicPartition(*hanging.where), *hanging.identity, 0)
+
+    def end(step: str, subject: str) -> None:
+        if step == "WriteTxnMarkers":
+            with closing(KafkaPythonAdmin({"bootstrap.servers": hanging.broker.bootstrap})) as admin:
+                assert admin.write_abort_marker(marker, leader=hanging.broker.node_id) == Ended(0, "")
+
+    row = executed(planned(Act.ABORT_MARKER, hanging.name), end)
+    assert (outcomes(row), hanging.end()) == (["stale"], 4)
+
+
+def test_what_a_coordinator_owns_by_now_is_left_to_it(hanging: Hanging) -> None:
+    """Its own producer has begun a transaction there since: a marker would tear it."""
+    plan = planned(Act.ABORT_MARKER, hanging.name)
+    owner = RawProducer(hanging.broker.bootstrap, hanging.topic, identity=hanging.identity)
+    owner.send(*hanging.where)
+    row = executed(plan)
+    assert (outcomes(row), hanging.end()) == (["stale"], 3)
+    assert "it is not hanging but open now" in words(row)
+    owner.commit()
+    owner.abandon()
+
+
+def test_a_dead_worker_s_marker_is_told_as_it_is_seen(hanging: Hanging) -> None:
+    row = left_behind(planned(Act.ABORT_MARKER, hanging.name), dies_at("WriteTxnMarkers"))
+    assert watch.settle(row, now_ms=slices.now_ms())
+    row.refresh_from_db()
+    assert (row.state, hanging.end()) == (Action.State.FAILED, 3)
+    assert "no marker was written" in words(row)
+
+
+def test_what_a_leader_refuses_is_kafka_s_own_word(hanging: Hanging) -> None:
+    marker = Marker(facts.TopicPartition(*hanging.where), *hanging.identity, 0)
+    absent = marker._replace(partition=facts.TopicPartition(hanging.topic, 9))
+    outdated = marker._replace(producer_epoch=-2)
+    leader = hanging.broker.node_id
+    with closing(KafkaPythonAdmin({"bootstrap.servers": hanging.broker.bootstrap})) as admin:
+        assert admin.write_abort_marker(absent, leader=leader) == Ended(3, "UNKNOWN_TOPIC_OR_PARTITION")
+        assert admin.write_abort_marker(outdated, leader=leader).word == "INVALID_PRODUCER_EPOCH"
+        assert admin.write_abort_marker(marker, leader=77).code is None
+    assert (hanging.is_open(), hanging.end()) == (True, 3)
+
+
+def test_a_refusal_names_the_grant_that_mends_it(watched: Broker, java: JavaGateway) -> None:
+    for kind, operation in (
+        (ResourceType.TOPIC, AclOperation.READ),
+        (ResourceType.TRANSACTIONAL_ID, AclOperation.DESCRIBE),
+    ):
+        set_acl(watched, "acting", kind, "*", operation)
+    with JavaAdmin(java, watched.bootstrap) as admin, configured(sasl_properties(watched)):
+        hangs = Hanging(watched, admin)
+        stray(watched, hangs.topic, hangs.identity, hangs.where)
+        name = f"{hangs.topic}-id"
+        producer = LibrdkafkaProducer(watched.bootstrap, name, {"transaction.timeout.ms": "600000"})
+        producer.init()
+        producer.begin()
+        producer.send(*hangs.where)
+        producer.flush()
+        for act, subject, grant in (
+            (Act.FENCE, name, f"--operation WRITE --transactional-id '{name}'"),
+            (Act.ABORT_MARKER, hangs.name, "--operation ALTER --cluster"),
+        ):
+            wait_for(lambda act=act, subject=subject: planned(act, subject).doable, "ACLs have come")
+            refused = executed(planned(act, subject))
+            line = f"kafka-acls --add --allow-principal User:acting {grant}"
+            assert (refused.state, outcomes(refused)) == (Action.State.FAILED, ["failed"])
+            assert words(refused).endswith(f": {line}")
+            run_with_kafka_s_own_tool(watched, line)
+            wait_for(lambda act=act, subject=subject: has_done(act, subject), f"{act} with its grant")
+        assert not hangs.is_open()
+        producer.abandon()
+
+
+def has_done(act: Act, subject: str) -> bool:
+    return executed(planned(act, subject)).state == Action.State.DONE
+
+
+def sasl_properties(broker: Broker) -> dict[str, str]:
+    return {
+        "bootstrap.servers": broker.sasl_bootstrap,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "acting",
+        "sasl.password": "rightful",
+    }
+
+
+def run_with_kafka_s_own_tool(broker: Broker, line: str) -> None:
+    arguments = shlex.split(line)[1:]
+    command = broker.tool(
+        "org.apache.kafka.tools.AclCommand", *arguments, "--bootstrap-server", broker.bootstrap
+    )
+    subprocess.run(command, capture_output=True, timeout=120, check=True)

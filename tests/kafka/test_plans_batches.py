@@ -1,0 +1,265 @@
+"""Proves on a real broker and a real ledger which batches of our sink may be finished and which rolled back,
+wherever its driver died; and that its ids are never fenced."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from dashboard.models import Query
+from dashboard.slices import now_ms
+from fenceline.decode.ledger import FOLDER
+from fenceline.facts import State
+from fenceline.plans.plan import Act, Ground, Plan
+from fenceline.spark import SinkTransaction
+from sandbox.kafka import Broker
+from spark_pipeline.sink.options import translate
+from spark_pipeline.sink.steps import Step
+from spark_pipeline.sink.writer import admin_for
+from tests.brokers import create_topics
+from tests.kafka.desk import Desk, effects, grounds, words
+from tests.spark.sink.queries import FakeQuery
+from transaction_admin.api import Ending
+
+pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
+
+FINISH, ROLL_BACK, FENCE = Act.FINISH_BATCH, Act.ROLL_BACK_BATCH, Act.FENCE
+LATER_MS = 90_000
+
+
+class Dies(Exception):
+    """Where a driver's process would be killed."""
+
+
+class Stage:
+    """A query with our sink on a broker, and a desk that has looked at its checkpoint."""
+
+    def __init__(self, broker: Broker, root: Path) -> None:
+        topic = f"batches-{uuid.uuid4().hex[:8]}"
+        create_topics(broker.bootstrap, topic, partitions=2)
+        self.root = root
+        # What looks like an escape in a URL is none in a folder's name.
+        self.query = FakeQuery(root / "a b%20c", broker.bootstrap, topic)
+        self.desk = Desk(broker)
+        self.written: list[SinkTransaction] = []
+
+    def die(self, at: Step, batch_id: int = 0) -> None:
+        """Run batches up to one of them, whose driver dies at a step."""
+
+        def observer(step: Step, batch: int) -> None:
+            if (step, batch) == (at, batch_id):
+                raise Dies
+
+        driver = self.query.driver(0, observer=observer)
+        for batch in range(batch_id + 1):
+            attempt = self.query.begin(driver, batch)
+            self.written = self.query.run_tasks(attempt)
+            try:
+                driver.commit(attempt, self.written)
+            except Dies:
+                return
+
+    def look(self) -> Query:
+        """Let our collector look at the checkpoint."""
+        (row,) = self.desk.look_at(self.root)
+        return row
+
+    def plan(self, act: Act, batch_id: int = 0, *, force: bool = False) -> Plan:
+        """Plan an act on a batch."""
+        return self.desk.plan(act, f"{self.look().ident}@{batch_id}", force=force)
+
+    def end(self, each: SinkTransaction, *, commit: bool) -> None:
+        """End a transaction behind everybody's back."""
+        admin = admin_for(translate(self.query.options).connection)
+        ending = Ending(each.transactional_id, each.producer_id, each.producer_epoch, commit=commit)
+        assert admin.end_transactions([ending], timeout_s=30)[each.transactional_id].code == 0
+
+
+@pytest.fixture
+def stage(kafka_42: Broker, tmp_path: Path) -> Iterator[Stage]:
+    made = Stage(kafka_42, tmp_path)
+    yield made
+    made.desk.watch.close()
+
+
+@pytest.mark.parametrize(
+    ("at", "finish", "roll_back"),
+    [
+        (Step.BEFORE_WRITE, [Ground.NOT_PREPARED], [Ground.NOTHING_OPEN]),
+        (Step.WRITTEN, [Ground.NOT_PREPARED], []),
+        (Step.VERIFIED, [Ground.NOT_PREPARED], []),
+        (Step.PREPARED, [], [Ground.PREPARED]),
+        (Step.ENDING, [], [Ground.PREPARED]),
+        (Step.ENDED, [], [Ground.PREPARED]),
+        (Step.DONE, [Ground.ALREADY_ENDED], [Ground.PREPARED]),
+    ],
+)
+def test_wherever_a_driver_dies(
+    stage: Stage, at: Step, finish: list[Ground], roll_back: list[Ground]
+) -> None:
+    if at is Step.BEFORE_WRITE:
+        stage.query.driver(0).begin(0)
+    else:
+        stage.die(at)
+    for force in False, True:
+        assert grounds(stage.plan(FINISH, force=force)) == [finish]
+        assert grounds(stage.plan(ROLL_BACK, force=force)) == [roll_back]
+
+
+def test_a_prepared_batch_is_finished(stage: Stage) -> None:
+    stage.die(Step.PREPARED, batch_id=1)
+    found = stage.plan(FINISH, 1)
+    (subject,) = found.subjects
+    row = stage.look()
+    assert subject.seen == {
+        "query": row.ident,
+        "checkpoint": f"file://{stage.root}/a b%2520c",
+        "root": str(stage.root),
+        "ledger_id": row.ledger_id,
+        "query_id": stage.query.query_id,
+        "batch_id": 1,
+        "round": 0,
+        "generation": 1,
+        "transactions": [
+            [each.transactional_id, each.producer_id, each.producer_epoch, each.started_ms]
+            for each in stage.written
+        ],
+    }
+    assert [each.request for each in subject.steps] == ["EndTxn", "ledger"]
+    assert effects(found) == [{"records_committed": 4, "records_released": 0, "batch_recorded": None}]
+    assert {(topic, number) for topic, number, _, _ in subject.held} <= {
+        (stage.query.topic, 0), (stage.query.topic, 1),
+    }  # fmt: skip
+    assert subject.held
+    assert found.confirm == f"{row}@1"
+    assert (subject.subject, subject.title) == (f"query:{row.ident}", f"{row}, batch 1")
+    assert grounds(stage.plan(FINISH, 0)) == [[Ground.ALREADY_ENDED]]
+    assert grounds(stage.plan(ROLL_BACK, 0)) == [[Ground.PREPARED]]
+    assert grounds(stage.plan(ROLL_BACK, 2)) == [[Ground.PREPARED]]
+
+
+def test_what_is_committed_or_lost_already_is_told(stage: Stage) -> None:
+    stage.die(Step.PREPARED)
+    first, second = stage.written
+    stage.end(first, commit=True)
+    stage.end(second, commit=False)
+    found = stage.plan(FINISH)
+    (subject,) = found.subjects
+    assert effects(found) == [{"committed_before": 1, "records_lost": 2, "batch_recorded": None}]
+    assert subject.seen["transactions"] == []
+    assert second.transactional_id in subject.effects[1].words
+    assert "Write them again from what the batch read: source 0 from" in subject.effects[1].words
+    assert "accepts that loss" in found.warnings[0]
+
+
+def test_a_batch_that_is_not_prepared_is_rolled_back(stage: Stage) -> None:
+    stage.die(Step.WRITTEN, batch_id=1)
+    found = stage.plan(ROLL_BACK, 1)
+    (subject,) = found.subjects
+    assert (subject.seen["round"], subject.seen["generation"]) == (0, 1)
+    ours = {(each.transactional_id, each.producer_id, each.producer_epoch) for each in stage.written}
+    assert {tuple(each[:3]) for each in subject.seen["transactions"]} == ours
+    assert [each.request for each in subject.steps] == ["ledger", "EndTxn", "ledger"]
+    assert "1.0.decision" in subject.steps[0].words
+    assert effects(found) == [{"records_aborted": 4, "records_released": 0, "batch_runs_again": None}]
+    assert "is not told: if it does" in found.warnings[0]
+    assert grounds(stage.plan(ROLL_BACK, 2)) == [[Ground.NOTHING_OPEN]]
+
+
+def test_a_living_driver_takes_force_to_roll_back_and_none_to_finish(stage: Stage) -> None:
+    stage.die(Step.WRITTEN)
+    row = stage.look()
+    Query.objects.filter(pk=row.pk).update(state="running", heard_ms=now_ms())
+    found = stage.plan(ROLL_BACK)
+    assert grounds(found) == [[Ground.DRIVER_LIVES]]
+    forced = stage.plan(ROLL_BACK, force=True)
+    assert (grounds(forced), forced.forced) == ([[]], True)
+    assert forced.subjects[0].seen["transactions"]
+
+
+def test_finishing_beside_a_living_driver_is_a_warning(stage: Stage) -> None:
+    stage.die(Step.PREPARED)
+    row = stage.look()
+    Query.objects.filter(pk=row.pk).update(state="running", heard_ms=now_ms())
+    found = stage.plan(FINISH)
+    assert grounds(found) == [[]]
+    assert "lives (heard" in found.warnings[0]
+
+
+def test_a_round_that_was_aborted_is_followed_by_the_next(stage: Stage) -> None:
+    driver = stage.query.driver(0)
+    attempt = stage.query.begin(driver, 0)
+    driver.abort(attempt, stage.query.run_tasks(attempt), "a task failed")
+    assert grounds(stage.plan(ROLL_BACK)) == [[Ground.NOTHING_OPEN]]
+    stage.query.run_tasks(stage.query.begin(driver, 0))
+    found = stage.plan(ROLL_BACK)
+    assert grounds(found) == [[]]
+    assert found.subjects[0].seen["round"] == 1
+    assert grounds(stage.plan(FINISH)) == [[Ground.NOT_PREPARED]]
+
+
+@pytest.mark.parametrize(("at", "act"), [(Step.WRITTEN, "roll_back_batch"), (Step.PREPARED, "finish_batch")])
+def test_an_id_of_our_sink_goes_to_finish_or_roll_back(stage: Stage, at: Step, act: str) -> None:
+    stage.die(at, batch_id=1)
+    name = stage.written[0].transactional_id
+    unknown = stage.desk.plan(FENCE, name, later_ms=LATER_MS, force=True)
+    assert grounds(unknown) == [[Ground.OWN_SINK]]
+    assert "[[checkpoints]]" in words(unknown)
+    row = stage.look()
+    found = stage.desk.plan(FENCE, name, later_ms=LATER_MS, force=True)
+    assert grounds(found) == [[Ground.OWN_SINK]]
+    assert f"({act} {row.ident}@1)" in words(found)
+    assert str(row) in words(found)
+    assert found.doable == ()
+
+
+def unreadable(stage: Stage) -> None:
+    ledger = stage.query.folder / FOLDER / "ledger.json"
+    ledger.write_bytes(ledger.read_bytes()[:10])
+
+
+def without_ledger(stage: Stage) -> None:
+    os.rename(stage.query.folder / FOLDER, stage.query.folder / "elsewhere")
+
+
+def without_root(stage: Stage) -> None:
+    stage.desk.root = None
+
+
+@pytest.mark.parametrize(
+    ("break_it", "said"),
+    [
+        (unreadable, "Restore this file"),
+        (without_ledger, "no exactly-once sink has written with this checkpoint"),
+        (without_root, "no root in [[checkpoints]] holds"),
+    ],
+)
+def test_a_ledger_that_cannot_be_read(stage: Stage, break_it: Callable[[Stage], None], said: str) -> None:
+    stage.die(Step.PREPARED)
+    row = stage.look()
+    break_it(stage)
+    for act in FINISH, ROLL_BACK:
+        found = stage.desk.plan(act, f"{row.ident}@0", force=True)
+        assert grounds(found) == [[Ground.LEDGER_UNREADABLE]]
+        assert said in words(found)
+
+
+def test_a_query_that_nobody_knows(stage: Stage) -> None:
+    found = stage.desk.plan(FINISH, "8a5c1f7e@1@7")
+    assert grounds(found) == [[Ground.LEDGER_UNREADABLE]]
+    assert "no query 8a5c1f7e@1 is known" in words(found)
+
+
+def test_a_plan_only_looks(stage: Stage) -> None:
+    """It has ended no transaction and written no file."""
+    stage.die(Step.PREPARED)
+    stage.plan(FINISH)
+    stage.plan(ROLL_BACK, force=True)
+    admin = admin_for(translate(stage.query.options).connection)
+    open_ids = set(admin.list_transactions([State.ONGOING]).entries)
+    assert {each.transactional_id for each in stage.written} <= open_ids
+    assert stage.query.files() == {"ledger.json", "1.generation", "0.0.decision"}

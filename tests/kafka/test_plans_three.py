@@ -1,0 +1,77 @@
+"""Proves on three brokers that a transaction whose end is decided is offered neither fence nor marker, while
+its marker may not be written; and that a partition without its leader is refused as not seen."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from fenceline.facts import TopicPartition
+from fenceline.plans.plan import Act, Ground
+from sandbox.cluster import Cluster
+from sandbox.errors import SandboxError
+from sandbox.wire import Identity
+from tests.brokers import kafka_three
+from tests.kafka.desk import Desk, grounds, words
+from tests.kafka.lives import LONG_MS
+from tests.kafka.producers import open_in
+from tests.kafka.raw import RawProducer
+from tests.waiting import wait_for
+
+__all__ = ["kafka_three"]
+
+pytestmark = [pytest.mark.kafka, pytest.mark.django_db, pytest.mark.soak]
+
+
+@pytest.fixture
+def desk(kafka_three: Cluster) -> Iterator[Desk]:
+    made = Desk(kafka_three.node(1))
+    yield made
+    made.close()
+
+
+def in_sync(desk: Desk, topic: str) -> int:
+    found = desk.watch.watcher._reads.topology([topic]).partitions.get(TopicPartition(topic, 0))
+    return len(found.in_sync) if found else 0
+
+
+def test_prepare_gets_neither(kafka_three: Cluster, desk: Desk) -> None:
+    """Two brokers have the topic and both must take the marker, so killing the one that does not lead is
+    enough."""
+    topic = f"plans-{random.getrandbits(40):x}-x"
+    created = NewTopic(topic, 1, replica_assignment=[[1, 3]], config={"min.insync.replicas": "2"})
+    client = AdminClient({"bootstrap.servers": kafka_three.bootstrap})
+    client.create_topics([created])[topic].result(60)
+    wait_for(lambda: in_sync(desk, topic) == 2, f"{topic} is in sync", 60)
+    open_in(kafka_three.node(1).bootstrap, topic, topic, 0)
+    seen = desk.plan(Act.FENCE, topic, later_ms=90_000).subjects[0].seen
+    given = Identity(seen["producer_id"], seen["producer_epoch"])
+    kafka_three.node(3).kill()
+    try:
+        wait_for(lambda: in_sync(desk, topic) == 1, "its follower is missed", 90)
+
+        def decided() -> bool:
+            # The coordinator may have been on the broker that is gone.
+            try:
+                RawProducer(kafka_three.node(1).bootstrap, topic, LONG_MS, given).commit()
+            except SandboxError:
+                return False
+            return True
+
+        wait_for(decided, "the commit is decided", 60)
+        for act, subject in (Act.FENCE, topic), (Act.ABORT_MARKER, f"{topic}-0"):
+            found = desk.forced(act, subject)
+            assert grounds(found) == [[Ground.PREPARE]], words(found)
+            assert "has decided to commit it" in words(found)
+            assert f"the leader of {topic}-0" in words(found)
+        kafka_three.node(1).kill()
+        desk.watch.properties = {"bootstrap.servers": kafka_three.node(2).bootstrap}
+        found = desk.forced(Act.ABORT_MARKER, f"{topic}-0")
+        assert grounds(found) == [[Ground.NOT_SEEN]], words(found)
+    finally:
+        kafka_three.start()
+        kafka_three.wait_ready()

@@ -1,0 +1,57 @@
+"""Proves on a real broker that an id of a two-phase commit is fenced by an admin's force alone, and then is.
+
+Such ids have a timeout that never ends, which a broker takes from nobody else: it is made while the broker
+takes any timeout, and fenced once it takes only the usual ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from py4j.java_gateway import JavaGateway
+
+from dashboard.models import Action
+from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS
+from fenceline.plans.plan import Act, Ground
+from sandbox.kafka import Broker
+from tests.brokers import create_topics
+from tests.java.clients import JavaAdmin
+from tests.kafka.acting import configured, executed, planned, words
+from tests.kafka.desk import grounds
+from tests.kafka.raw import RawProducer
+from tests.kafka.strays import identity_of
+
+pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
+
+NAME = "two-phase"
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    """A broker on which an id has a transaction open that never times out."""
+    with Broker(tmp_path, properties={"transaction.max.timeout.ms": str(2**31 - 1)}) as broker:
+        create_topics(broker.bootstrap, NAME, partitions=1)
+        identity = identity_of(broker, NAME, TWO_PHASE_COMMIT_TIMEOUT_MS)
+        producer = RawProducer(broker.bootstrap, NAME, identity=identity)
+        producer.send(NAME, 0)
+        producer.abandon()
+        broker.stop()
+        broker.properties = {}
+        broker.start()
+        broker.wait_ready()
+        yield broker
+
+
+def test_it_takes_force_and_a_timeout_that_the_broker_takes(broker: Broker, java: JavaGateway) -> None:
+    with configured({"bootstrap.servers": broker.bootstrap}), JavaAdmin(java, broker.bootstrap) as admin:
+        assert admin.describe_transactions([NAME])[NAME].timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS
+        refused = planned(Act.FENCE, NAME, force=False)
+        assert grounds(refused) == [[Ground.TWO_PHASE, Ground.HEALTHY]]
+        forced = planned(Act.FENCE, NAME)
+        assert "with a timeout of 1 m, since only a two-phase producer" in forced.subjects[0].steps[0].words
+        row = executed(forced)
+        assert row.state == Action.State.DONE, words(row)
+        said = admin.describe_transactions([NAME])[NAME]
+    assert (said.state, said.producer_epoch, said.timeout_ms) == ("Empty", 2, 60_000)

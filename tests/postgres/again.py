@@ -1,0 +1,38 @@
+"""Runs a part of the suite once more, as a process of its own, on another database."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from sandbox.options import ROOT
+from tests.postgres.server import Server
+
+
+def run(part: str, server: Server, folder: Path) -> None:
+    """Run a part's tests on a server, in databases of their own; fails with what pytest said."""
+    if os.environ["DATABASE_URL"].startswith("postgres"):
+        pytest.skip("this whole run is on PostgreSQL")
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        part,
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        f"--basetemp={folder / 'tmp'}",
+    ]
+    environment = {**_plain(os.environ), "DATABASE_URL": server.url("postgres")}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{part} on PostgreSQL:\n{done.stdout[-20_000:]}\n{done.stderr[-2_000:]}"
+
+
+def _plain(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment without what makes a process one of xdist's workers."""
+    return {name: value for name, value in environment.items() if not name.startswith("PYTEST_")}

@@ -1,0 +1,12 @@
+"""Proves on a real PostgreSQL what tests/web proves on SQLite: the same tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.postgres import again
+from tests.postgres.server import Server
+
+
+def test_the_same_tests_are_green(server: Server, tmp_path: Path) -> None:
+    again.run("tests/web", server, tmp_path)

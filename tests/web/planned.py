@@ -1,0 +1,182 @@
+"""Plans and audit entries for pages and API to show: waiting, refused, forced, and in every state after."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from dashboard.access import ROLES, Actor
+from dashboard.actions import rows
+from dashboard.models import Action, Cluster
+from fenceline.plans.plan import LIVES_MS, Act, Effect, Ground, Plan, Refusal, Step, SubjectPlan
+from tests.web import seed
+
+ADA = Actor("ada", "page", ROLES["admin"])
+HEALTHY = Refusal(
+    Ground.HEALTHY,
+    "It is within its limit and wrote 4 s ago: its producer lives. Wait for it, or stop that producer.",
+    True,
+)
+PREPARE = Refusal(Ground.PREPARE, "Its coordinator has decided: look at the leader of payments-0.")
+NOT_PREPARED = Refusal(
+    Ground.NOT_PREPARED, "No decision to commit it is in the ledger: roll it back instead."
+)
+
+
+def fence(name: str = "payments-7", **fields: Any) -> SubjectPlan:
+    """Return what fencing an abandoned transaction would do, but for `fields`."""
+    lost = "What it has written is aborted, 63 records that read_committed consumers never see."
+    plan = SubjectPlan(
+        f"transaction:{name}",
+        name,
+        {"transactional_id": name, "producer_id": 4017, "producer_epoch": 3, "started_ms": 1_795_000_000_000},
+        (Step("InitProducerId", f"To the coordinator of {name} (broker 2), with its own timeout of 10 m."),),
+        (
+            Effect("records_released", 1_707, "At most 1,707 records of others become readable."),
+            Effect("groups_released", 1, "1 group that stands there and reads on: billing."),
+            Effect("records_lost", 63, lost),
+            Effect("producer_fenced", None, "Producer id 4017, epoch 3 can write no more."),
+        ),
+        held=(("payments", 0, 48_211, 49_981), ("payments", 1, 7_000, None)),
+        waiting=("billing", "payments_ledger"),
+    )
+    return replace(plan, **fields)
+
+
+def refused(name: str, *refusals: Refusal) -> SubjectPlan:
+    """Return a subject that nothing may be done to."""
+    return SubjectPlan(f"transaction:{name}", name, {"transactional_id": name}, refusals=refusals)
+
+
+def marker(start_offset: int = 48_211) -> SubjectPlan:
+    """Return what an abort marker would do."""
+    seen = {"topic": "payments", "partition": 0, "producer_id": 4017, "start_offset": start_offset}
+    words = "To the leader of payments-0 (broker 1): ABORT for producer id 4017, epoch 3."
+    return SubjectPlan(
+        "partition:payments-0",
+        f"payments-0 at offset {start_offset:,}",
+        seen,
+        (Step("WriteTxnMarkers", words),),
+        (Effect("records_released", 1_707, "At most 1,707 records of others become readable."),),
+        held=(("payments", 0, start_offset, 49_981),),
+        waiting=("billing",),
+    )
+
+
+def batch(ident: str, number: int, *refusals: Refusal) -> SubjectPlan:
+    """Return what finishing a batch would do, or why it may not be done."""
+    seen = {"query": ident, "batch_id": number, "transactions": [["orders-3f9c11d2-p0-g1-b1-s0", 1, 2, 3]]}
+    steps = (
+        Step("EndTxn", "commit, for 3 transactions that are still open with the same producer id and epoch"),
+        Step("ledger", f"create {number}.0.done"),
+    )
+    return SubjectPlan(
+        f"query:{ident}",
+        f"orders_enrich, batch {number:,}",
+        seen,
+        () if refusals else steps,
+        refusals=refusals,
+    )
+
+
+def plan(*subjects: SubjectPlan, act: Act = Act.FENCE, **fields: Any) -> Plan:
+    """Return a plan that was made just now, but for `fields`."""
+    each = subjects or (fence(),)
+    confirm = each[0].title if len(each) == 1 else f"prod {len(each)}"
+    return replace(Plan(act, "prod", seed.now_ms(), confirm, each), **fields)
+
+
+def kept(of: Plan | None = None, **fields: Any) -> Action:
+    """Return the audit row of a plan, but for `fields`."""
+    made = of or plan()
+    row = rows.keep(made, ADA, now_ms=made.made_ms)
+    Action.objects.filter(pk=row.pk).update(**fields)
+    row.refresh_from_db()
+    return row
+
+
+def executed(of: Plan | None = None, *outcomes: str, state: str = "done", **fields: Any) -> Action:
+    """Return the audit row of a plan that was executed: how each subject ended, and the whole."""
+    made = of or plan()
+    now = seed.now_ms()
+    results = [
+        result(each.subject, outcome, now)
+        for each, outcome in zip(made.subjects, outcomes or ["done"] * len(made.subjects), strict=True)
+    ]
+    defaults: dict[str, Any] = {
+        "state": state,
+        "executed_by": "ada",
+        "reason": "ticket 4411: billing stopped",
+        "confirmed_at": datetime.fromtimestamp((now - 4_000) / 1_000, UTC),
+        "ended_ms": now - 3_000,
+        "results": results,
+        "follow_up": follow_up(now),
+    }
+    return kept(made, **(defaults | fields))
+
+
+def result(subject: str, outcome: str, now_ms: int) -> dict[str, Any]:
+    """Return what came of one subject, as `dashboard.actions` keeps it."""
+    words = {
+        "done": "its coordinator fenced epoch 3 → 4 and aborted what was open",
+        "stale": "plan is stale: epoch 3 → 5; nothing was asked for it",
+        "failed": "the cluster refused: WRITE on the transactional id is missing",
+        "unknown": "its worker died after it had asked, and nobody can tell what came of it",
+        "skipped": "refused in the plan: its coordinator has decided",
+    }
+    code = {"done": 0, "failed": 53}.get(outcome)
+    part = {"where": subject.partition(":")[2], "code": code, "words": f"InitProducerId: {outcome}"}
+    return {
+        "subject": subject,
+        "outcome": outcome,
+        "words": words[outcome],
+        "parts": [] if outcome == "skipped" else [part],
+        "started_ms": now_ms - 3_600,
+        "ended_ms": now_ms - 3_100,
+    }
+
+
+def follow_up(now_ms: int) -> Sequence[dict[str, Any]]:
+    """Return what was seen afterwards."""
+    return [
+        {"words": "LSO of payments-0 moved 48,211 → 49,981", "at_ms": now_ms - 2_700, "kind": "lso"},
+        {"words": "group billing resumed after 1.3 s", "at_ms": now_ms - 1_700, "kind": "group"},
+    ]
+
+
+def watched(of: Cluster) -> None:
+    """Let actions be followed, up to now."""
+    if not of.collector_set.filter(name="actions").exists():
+        seed.collector(of, "actions", behind=None, records=0, rate=0)
+
+
+def busy(of: Cluster) -> None:
+    """Fill the audit log of prod with actions of every kind and state."""
+    watched(of)
+    expired = seed.now_ms() - LIVES_MS - 60_000
+    executed(plan(marker(), act=Act.ABORT_MARKER))
+    executed(
+        plan(fence(), fence("orders-1"), refused("orders-2", PREPARE)),
+        "done",
+        "stale",
+        "skipped",
+        state="partly",
+    )
+    executed(plan(fence("inventory-sync-stuck-3")), "failed", state="failed", follow_up=[])
+    executed(plan(fence("orders-gateway-2")), "stale", state="stale", follow_up=[])
+    executed(plan(fence("orders-gateway-3")), "unknown", state="unknown", follow_up=[])
+    executed(state="executing", ended_ms=None, results=[], follow_up=[])
+    kept(plan(made_ms=expired))
+    kept(plan(refused("orders-gateway-5", HEALTHY), warnings=("It kills a live producer.",)))
+    kept(plan(*(fence(f"orders-gateway-{n}") for n in range(12))))
+    kept(
+        plan(
+            fence(),
+            warnings=("It kills a live producer: it wrote 4 s ago.",),
+            forced=True,
+            overridden=(HEALTHY,),
+        )
+    )
+    kept()

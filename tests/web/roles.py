@@ -1,0 +1,30 @@
+"""Signed-in clients by role."""
+
+from __future__ import annotations
+
+from django.contrib.auth.models import Group, User
+from django.test import Client
+
+from dashboard import access
+
+
+def give(user: User, role: str) -> None:
+    """Give a user a role, as an admin does in Django's admin."""
+    access.ensure_roles()
+    user.groups.set([Group.objects.get(name=role)])
+
+
+def signed_in(role: str) -> Client:
+    """Return the client of a user with a role, called like it."""
+    user, _ = User.objects.get_or_create(username=f"the {role}")
+    give(user, role)
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def read(page: Client, url: str, status: int = 200) -> str:
+    """Return a page's text in one line."""
+    answer = page.get(url)
+    assert answer.status_code == status, (url, answer.status_code, answer.content[:500])
+    return " ".join(answer.content.decode().split())

@@ -1,0 +1,242 @@
+"""Proves the pages of a plan: what is shown, what is refused, the confirmation, and what came of it."""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from dashboard.actions import rows
+from dashboard.config import ClusterConfig, Config
+from dashboard.models import Action, Cluster
+from fenceline.plans.plan import LIVES_MS, Act
+from tests.web import held, planned, roles, seed, streams
+from tests.web.acting import confirmed, operator, read, sent, text
+
+__all__ = ["operator", "sent"]
+
+pytestmark = pytest.mark.django_db
+
+
+def test_a_plan_says_what_would_be_done_in_numbers(page: Client, operator: User) -> None:
+    action = planned.kept()
+    markup = read(page, f"/actions/{action.pk}")
+    shown = text(markup)
+    assert "Fence payments-7" in shown
+    assert "Nothing has been sent." in shown
+    assert "InitProducerId To the coordinator of payments-7 (broker 2)" in shown
+    assert "At most 1,707 records of others become readable." in shown
+    assert "payments-0 48,211 49,981" in shown
+    assert "payments-1 7,000 —" in shown
+    assert "Released: billing , payments_ledger" in shown
+    assert "Records that are already committed stay." in shown
+    assert "Verified again at execution." in shown
+    assert "Confirm as operator" in shown
+    assert 'data-types="payments-7"' in markup
+    assert f'name="digest" value="{action.digest}"' in markup
+
+
+def test_refusals_are_shown_and_not_hidden(page: Client, operator: User) -> None:
+    action = planned.kept(planned.plan(planned.fence(), planned.refused("orders-2", planned.PREPARE)))
+    shown = text(read(page, f"/actions/{action.pk}"))
+    assert "2 subjects, 1 refused" in shown
+    assert "Its coordinator has decided: look at the leader of payments-0." in shown
+    assert "Sent to 1 subject on prod" in shown
+
+
+def test_nothing_to_do_says_why_and_what_else(page: Client, operator: User, prod: Cluster) -> None:
+    row = streams.abandoned(prod)
+    refused = planned.batch(row.ident, 1_204, planned.NOT_PREPARED)
+    action = planned.kept(planned.plan(refused, act=Act.FINISH_BATCH))
+    shown = read(page, f"/actions/{action.pk}")
+    assert "Nothing of it may be done, and nothing was sent." in shown
+    assert 'id="confirm"' not in shown
+    assert "Roll back batch 1,204…" in shown
+    assert f'name="subject" value="{row.ident}@1204"' in shown
+
+
+def test_force_is_an_admin_s_and_says_what_it_may_cost(page: Client, operator: User, user: User) -> None:
+    action = planned.kept(planned.plan(planned.refused("payments-7", planned.HEALTHY)))
+    shown = read(page, f"/actions/{action.pk}")
+    assert "This may lose checkpointed data" in shown
+    assert "needs the role admin" in shown
+    assert 'name="force"' not in shown
+    roles.give(user, "admin")
+    shown = read(page, f"/actions/{action.pk}")
+    assert '<input type="hidden" name="force" value="1">' in shown
+    assert 'name="subject" value="payments-7"' in shown
+
+
+def test_what_cannot_be_forced_is_not_offered_by_force(page: Client, operator: User, user: User) -> None:
+    roles.give(user, "admin")
+    action = planned.kept(planned.plan(planned.refused("payments-7", planned.HEALTHY, planned.PREPARE)))
+    assert "By force" not in read(page, f"/actions/{action.pk}")
+
+
+def test_a_forced_plan_says_what_was_overruled_and_only_an_admin_confirms_it(
+    page: Client, operator: User, user: User, sent: list[Any]
+) -> None:
+    action = planned.kept(planned.plan(forced=True, overridden=(planned.HEALTHY,)))
+    shown = text(read(page, f"/actions/{action.pk}"))
+    assert "Forced, although: It is within its limit" in shown
+    assert "needs the role admin" in shown
+    assert confirmed(page, action).status_code == 403
+    roles.give(user, "admin")
+    assert confirmed(page, action).status_code == 303
+    assert len(sent) == 1
+
+
+def test_an_expired_plan_says_so_and_offers_to_plan_again(page: Client, operator: User) -> None:
+    action = planned.kept(planned.plan(made_ms=seed.now_ms() - LIVES_MS - 1))
+    shown = read(page, f"/actions/{action.pk}")
+    assert "Plan again to look again." in shown
+    assert "Plan again</button>" in shown
+    assert 'id="confirm"' not in shown
+    answer = confirmed(page, action)
+    assert answer.status_code == 410
+    assert "make a new one, which looks again" in answer.content.decode()
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "said"),
+    [
+        ({"act": "explode"}, 400, "named no act"),
+        ({"act": ""}, 400, "named no act"),
+        ({"cluster": "nowhere"}, 404, "No cluster “nowhere” is configured."),
+        ({"subject": []}, 400, "A plan has 1 to 50 subjects, and these are 0."),
+        ({"subject": [f"id-{n}" for n in range(51)]}, 400, "and these are 51."),
+        ({"force": "1"}, 403, "needs the role admin"),
+    ],
+)
+def test_no_plan_says_why(
+    page: Client, operator: User, asked: dict[str, Any], status: int, said: str
+) -> None:
+    usual = {"cluster": "prod", "act": "fence", "subject": "payments-7"}
+    answer = page.post("/actions/plan", usual | asked)
+    assert answer.status_code == status
+    shown = text(html.unescape(answer.content.decode()))
+    assert said in shown
+    assert "Nothing was sent to" in shown
+    assert not Action.objects.exists()
+
+
+def test_a_cluster_that_cannot_be_reached_is_told_with_a_way_to_try_again(
+    page: Client, operator: User, settings: Any
+) -> None:
+    nowhere = ClusterConfig("prod", {"bootstrap.servers": "127.0.0.1:1"})
+    settings.FENCELINE = Config(clusters={"prod": nowhere})
+    answer = page.post("/actions/plan", {"cluster": "prod", "act": "fence", "subject": "payments-7"})
+    assert answer.status_code == 409
+    shown = html.unescape(answer.content.decode())
+    assert "No plan can be made for prod" in shown
+    assert "Plan again</button>" in shown
+
+
+def test_a_confirmed_plan_is_sent_once_and_its_page_is_the_audit_entry(
+    page: Client, operator: User, sent: list[Any]
+) -> None:
+    action = planned.kept()
+    answer = confirmed(page, action)
+    assert (answer.status_code, answer["Location"]) == (303, f"/actions/{action.pk}")
+    shown = text(read(page, f"/actions/{action.pk}"))
+    assert "operator has confirmed it" in shown
+    assert "ticket 4411" in shown
+    assert confirmed(page, action).status_code == 303  # A double click.
+    assert len(sent) == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "said"),
+    [
+        ({"confirm": "payments-"}, 422, "type exactly that"),
+        ({"confirm": ""}, 422, "type exactly that"),
+        ({"reason": "  "}, 422, "A reason is required"),
+        ({"reason": "x" * 1_001}, 422, "1,000 are the most"),
+        ({"digest": "0" * 64}, 409, "not the plan that was previewed"),
+    ],
+)
+def test_what_is_not_confirmed_rightly_is_told_and_keeps_what_was_typed(
+    page: Client, operator: User, sent: list[Any], fields: dict[str, str], status: int, said: str
+) -> None:
+    action = planned.kept()
+    answer = confirmed(page, action, **fields)
+    assert answer.status_code == status
+    shown = html.unescape(answer.content.decode())
+    assert said in shown
+    assert 'role="alert"' in shown
+    assert 'value="ticket 4411"' in shown or "reason" in fields
+    assert rows.action(action.pk).state == "planned"  # type: ignore[union-attr]
+    assert not sent
+
+
+def test_somebody_else_s_execution_is_told(page: Client, operator: User, sent: list[Any]) -> None:
+    action = planned.executed()
+    answer = confirmed(page, action)
+    assert answer.status_code == 409
+    said = "ada has executed"
+    assert said in html.unescape(answer.content.decode())
+    assert not sent
+
+
+def test_a_stranger_who_confirms_comes_back_after_signing_in(client: Client, prod: Cluster) -> None:
+    action = planned.kept()
+    client.logout()
+    answer = client.post(f"/actions/{action.pk}", {"confirm": "payments-7"})
+    assert (answer.status_code, answer["Location"]) == (302, f"/login/?next=/actions/{action.pk}")
+
+
+@pytest.mark.parametrize(
+    ("state", "outcomes", "said", "again"),
+    [
+        ("done", ["done"], "Done at", ""),
+        ("stale", ["stale"], "The plan was stale: nothing was sent.", "Plan again"),
+        ("failed", ["failed"], "It failed: nothing was done.", "Plan again"),
+        ("unknown", ["unknown"], "What it did is not known.", "Plan again"),
+        ("partly", ["done", "stale"], "Not all of it was done.", "Plan the other 1 again"),
+    ],
+)
+def test_every_end_says_what_to_do(
+    page: Client, operator: User, state: str, outcomes: list[str], said: str, again: str
+) -> None:
+    subjects = [planned.fence(f"payments-{n}") for n in range(len(outcomes))]
+    action = planned.executed(planned.plan(*subjects), *outcomes, state=state)
+    markup = read(page, f"/actions/{action.pk}")
+    shown = text(markup)
+    assert said in shown
+    assert "LSO of payments-0 moved 48,211 → 49,981" in shown
+    assert f"InitProducerId: {outcomes[-1]}" in shown
+    assert (again in shown) if again else ("Plan again" not in shown)
+    if state == "partly":
+        assert 'name="subject" value="payments-1"' in markup
+        assert 'name="subject" value="payments-0"' not in markup
+
+
+def test_two_transactions_of_one_partition_have_their_own_results(page: Client, operator: User) -> None:
+    both = planned.plan(planned.marker(10), planned.marker(20), act=Act.ABORT_MARKER)
+    action = planned.executed(both, "done", "stale", state="partly")
+    markup = read(page, f"/actions/{action.pk}")
+    assert 'name="subject" value="payments-0@20"' in markup
+    assert 'name="subject" value="payments-0@10"' not in markup
+
+
+def test_the_page_links_the_episode_and_the_episode_the_action(
+    page: Client, operator: User, prod: Cluster
+) -> None:
+    action = planned.executed()
+    episode = held.episode(prod, "payments-7", cause="admin_fence", opened_ms=seed.now_ms() - 3_500)
+    held.episode(prod, "payments-8", opened_ms=seed.now_ms() - 3_500)
+    held.episode(prod, "payments-7", opened_ms=seed.now_ms() - 900_000)
+    shown = read(page, f"/actions/{action.pk}")
+    assert re.findall(r'href="(/recoveries/prod/\d+)"', shown) == [f"/recoveries/prod/{episode.pk}"]
+    back = read(page, f"/recoveries/prod/{episode.pk}")
+    assert f'href="/actions/{action.pk}"' in back
+    assert "ticket 4411" in back
+
+
+@pytest.mark.parametrize("number", ["0", "999999", "9" * 25])
+def test_an_action_that_is_not_there(page: Client, operator: User, number: str) -> None:
+    assert page.get(f"/actions/{number}").status_code == 404

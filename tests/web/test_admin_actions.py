@@ -1,0 +1,115 @@
+"""Proves what Django admin's actions say where the selected rows make no plan; tests/kafka has the plans."""
+
+from __future__ import annotations
+
+import html
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, Permission, User
+from django.db.models import Model
+from django.test import Client
+
+from dashboard import access, admin_acts
+from dashboard.models import Action, Cluster, PartitionRecord, PinRecord, Transaction
+from tests.web import held, planned, seed
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def prod() -> Cluster:
+    of = seed.cluster()
+    seed.seen(of)
+    held.watched(of)
+    return of
+
+
+@pytest.fixture
+def root(client: Client, prod: Cluster) -> Client:
+    client.force_login(User.objects.create_superuser("root"))
+    return client
+
+
+def choose(client: Client, model: type[Model], action: str, *rows: Model, **more: str) -> Any:
+    said = {"action": action, "_selected_action": [row.pk for row in rows]} | more
+    return client.post(f"/admin/dashboard/{model.__name__.lower()}/", said, follow=False)
+
+
+def message(client: Client, answer: Any) -> str:
+    """Return what the list says after an action that made no plan."""
+    assert answer.status_code == 302, answer.status_code
+    assert answer["Location"].startswith("/admin/")
+    shown = html.unescape(client.get(answer["Location"]).content.decode())
+    assert "Nothing was planned." in shown
+    return shown
+
+
+def test_nothing_to_end_says_so(root: Client, prod: Cluster) -> None:
+    clear = held.partition(prod, "payments", 1)
+    unknown = held.pinned(prod, "payments", 4, "unknown", ground="may_be_hidden", transactional_id="")
+    said = "Nothing that is selected is open and can be ended from here."
+    assert said in message(root, choose(root, PartitionRecord, "abort_in", clear))
+    assert said in message(root, choose(root, PinRecord, "abort_of_pins", unknown))
+
+
+def test_two_kinds_of_stuck_are_two_plans(root: Client, prod: Cluster) -> None:
+    hanging = held.pinned(prod, "payments", 0, "hanging", ground="not_its_partition")
+    late = held.pinned(prod, "payments", 1, "late", ground="past_timeout")
+    said = message(root, choose(root, PinRecord, "abort_of_pins", hanging, late))
+    assert "1 of these hang and need an abort marker, 1 are owned by a coordinator" in said
+
+
+def test_more_than_a_plan_has_room_for_is_refused(root: Client, prod: Cluster) -> None:
+    rows = [seed.transaction(prod, f"payments-{n}") for n in range(51)]
+    assert "at most 50 subjects" in message(root, choose(root, Transaction, "fence_producers", *rows))
+    all_of_them = choose(root, Transaction, "fence_producers", rows[0], select_across="1")
+    assert "at most 50 subjects" in message(root, all_of_them)
+    assert not Action.objects.exists()
+
+
+def test_two_clusters_are_refused(root: Client, prod: Cluster) -> None:
+    rows = [seed.transaction(prod), seed.transaction(seed.cluster("staging"))]
+    said = message(root, choose(root, Transaction, "fence_producers", *rows))
+    assert "One plan is for one cluster, and these are of prod and staging" in said
+
+
+def test_a_cluster_that_cannot_be_reached_is_told(root: Client, prod: Cluster) -> None:
+    said = message(root, choose(root, Transaction, "fence_producers", seed.transaction(prod)))
+    assert "No plan can be made for prod" in said
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_who_may_look_at_admin_may_not_act_by_that(
+    client: Client, prod: Cluster, settings: Any, read_only: bool
+) -> None:
+    settings.READ_ONLY = read_only
+    access.ensure_roles()
+    user = User.objects.create_user("staff", is_staff=True)
+    user.groups.set([Group.objects.get(name="admin" if read_only else "viewer")])
+    user.user_permissions.set(Permission.objects.filter(codename="view_transaction"))
+    client.force_login(user)
+    said = message(client, choose(client, Transaction, "fence_producers", seed.transaction(prod)))
+    assert ("READ_ONLY is set" if read_only else "needs the role operator") in said
+    assert not Action.objects.exists()
+
+
+def test_the_admin_s_own_actions_are_the_only_ones(root: Client, prod: Cluster) -> None:
+    shown = root.get("/admin/dashboard/transaction/").content.decode()
+    seed.transaction(prod)
+    shown = root.get("/admin/dashboard/transaction/").content.decode()
+    assert "Abort stuck transactions…" in shown
+    assert "Fence producers…" in shown
+    assert "delete_selected" not in shown
+
+
+def test_what_signs_and_what_leases_is_not_shown(root: Client, prod: Cluster) -> None:
+    action = planned.executed(lease_token="c0ffee" * 5)
+    shown = root.get(f"/admin/dashboard/action/{action.pk}/change/").content.decode()
+    assert "ticket 4411" in shown
+    assert "c0ffee" not in shown
+
+
+def test_every_function_is_an_action_of_some_list() -> None:
+    names = {name for name, each in vars(admin_acts).items() if hasattr(each, "short_description")}
+    assert names == {"fence_producers", "abort_of_ids", "abort_of_pins", "abort_in"}

@@ -1,0 +1,341 @@
+"""Proves that alerts come worst first, by every filter, and are told with why they are loud or quiet."""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from dashboard.models import Action, Alert, Cluster
+from dashboard.views import alerts_asked
+from tests.web import roles, seed, voiced
+from tests.web.roles import read
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def prod(page: Client) -> Cluster:
+    of = seed.cluster()
+    seed.seen(of)
+    voiced.watched(of)
+    return of
+
+
+def subjects(page: Client, query: str = "") -> list[str]:
+    found = re.findall(r'class="mono" href="[^"]+"><bdi>([^<]+)</bdi>', read(page, f"/alerts{query}"))
+    return [html.unescape(each) for each in found]
+
+
+def reasons(page: Client, row: Alert) -> list[str]:
+    """Return the reasons on the page of one alert, without their links."""
+    text = read(page, f"/alerts/{row.pk}").partition("why-long")[2].partition("</ul>")[0]
+    return [re.sub(r"<[^>]+>", "", each).strip() for each in re.findall(r"<li>(.*?)</li>", text)]
+
+
+@pytest.fixture
+def several(prod: Cluster) -> Cluster:
+    now = seed.now_ms()
+    voiced.alert(prod, "transaction:old-1", "resolved", resolved_ms=now - 2 * 86_400_000)
+    voiced.alert(prod, "transaction:over-1", "resolved")
+    voiced.alert(prod, "transaction:info-1", severity="info")
+    voiced.alert(prod, "transaction:worst-1", labels={"team": "Payments"})
+    voiced.alert(
+        prod, "group:billing", rule="group_stalled", severity="warning", quiet=[["no_channel", "", ""]]
+    )
+    voiced.alert(prod, "transaction:soon-1", "pending", quiet=[["pending", "", "1 of 2"]])
+    return prod
+
+
+@pytest.mark.parametrize(
+    ("query", "shown"),
+    [
+        ("", ["worst-1", "billing", "info-1", "soon-1", "over-1"]),
+        ("?state=firing", ["worst-1", "billing", "info-1"]),
+        ("?state=pending", ["soon-1"]),
+        ("?state=resolved", ["over-1", "old-1"]),
+        ("?severity=warning", ["billing"]),
+        ("?rule=group_stalled", ["billing"]),
+        ("?team=Payments", ["worst-1"]),
+        ("?team=Nobody", []),
+        ("?q=BILL", ["billing"]),
+        ("?q=group+stalled", ["billing"]),
+        ("?q=%25", []),
+        ("?voice=quiet", ["billing", "soon-1"]),
+        ("?voice=loud", ["worst-1", "info-1", "over-1"]),
+        ("?state=firing&severity=critical&q=worst", ["worst-1"]),
+    ],
+)
+def test_the_address_decides_what_is_shown(
+    page: Client, several: Cluster, query: str, shown: list[str]
+) -> None:
+    assert subjects(page, query) == shown
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("?state=open", "state “open” is none of firing, pending, resolved"),
+        ("?severity=bad", "severity “bad” is none of critical"),
+        ("?voice=x", "is none of loud, quiet"),
+        ("?cluster=moon", "cluster “moon” is not configured"),
+        ("?page=0x", "is not a page number"),
+    ],
+)
+def test_a_bad_value_is_ignored_and_told(page: Client, several: Cluster, query: str, said: str) -> None:
+    text = read(page, f"/alerts{query}")
+    assert "Ignored:" in text
+    assert said in text
+    assert "worst-1" in text
+
+
+def test_an_alert_of_another_cluster_is_shown_only_there(page: Client, several: Cluster) -> None:
+    staging = seed.cluster("staging")
+    voiced.alert(staging, "transaction:theirs-1")
+    assert subjects(page, "?cluster=staging") == ["theirs-1"]
+    assert "theirs-1" in subjects(page)
+    assert "theirs-1" not in subjects(page, "?cluster=prod")
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([], "No alert fires."),
+        ([[]], "1 alert fires."),
+        ([[], []], "2 alerts fire."),
+        ([["silenced"]], "1 alert fires; it is quiet."),
+        ([["silenced"], ["inhibited"]], "2 alerts fire; all of them are quiet."),
+        ([["silenced"], [], []], "3 alerts fire; 1 of them is quiet."),
+        ([["grouped"], [], []], "3 alerts fire; 1 of them is about to be told."),
+        ([["silenced"], ["grouped", "below_severity"], []],
+         "3 alerts fire; 1 of them is quiet; 1 of them is about to be told."),
+    ],
+)  # fmt: skip
+def test_the_headline_says_whether_anybody_is_told(
+    page: Client, prod: Cluster, rows: list[list[str]], said: str
+) -> None:
+    for number, kinds in enumerate(rows):
+        voiced.alert(prod, f"transaction:id-{number}", quiet=[[kind, "", "why"] for kind in kinds])
+    assert f"data-headline>{said}</h1>" in read(page, "/alerts")
+
+
+@pytest.mark.parametrize(
+    ("states", "said"),
+    [
+        (["delivered"], "1 alert fires."),
+        (["pending"], "1 alert fires; no receiver has taken the message of it so far."),
+        (["failed", "pending"], "2 alerts fire; no receiver has taken the message of any of them so far."),
+        (["failed", "delivered"],
+         "2 alerts fire; no receiver has taken the message of 1 of them so far."),
+        ([["failed", "delivered"]], "1 alert fires."),
+    ],
+)  # fmt: skip
+def test_what_was_sent_and_not_taken_is_told_to_nobody(
+    page: Client, prod: Cluster, states: list[str | list[str]], said: str
+) -> None:
+    ops = voiced.channel("ops")
+    for number, each in enumerate(states):
+        sent = [voiced.delivery(ops, state) for state in ([each] if isinstance(each, str) else each)]
+        told = [[ops.pk, row.pk, seed.now_ms()] for row in sent]
+        voiced.alert(prod, f"transaction:id-{number}", told=told)
+    assert f"data-headline>{said}</h1>" in read(page, "/alerts")
+
+
+def test_before_the_first_look_nothing_is_claimed(page: Client) -> None:
+    of = seed.cluster()
+    seed.seen(of)
+    assert "Not everything has been seen yet." in read(page, "/alerts")
+    assert "Not collected yet" in read(page, "/alerts")
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"quiet": [["silenced", "#{silence}", "by ada until 12:04:07 UTC: maintenance"]]},
+         ["silenced #{silence} by ada until 12:04:07 UTC: maintenance"]),
+        ({"quiet": [["inhibited", "#1", "by open_too_long of payments-7: that transaction holds the LSO"]]},
+         ["inhibited #1 by open_too_long of payments-7: that transaction holds the LSO"]),
+        ({"quiet": [["grouped", "ops", "is told at 12:04:07 UTC, with what else comes to its group"]]},
+         ["grouped ops is told at 12:04:07 UTC, with what else comes to its group"]),
+        ({"quiet": [["below_severity", "ops", "wants critical and worse, and this is warning"]]},
+         ["below severity ops wants critical and worse, and this is warning"]),
+        ({"quiet": [["no_channel", "", "there is no channel to tell"]]},
+         ["no channel there is no channel to tell"]),
+        ({"state": "pending", "quiet": [["pending", "", "found in 1 of 2 complete ticks"]]},
+         ["pending found in 1 of 2 complete ticks"]),
+        ({"quiet": [["something_new", "", "as a later version says"]]},
+         ["something new as a later version says"]),
+    ],
+)  # fmt: skip
+def test_why_it_is_quiet_is_said(
+    page: Client, prod: Cluster, fields: dict[str, Any], said: list[str]
+) -> None:
+    number = str(voiced.silence().pk)
+    quiet = [[kind, who.format(silence=number), words] for kind, who, words in fields["quiet"]]
+    row = voiced.alert(prod, **fields | {"quiet": quiet})
+    assert reasons(page, row) == [each.format(silence=number) for each in said]
+    assert f'href="/silences/{number}"' in read(page, "/alerts") or quiet[0][0] != "silenced"
+
+
+def test_who_was_told_is_said_with_what_came_of_it(page: Client, prod: Cluster) -> None:
+    ops, pager, late = voiced.channel("ops"), voiced.channel("pager"), voiced.channel("late")
+    told, failed = voiced.delivery(ops), voiced.delivery(pager, "failed")
+    coming = voiced.delivery(late, "pending")
+    row = voiced.alert(
+        prod, told=[[c.pk, d.pk, 1] for c, d in ((ops, told), (pager, failed), (late, coming))]
+    )
+    other = voiced.channel("other")
+    voiced.change(row, [ops.pk, "delivery", told.pk], [other.pk, "quiet", "it wants critical and worse"])
+    first, second, third, fourth = reasons(page, row)
+    assert first.startswith("told ops")
+    assert second.startswith("not delivered pager hooks.example.org answered 500. Check the receiver.")
+    assert third.startswith("being told late")
+    assert fourth == "not told other it wants critical and worse"
+    text = read(page, "/alerts")
+    for each in (told, failed, coming):
+        assert f'href="/deliveries/{each.pk}"' in text
+
+
+def test_a_delivery_or_channel_that_is_gone_is_said(page: Client, prod: Cluster) -> None:
+    row = voiced.alert(prod, "transaction:x", "resolved")
+    voiced.change(row, [77, "delivery", 4711], [78, "quiet", "it was told already"], new="resolved")
+    assert reasons(page, row) == [
+        "not told delivery 4711 is not kept any more",
+        "not told it was told already",
+    ]
+
+
+def test_flapping_is_said_beside_who_was_told(page: Client, prod: Cluster) -> None:
+    row = voiced.alert(prod, flapping_ms=1_795_000_000_000, openings=[1, 2, 3, 4, 5])
+    (said,) = reasons(page, row)
+    assert said.startswith("flapping since")
+    assert "it opened 5 times within 10 m: it goes on firing until nothing was found" in said
+
+
+def test_one_alert_has_its_labels_words_changes_and_acts(page: Client, prod: Cluster) -> None:
+    ops = voiced.channel()
+    row = voiced.alert(prod, labels={"team": "Payments"})
+    sent = voiced.delivery(ops)
+    voiced.change(row, [ops.pk, "delivery", sent.pk])
+    voiced.change(row, settled=False, new="resolved")
+    plan = {
+        "act": "fence",
+        "state": "done",
+        "plan": {},
+        "digest": "",
+        "planned_by": "bob",
+        "planned_via": "page",
+    }
+    acted = {
+        "expires_ms": 0,
+        "executed_by": "bob",
+        "reason": "it was abandoned",
+        "ended_ms": seed.now_ms() - 9_000,
+    }
+    Action.objects.create(cluster=prod, subjects="transaction:a\ntransaction:payments-7", **plan | acted)
+    Action.objects.create(cluster=prod, subjects="transaction:payments-77", **plan | acted | {"reason": "no"})
+    text = read(page, f"/alerts/{row.pk}")
+    for words in (
+        "it pins payments-0",
+        "Fence its producer.",
+        "<bdi>Payments</bdi>",
+        "pending to <b>firing</b>",
+        "firing to <b>resolved</b>",
+        "not decided yet",
+        f'href="/deliveries/{sent.pk}"',
+        'href="/transactions/prod/payments-7"',
+        'href="/rules/open_too_long"',
+        "it was abandoned",
+        "by bob",
+    ):
+        assert words in text, words
+    assert text.count("Fence #") == 1
+
+
+def test_only_who_may_silence_is_offered_to(page: Client, prod: Cluster, settings: Any) -> None:
+    row = voiced.alert(prod)
+    assert "Silence…" not in read(page, "/alerts")
+    assert "it needs the role operator" in read(page, f"/alerts/{row.pk}")
+    operator = roles.signed_in("operator")
+    for url in ("/alerts", f"/alerts/{row.pk}"):
+        assert f'href="/silences/new?alert={row.pk}"' in read(operator, url)
+    settings.READ_ONLY = True
+    assert "Silence…" not in read(operator, "/alerts")
+    assert "READ_ONLY is set" in read(operator, f"/alerts/{row.pk}")
+
+
+def test_any_subject_is_shown_escaped_and_searched_for(page: Client, prod: Cluster) -> None:
+    for raw in (*seed.NASTY, seed.LONG):
+        voiced.alert(prod, f"transaction:{raw.decode(errors='backslashreplace')}".replace("\0", "\\x00"))
+    text = read(page, "/alerts")
+    assert "<script>alert" not in text
+    for row in Alert.objects.all():
+        assert "<script>alert" not in read(page, f"/alerts/{row.pk}")
+    assert len(subjects(page, "?q=%3Cscript%3E")) == 1
+
+
+def test_many_are_walked_through_in_pages_and_few_queries(page: Client, prod: Cluster) -> None:
+    ops = voiced.channel()
+    for number in range(120):
+        row = voiced.alert(prod, f"transaction:id-{number:03}", fired_ms=1_795_000_000_000 + number)
+        voiced.change(row, [ops.pk, "quiet", "why"])
+    found = [name for number in (1, 2, 3) for name in subjects(page, f"?page={number}")]
+    assert found == [f"id-{number:03}" for number in range(119, -1, -1)]
+    with CaptureQueriesContext(
+        connection,
+    ) as captured:
+        read(page, "/alerts?size=200")
+    assert len(captured) <= 40
+
+
+def test_it_says_that_nobody_is_told_without_a_channel(page: Client, prod: Cluster) -> None:
+    assert "Nobody is told of anything: there is no channel." in read(page, "/alerts")
+    channel = voiced.channel(enabled=False)
+    assert "every channel is disabled" in read(page, "/alerts")
+    channel.enabled = True
+    channel.save()
+    assert "Nobody is told" not in read(page, "/alerts")
+
+
+@pytest.mark.parametrize("number", ["1", "9" * 30])
+def test_an_unknown_alert_has_no_page(page: Client, prod: Cluster, number: str) -> None:
+    read(page, f"/alerts/{number}", 404)
+
+
+def test_a_refetch_answers_304_until_something_moves(page: Client, prod: Cluster) -> None:
+    row = voiced.alert(prod)
+    headers = {"HX-Request": "true"}
+    tag = page.get("/alerts", headers=headers)["ETag"]
+    assert page.get("/alerts", headers=headers | {"If-None-Match": tag}).status_code == 304
+    voiced.delivery(voiced.channel())
+    assert page.get("/alerts", headers=headers | {"If-None-Match": tag}).status_code == 200
+    assert page.get(f"/alerts/{row.pk}", headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize("value", ["", "\0", "x" * 100_000, "%00", "'; drop table", "{{ 7 }}", "²"])
+@pytest.mark.parametrize(
+    "key", ["state", "severity", "rule", "team", "q", "voice", "page", "cluster", "before", "channel"]
+)
+def test_no_query_string_fails(key: str, value: str) -> None:
+    assert alerts_asked.parse({key: value}, "", ["prod"]).filter is not None
+    assert alerts_asked.parse_deliveries({key: value}).filter is not None
+
+
+def test_the_sidebar_counts_what_fires_and_the_overview_what_is_quiet(page: Client, prod: Cluster) -> None:
+    assert "nav-alerts" in read(page, "/")
+    assert "alerts fire" not in read(page, "/")
+    voiced.alert(prod, "transaction:a", severity="warning")
+    voiced.alert(prod, "transaction:b", quiet=[["silenced", "1", "by ada"]])
+    voiced.alert(prod, "transaction:c", severity="info")
+    voiced.alert(prod, "transaction:d", "resolved")
+    seed.finding(prod, "transaction:b")
+    text = read(page, "/")
+    assert 'tone-critical">2<span class="visually-hidden"> alerts fire' in text
+    assert 'href="/alerts?state=firing&amp;voice=quiet">1 firing alert is quiet</a>' in text
+    headers = {"HX-Request": "true"}
+    assert 'id="nav-alerts" hx-swap-oob="true"' in page.get("/groups", headers=headers).content.decode()

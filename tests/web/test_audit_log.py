@@ -1,0 +1,122 @@
+"""Proves the audit log and the feed: each act, abort and fence, and whose it was."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils.timezone import now
+
+from dashboard.models import Action, Cluster
+from fenceline.plans.plan import Act
+from tests.web import happened, held, planned
+from tests.web.acting import operator, read
+
+__all__ = ["operator"]
+
+pytestmark = pytest.mark.django_db
+
+
+def lines(page: Client, query: str = "") -> list[int]:
+    return [int(each) for each in re.findall(r'<tr id="a-(\d+)"', read(page, f"/actions{query}"))]
+
+
+def test_the_log_lists_the_newest_first_and_its_address_filters_it(
+    page: Client, operator: User, prod: Cluster
+) -> None:
+    marked = planned.executed(planned.plan(planned.marker(), act=Act.ABORT_MARKER))
+    failed = planned.executed(planned.plan(planned.fence("orders-1")), "failed", state="failed")
+    waits = planned.kept(planned.plan(planned.fence("orders-2")), planned_by="grace")
+    numbers = [waits.pk, failed.pk, marked.pk]
+    assert lines(page) == numbers
+    assert lines(page, "?act=abort_marker") == [marked.pk]
+    assert lines(page, "?state=failed") == [failed.pk]
+    assert lines(page, "?q=orders-") == [waits.pk, failed.pk]
+    assert lines(page, "?who=grace") == [waits.pk]
+    assert lines(page, "?who=ada") == [failed.pk, marked.pk]
+    assert lines(page, f"?before={failed.pk}") == [marked.pk]
+    assert lines(page, "?cluster=prod") == numbers
+    assert "1 plan waits to be confirmed." in read(page, "/actions")
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("?act=explode", "act “explode” is none of fence"),
+        ("?state=gone", "state “gone” is none of planned"),
+        ("?before=x", "is not a place in this list"),
+        ("?cluster=nowhere", "is not configured"),
+        ("?q=%00", "Nobody has acted yet"),
+    ],
+)
+def test_a_bad_value_is_ignored_and_told(page: Client, operator: User, query: str, said: str) -> None:
+    assert said in read(page, f"/actions{query}")
+
+
+def test_empty_logs_read_differently(page: Client, operator: User) -> None:
+    assert "Nobody has acted yet" in read(page, "/actions")
+    planned.kept()
+    assert "No action matches" in read(page, "/actions?state=done")
+    assert "Nothing older" in read(page, "/actions?before=1")
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "said"),
+    [
+        ([], "Nobody acted in the last 24 h."),
+        (["done"], "Every action of the last 24 h did what it was to do."),
+        (["done", "failed"], "1 of 2 actions of the last 24 h did not do all of it."),
+    ],
+)
+def test_the_headline_says_how_it_went(page: Client, operator: User, outcomes: list[str], said: str) -> None:
+    for state in outcomes:
+        planned.executed(None, state, state=state)
+    assert said in read(page, "/actions")
+
+
+def test_the_feed_tells_every_abort_and_fence_and_whose_it_was(
+    page: Client, operator: User, prod: Cluster
+) -> None:
+    happened.takeover(prod, b"payments-7")
+    happened.takeover(prod, b"orders-1")
+    ended = now().timestamp() * 1_000 - 60_000
+    action = planned.executed(ended_ms=int(ended))
+    Action.objects.filter(pk=action.pk).update(confirmed_at=now() - (now() - action.confirmed_at) * 15)
+    marked = planned.executed(planned.plan(planned.marker(), act=Act.ABORT_MARKER))
+    shown = read(page, "/feed")
+    told = re.findall(r'<tr id="(f-|fa-)\d+"', shown)
+    assert told[0] == "fa-"
+    assert told.count("f-") >= 2
+    assert f'href="/actions/{marked.pk}"' in shown
+    mine = next(row for row in shown.split("<tr ") if "payments-7" in row and "takeover" in row)
+    other = next(row for row in shown.split("<tr ") if "orders-1" in row and "takeover" in row)
+    assert f'href="/actions/{action.pk}"' in mine
+    assert "not from here" in other
+    assert "abort marker</span>" not in read(page, "/feed?kind=takeover")
+
+
+def test_the_feed_links_the_episode_that_a_transition_opened(
+    page: Client, operator: User, prod: Cluster
+) -> None:
+    happened.takeover(prod, b"payments-7")
+    told = next(iter(prod.transitionrecord_set.filter(kind="takeover")))
+    episode = held.episode(
+        prod, "payments-7", topic_id=told.topic_id, log_partition=told.log_partition,
+        log_offset=told.log_offset, opened_ms=told.at_ms + 40,
+    )  # fmt: skip
+    assert f'href="/recoveries/prod/{episode.pk}"' in read(page, "/feed")
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("", "Nothing was aborted or fenced"),
+        ("?kind=timeout", "Nothing matches"),
+        ("?before=1-1", "Nothing older"),
+        ("?kind=commit", "kind “commit” is none of takeover"),
+    ],
+)
+def test_an_empty_feed_says_why(page: Client, operator: User, query: str, said: str) -> None:
+    assert said in read(page, f"/feed{query}")

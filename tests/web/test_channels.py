@@ -1,0 +1,295 @@
+"""Proves that channels are kept, changed, tested and deleted by who may, and that no page tells a secret."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from django.conf import settings as django_settings
+from django.test import Client
+
+from dashboard.alerts.limits import Alerting
+from dashboard.models import Channel, Delivery
+from tests.receivers import Receiver, answer
+from tests.web import roles, seed, voiced
+from tests.web.roles import read
+
+pytestmark = pytest.mark.django_db
+NEW = {"name": "ops", "kind": "webhook", "min_severity": "warning", "send_resolved": "on"}
+CHANGED = {"name": "ops", "min_severity": "warning"}
+
+
+@pytest.fixture(autouse=True)
+def limits(configured: None, settings: Any) -> None:
+    alerts = Alerting(allow_private=("127.0.0.0/8",), timeout_s=5)
+    settings.FENCELINE = replace(django_settings.FENCELINE, alerts=alerts)
+    seed.seen(seed.cluster())
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver() as receiver:
+        yield receiver
+
+
+@pytest.fixture
+def admin(db: None) -> Client:
+    return roles.signed_in("admin")
+
+
+def add(admin: Client, receiver: Receiver, **more: str) -> Channel:
+    answer = admin.post("/channels/add", NEW | {"url": receiver.url} | more)
+    assert answer.status_code == 303, answer.content.decode()
+    return Channel.objects.get(name=more.get("name", "ops"))
+
+
+def shown_secret(admin: Client, row: Channel) -> str:
+    found = re.search(r'id="the-secret"[^>]*>([^<]+)<', read(admin, f"/channels/{row.pk}/secret"))
+    return html.unescape(found[1]) if found else ""
+
+
+def wrong(admin: Client, where: str, asked: dict[str, str]) -> str:
+    answer = admin.post(where, asked)
+    assert answer.status_code == 422, answer.content.decode()
+    found = re.findall(r'class="wrong"[^>]*>([^<]+)<', answer.content.decode())
+    return html.unescape(" ".join(found))
+
+
+def test_a_channel_is_added_tested_and_told_what_was_answered(admin: Client, receiver: Receiver) -> None:
+    row = add(admin, receiver, matchers='team="Payments", cluster=~"prod.*"', group_by="cluster, team",
+              group_wait_s="1.5", group_interval_s="60", repeat_interval_s="3600")  # fmt: skip
+    assert row.matchers == [["team", "=", "Payments"], ["cluster", "=~", "prod.*"]]
+    assert row.group_by == ["cluster", "team"]
+    assert (row.group_wait_s, row.group_interval_s, row.repeat_interval_s) == (1.5, 60, 3600)
+    assert row.created_by == "the admin"
+    assert admin.post(f"/channels/{row.pk}/test")["Location"] == f"/channels/{row.pk}"
+    (received,) = receiver.received
+    assert received.verified(row.secret)["receiver"] == "ops"
+    text = read(admin, f"/channels/{row.pk}")
+    assert "answered 200" in text
+    assert f'href="/deliveries/{Delivery.objects.get().pk}"' in text
+
+
+def test_a_test_that_fails_says_what_was_answered(admin: Client) -> None:
+    with Receiver(usually=answer(404, b"no such hook")) as receiver:
+        row = add(admin, receiver)
+        admin.post(f"/channels/{row.pk}/test")
+    text = read(admin, f"/channels/{row.pk}")
+    assert "answered 404" in text
+    assert "no such hook" in text
+    row.refresh_from_db()
+    assert row.failures == 0
+
+
+def test_the_secret_is_shown_once_to_whom_it_was_made_for(admin: Client, receiver: Receiver) -> None:
+    row = add(admin, receiver)
+    other = roles.signed_in("admin")
+    assert shown_secret(other, row) == ""
+    assert shown_secret(admin, row) == row.secret
+    assert shown_secret(admin, row) == ""
+    assert "This secret is not shown again" in read(admin, f"/channels/{row.pk}/secret")
+
+
+def test_both_secrets_sign_until_the_old_one_is_ended(admin: Client, receiver: Receiver) -> None:
+    row = add(admin, receiver)
+    old = shown_secret(admin, row)
+    assert admin.post(f"/channels/{row.pk}/rotate")["Location"] == f"/channels/{row.pk}/secret"
+    new = shown_secret(admin, row)
+    assert new not in ("", old)
+    assert admin.post(f"/channels/{row.pk}/rotate")["Location"] == f"/channels/{row.pk}"
+    assert "An older secret still signs" in read(admin, f"/channels/{row.pk}")
+    admin.post(f"/channels/{row.pk}/test")
+    assert receiver.received[-1].verified(old) == receiver.received[-1].verified(new)
+    admin.post(f"/channels/{row.pk}/end-old")
+    admin.post(f"/channels/{row.pk}/test")
+    assert receiver.received[-1].verified(new)
+    with pytest.raises(Exception, match="No matching signature"):
+        receiver.received[-1].verified(old)
+
+
+def test_no_page_holds_a_secret(admin: Client) -> None:
+    hook = voiced.channel(old_secret=voiced.SECRET + "old", matchers=[["team", "=", "x"]])
+    chat = voiced.channel("chat", kind="apprise", url=f"slack://{voiced.TOKEN}/{voiced.TOKEN}", secret="")
+    sent = voiced.delivery(hook)
+    pages = ["/channels", "/deliveries", f"/deliveries/{sent.pk}"]
+    for row in (hook, chat):
+        pages += [f"/channels/{row.pk}{part}" for part in ("", "/edit", "/delete", "/secret")]
+    for url in pages:
+        text = read(admin, url)
+        assert "aGVsbG8" not in text, url
+        assert voiced.TOKEN not in text, url
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"name": ""}, "The name is missing"),
+        ({"name": "   "}, "The name is missing"),
+        ({"name": "x" * 65}, "The name has 65 characters; at most 64 are kept"),
+        ({"name": "a\0b"}, "The name has a character that cannot be shown (U+0000)"),
+        ({"name": "a\nb"}, "cannot be shown (U+000A)"),
+        ({"name": "taken"}, "There is a channel “taken” already"),
+        ({"kind": "pigeon"}, "“pigeon” is no kind: take one of webhook, alertmanager, apprise"),
+        ({"url": ""}, "The address is missing"),
+        ({"url": "ftp://x.example.org/"}, "must begin with https:// or http://"),
+        ({"url": "http://10.1.2.3/hook"}, "adds 10.1.2.3 to [alerts] allow_private in fenceline.toml"),
+        ({"url": "http://169.254.169.254/latest"}, "where clouds keep their metadata"),
+        ({"url": "https://x.example.org/" + "y" * 3_000}, "at most 2,000 are kept"),
+        ({"url": "https://x.example.org/\0"}, "cannot be shown (U+0000)"),
+        ({"kind": "apprise", "url": "json://x.example.org/"}, "json"),
+        ({"min_severity": "fatal"}, "“fatal” is no severity: take one of critical, warning, info"),
+        ({"matchers": "team"}, "cannot be read: write label=\"value\""),
+        ({"matchers": 'colour="red"'}, "No alert has a label “colour”: labels are alertname,"),
+        ({"matchers": 'team=~"("'}, "is not a regular expression"),
+        ({"matchers": 'team="a\0b"'}, "has a NUL"),
+        ({"matchers": ",".join(['team="x"'] * 21)}, "at most 20 are taken"),
+        ({"group_by": "colour"}, "No alert has a label “colour”"),
+        ({"group_by": "no label"}, "is not the name of a label"),
+        ({"group_wait_s": "soon"}, "“soon” is not a number of seconds from 0 to 3,600 (1 h)"),
+        ({"group_wait_s": "-1"}, "is not a number of seconds"),
+        ({"group_interval_s": "nan"}, "is not a number of seconds"),
+        ({"repeat_interval_s": "1e99"}, "is not a number of seconds"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_used_is_told(
+    admin: Client, receiver: Receiver, asked: dict[str, str], said: str
+) -> None:
+    voiced.channel("taken")
+    assert said in wrong(admin, "/channels/add", NEW | {"url": receiver.url} | asked)
+    assert Channel.objects.count() == 1
+
+
+def test_everything_that_is_wrong_is_told_at_once_and_what_was_written_stays(admin: Client) -> None:
+    asked = {"name": "", "kind": "webhook", "url": "gopher://x", "min_severity": "x", "matchers": "<b>"}
+    text = admin.post("/channels/add", asked).content.decode()
+    assert "4 things have to be corrected" in text
+    assert "&lt;b&gt;" in text
+    assert "gopher://x" in text
+
+
+def test_a_change_keeps_what_is_not_asked_for(admin: Client, receiver: Receiver) -> None:
+    row = add(admin, receiver, matchers='team="x"')
+    assert admin.post(f"/channels/{row.pk}/change", CHANGED | {"name": "night"}).status_code == 303
+    after = Channel.objects.get(pk=row.pk)
+    assert (after.name, after.url, after.secret) == ("night", row.url, row.secret)
+    assert (after.matchers, after.send_resolved) == ([], False)
+    asked = CHANGED | {"kind": "apprise", "url": "http://127.0.0.1:9/other"}
+    admin.post(f"/channels/{row.pk}/change", asked)
+    after.refresh_from_db()
+    assert (after.kind, after.url) == ("webhook", "http://127.0.0.1:9/other")
+    assert "already" not in wrong(admin, f"/channels/{row.pk}/change", CHANGED | {"min_severity": ""})
+
+
+def test_the_form_shows_what_is_kept_but_not_the_address(admin: Client) -> None:
+    row = voiced.channel(matchers=[["team", "=", 'a"b']], group_by=["team"], group_wait_s=2.5)
+    text = html.unescape(read(admin, f"/channels/{row.pk}/edit"))
+    assert 'team="a\\"b"</textarea>' in text
+    assert 'value="2.5"' in text
+    assert "https://hooks.example.org/services/***?key=***" in text
+
+
+def test_it_is_disabled_with_a_reason_and_enabled_as_if_nothing_had_failed(admin: Client) -> None:
+    row = voiced.channel(failures=4)
+    assert "Its last 4 messages were not taken." in read(admin, f"/channels/{row.pk}")
+    admin.post(f"/channels/{row.pk}/disable")
+    row.refresh_from_db()
+    assert not row.enabled
+    assert row.disabled_at
+    assert "Disabled by the admin." in read(admin, f"/channels/{row.pk}")
+    admin.post(f"/channels/{row.pk}/enable")
+    row.refresh_from_db()
+    assert (row.enabled, row.failures, row.disabled_why) == (True, 0, "")
+
+
+def test_while_a_message_is_sent_again_it_does_not_claim_to_be_told(admin: Client) -> None:
+    row = voiced.channel()
+    voiced.delivery(row, "pending", attempts=0)
+    assert "It is told." in read(admin, f"/channels/{row.pk}")
+    voiced.delivery(row, "pending")
+    assert "A message has not been taken so far:" in read(admin, f"/channels/{row.pk}")
+
+
+def test_why_it_was_disabled_stays_when_it_is_disabled_again(admin: Client) -> None:
+    row = voiced.channel(enabled=False, disabled_why="10 messages in a row were not taken")
+    admin.post(f"/channels/{row.pk}/disable")
+    assert "10 messages in a row were not taken" in read(admin, f"/channels/{row.pk}")
+
+
+def test_deleting_says_first_what_goes_with_it(admin: Client) -> None:
+    row = voiced.channel()
+    voiced.delivery(row)
+    assert "Its 1 delivery goes with it" in read(admin, f"/channels/{row.pk}/delete")
+    assert Channel.objects.exists()
+    assert admin.post(f"/channels/{row.pk}/delete-now")["Location"] == "/channels"
+    assert not Channel.objects.exists()
+    assert not Delivery.objects.exists()
+
+
+POSTS = ("add", "1/change", "1/rotate", "1/end-old", "1/enable", "1/disable", "1/delete-now")
+
+
+@pytest.mark.parametrize("url", [*POSTS, "1/test"])
+def test_who_may_not_changes_nothing(url: str) -> None:
+    row = voiced.channel(pk=1)
+    before = Channel.objects.values().get()
+    for role in ("viewer", "operator"):
+        if role == "operator" and url == "1/test":
+            continue
+        answer = roles.signed_in(role).post(f"/channels/{url}", NEW)
+        assert answer.status_code == 403
+        needed = "operator" if url == "1/test" else "admin"
+        assert f"it needs the role {needed}" in answer.content.decode()
+    assert Channel.objects.values().get(pk=row.pk) == before
+    assert not Delivery.objects.exists()
+
+
+@pytest.mark.parametrize("url", [*POSTS, "1/test"])
+def test_read_only_forbids_it_to_admins_as_well(admin: Client, settings: Any, url: str) -> None:
+    settings.READ_ONLY = True
+    voiced.channel(pk=1)
+    answer = admin.post(f"/channels/{url}", NEW)
+    assert answer.status_code == 403
+    assert "READ_ONLY is set" in answer.content.decode()
+
+
+@pytest.mark.parametrize("url", ["new", "1/edit", "1/delete"])
+def test_forms_are_for_who_may(url: str) -> None:
+    voiced.channel(pk=1)
+    assert roles.signed_in("operator").get(f"/channels/{url}").status_code == 403
+
+
+def test_a_viewer_sees_channels_and_no_buttons() -> None:
+    viewer = roles.signed_in("viewer")
+    row = voiced.channel()
+    for url in ("/channels", f"/channels/{row.pk}"):
+        text = read(viewer, url).partition("<main")[2].partition("</main>")[0]
+        assert "<form" not in text
+        assert "Edit…" not in text
+
+
+def test_a_stranger_is_sent_to_sign_in(client: Client) -> None:
+    row = voiced.channel()
+    assert client.post(f"/channels/{row.pk}/test")["Location"] == f"/login/?next=/channels/{row.pk}"
+    assert client.post("/channels/add")["Location"] == "/login/?next=/channels"
+
+
+def test_nothing_is_posted_without_the_token_of_its_form(admin: Client) -> None:
+    checking = Client(enforce_csrf_checks=True)
+    checking.cookies = admin.cookies
+    row = voiced.channel()
+    assert checking.post(f"/channels/{row.pk}/delete-now").status_code == 403
+    assert Channel.objects.exists()
+
+
+@pytest.mark.parametrize("url", ["7", "7/edit", "7/secret", "7/delete", "9" * 30])
+def test_an_unknown_channel_has_no_page(admin: Client, url: str) -> None:
+    read(admin, f"/channels/{url}", 404)
+
+
+@pytest.mark.parametrize("url", ["7/test", "7/change", "7/delete-now"])
+def test_nothing_is_done_to_an_unknown_channel(admin: Client, url: str) -> None:
+    assert admin.post(f"/channels/{url}", NEW).status_code == 404

@@ -1,0 +1,290 @@
+"""Proves what Prometheus is told: by its own parsers, for every noun, bounded, and to whom it is told."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
+from prometheus_client.parser import text_string_to_metric_families as prometheus
+
+from dashboard import rows
+from dashboard.api.auth import digest
+from dashboard.models import (
+    Action,
+    Alert,
+    Channel,
+    Cluster,
+    Delivery,
+    Group,
+    PartitionRecord,
+    Query,
+    Token,
+)
+from fenceline.facts import Kind, State
+from fenceline.fold import Tally
+from sandbox.options import ROOT
+from tests.web import seed
+
+pytestmark = pytest.mark.django_db
+ELSEWHERE = "10.0.0.7"
+MINUTE_MS = 1_795_000_020_000
+
+Labels = frozenset[tuple[str, str]]
+Value = Callable[..., float | None]
+
+
+def told(client: Client) -> str:
+    answer = client.get("/metrics")
+    assert answer.status_code == 200, answer.content
+    assert answer["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+    return answer.content.decode()
+
+
+@pytest.fixture
+def value(client: Client) -> Value:
+    """A function that scrapes once and returns the value of a series, None where there is none."""
+    found: dict[tuple[str, Labels], float] = {}
+
+    def value(name: str, **labels: str) -> float | None:
+        if not found:
+            for family in prometheus(told(client)):
+                for each in family.samples:
+                    key = each.name.removeprefix("fenceline_"), frozenset(each.labels.items())
+                    assert key not in found, f"{key} is told twice"
+                    found[key] = each.value
+        return found.get((name, frozenset(labels.items())))
+
+    return value
+
+
+def partition(of: Cluster, number: int, **fields: Any) -> None:
+    PartitionRecord.objects.create(cluster=of, topic="payments", partition=number, rev=1, **fields)
+
+
+def group(of: Cluster, name: str, **fields: Any) -> None:
+    values: dict[str, Any] = {"family": name, "status": "OK", "seen_ms": seed.now_ms(), "rev": 1} | fields
+    Group.objects.create(cluster=of, key=rows.key_of(name.encode()), group_id=name, **values)
+
+
+def test_both_formats_are_what_their_parsers_take(client: Client) -> None:
+    seed.busy(seed.cluster("prod"))
+    families = {family.name: family for family in prometheus(told(client))}
+    asked = client.get("/metrics", HTTP_ACCEPT="application/openmetrics-text;version=1.0.0,*/*;q=0.1")
+    assert asked["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
+    same = {family.name: family for family in openmetrics(asked.content.decode())}
+    assert len(same) == len(families) > 25
+    assert all(name.startswith("fenceline_") for name in same)
+    assert all(family.documentation for family in same.values())
+
+
+def test_every_family_is_explained(client: Client) -> None:
+    seed.cluster()
+    families = set(re.findall(r"^# TYPE (\S+) ", told(client), re.MULTILINE))
+    lines = (ROOT / "docs" / "metrics.md").read_text().splitlines()
+    explained = {line.split("`")[1].partition("{")[0] for line in lines if line.startswith("| `fenceline_")}
+    assert explained == families
+
+
+def test_what_is_there_is_counted(value: Value) -> None:
+    of = seed.cluster("prod")
+    seed.busy(of)
+    seed.gap(of)
+    partition(of, 0, verdict="hanging", pinned_ms=seed.now_ms() - 90_000)
+    partition(of, 1, verdict="clear")
+    group(of, "billing", lag_lso=10, lag_hw=40, lag_ms=2_500, blocked=1)
+    group(of, "audit", lag_lso=5, lag_hw=5, lag_ms=100)
+    group(of, "new", status="STOP")
+    fields: dict[str, Any] = {"cluster": of, "rev": 1}
+    Query.objects.create(ident="a", state="running", prepared=1, **fields)
+    assert value("transactions", cluster="prod", state="Ongoing") == 20
+    assert (value("open_transaction_seconds_max", cluster="prod") or 0) >= 3_900
+    assert value("findings", cluster="prod", rule="open_too_long", severity="critical") == 1
+    assert value("gaps", cluster="prod", source="transaction_state") == 1
+    assert value("partitions", cluster="prod", verdict="hanging") == 1
+    assert (value("lso_pinned_seconds_max", cluster="prod") or 0) >= 90
+    assert value("groups", cluster="prod", status="OK") == 2
+    assert value("groups", cluster="prod", status="STOP") == 1
+    assert value("groups_blocked", cluster="prod") == 1
+    assert value("group_lag_records", cluster="prod", to="lso") == 15
+    assert value("group_lag_records", cluster="prod", to="high_watermark") == 45
+    assert value("group_lag_seconds_max", cluster="prod") == 2.5
+    assert value("queries", cluster="prod", state="running") == 1
+    assert value("queries_prepared", cluster="prod") == 1
+
+
+def test_collectors_and_what_they_cost_are_told(value: Value) -> None:
+    of = seed.cluster("prod")
+    seed.collector(of, behind=12, requests=40, broker_ms=2_500, undecoded={"value_version": 3, "key": 1})
+    seed.collector(of, "partitions", behind=None, seen_through_ms=None, error="no route")
+    tail = {"cluster": "prod", "collector": "transaction_state"}
+    blind = {"cluster": "prod", "collector": "partitions"}
+    assert 0 <= (value("collector_seen_seconds_ago", **tail) or -1) < 60
+    assert value("collector_seen_seconds_ago", **blind) == float("inf")
+    assert [value("collector_behind_records", **each) for each in (tail, blind)] == [12, None]
+    assert [value("collector_failing", **each) for each in (tail, blind)] == [0, 1]
+    assert value("collector_alive", **tail) == 1
+    assert value("collector_records_total", **tail) == 1_204_311
+    assert value("collector_undecoded_total", **tail) == 4
+    assert value("broker_requests_total", **tail) == 40
+    assert value("broker_wait_seconds_total", **tail) == 2.5
+
+
+def test_the_dead_mans_figure_is_never_missing(value: Value) -> None:
+    seed.collector(seed.cluster("prod"), "judge", seen_through_ms=seed.now_ms() - 40_000)
+    seed.cluster("staging")
+    assert 40 <= (value("judgement_age_seconds", cluster="prod") or 0) < 100
+    assert value("judgement_age_seconds", cluster="staging") == float("inf")
+
+
+def test_what_counts_nothing_is_there_as_well(value: Value) -> None:
+    seed.cluster("prod")
+    for name, labels in (
+        ("findings", {"rule": "hanging", "severity": "critical"}),
+        ("alerts", {"severity": "critical", "state": "firing"}),
+        ("transactions", {"state": "PrepareCommit"}),
+        ("transitions_total", {"kind": "takeover"}),
+        ("partitions", {"verdict": "hanging"}),
+        ("groups", {"status": "STALL"}),
+        ("queries", {"state": "failed"}),
+        ("actions", {"act": "fence", "state": "done"}),
+        ("lso_pinned_seconds_max", {}),
+        ("commit_open_seconds_bucket", {"le": "+Inf"}),
+    ):
+        assert value(name, cluster="prod", **labels) == 0, name
+
+
+def test_alerts_channels_deliveries_and_actions_are_counted(value: Value) -> None:
+    of = seed.cluster("prod")
+    for number, state in enumerate(("firing", "firing", "pending", "resolved")):
+        Alert.objects.create(
+            cluster=of,
+            fingerprint=bytes([number]) * 32,
+            rule="hanging",
+            subject=f"partition:payments-{number}",
+            severity="critical",
+            state=state,
+            since_ms=1,
+            seen_ms=1,
+        )
+    pager = Channel.objects.create(name="pager", kind="webhook", url="https://pager.example/x", failures=2)
+    Channel.objects.create(name="chat", kind="apprise", url="slack://a/b/c", enabled=False)
+    for state in ("delivered", "delivered", "failed"):
+        Delivery.objects.create(channel=pager, message_id=state, payload={}, state=state)
+    Action.objects.create(
+        cluster=of, act="fence", state="done", plan={}, digest="d", subjects="s", expires_ms=1
+    )
+    assert value("alerts", cluster="prod", severity="critical", state="firing") == 2
+    assert value("alerts", cluster="prod", severity="critical", state="pending") == 1
+    assert value("alerts", cluster="prod", severity="critical", state="resolved") is None
+    assert [value("channel_usable", channel=name) for name in ("pager", "chat")] == [1, 0]
+    assert value("channel_failures", channel="pager") == 2
+    assert value("deliveries", channel="pager", state="delivered") == 2
+    assert value("deliveries", channel="pager", state="failed") == 1
+    assert value("deliveries", channel="chat", state="pending") == 0
+    assert value("actions", cluster="prod", act="fence", state="done") == 1
+
+
+def test_counters_of_transitions_never_fall(client: Client, value: Value) -> None:
+    of = seed.cluster("prod")
+    first = Tally({Kind.TIMEOUT: 2, Kind.COMMIT: 3}, {2: 2, 40: 1}, {1: 3})
+    rows.add_tallies(of.pk, 0, {("payments", MINUTE_MS): first})
+    # A verdict that is revised is taken back where it was counted; a counter keeps it and counts it anew.
+    revised = Tally({Kind.TIMEOUT: -1, Kind.TAKEOVER: 1, Kind.COMMIT: 1}, {2: 1}, {1: 1})
+    rows.add_tallies(of.pk, 1, {("payments", MINUTE_MS): revised})
+    assert value("transitions_total", cluster="prod", kind="timeout") == 2
+    assert value("transitions_total", cluster="prod", kind="takeover") == 1
+    assert value("transitions_total", cluster="prod", kind="commit") == 4
+    # Bucket 2 are 2 ms, bucket 40 begins at 128 ms.
+    assert value("commit_open_seconds_bucket", cluster="prod", le="0.004") == 3
+    assert value("commit_open_seconds_bucket", cluster="prod", le="0.128") == 3
+    assert value("commit_open_seconds_bucket", cluster="prod", le="0.256") == 4
+    assert value("commit_open_seconds_bucket", cluster="prod", le="+Inf") == 4
+    assert value("commit_markers_seconds_bucket", cluster="prod", le="0.004") == 4
+
+
+def test_a_scrape_asks_as_much_and_says_as_much_however_much_there_is(client: Client) -> None:
+    of = seed.cluster("prod")
+    seed.seen(of)
+    with CaptureQueriesContext(connection) as few:
+        lines = len(told(client).splitlines())
+    for number, raw in enumerate(seed.NASTY):
+        seed.transaction(of, raw, State.ONGOING)
+        partition(of, number, verdict="open")
+        group(of, f"group-{number}")
+    with CaptureQueriesContext(connection) as many:
+        text = told(client)
+    assert len(text.splitlines()) == lines
+    assert len(many) == len(few) < 20
+    for number in range(2, 8):
+        seed.seen(seed.cluster(f"cluster-{number}"))
+    with CaptureQueriesContext(connection) as clusters:
+        told(client)
+    assert len(clusters) == len(few)
+    assert not re.search("payments|script|group-1", text)
+
+
+def test_a_cluster_that_is_not_configured_any_more_is_not_told_of(client: Client) -> None:
+    of = seed.cluster("gone")
+    seed.busy(of, ids=20)
+    seed.gap(of)
+    Cluster.objects.filter(pk=of.pk).update(configured=False)
+    assert "gone" not in told(client)
+
+
+def token(role: str) -> dict[str, str]:
+    Token.objects.create(name=role, role=role, digest=digest(f"secret-{role}"))
+    return {"HTTP_AUTHORIZATION": f"Bearer secret-{role}"}
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.8.8.8", "::1"])
+def test_a_client_on_this_machine_needs_no_token(client: Client, address: str) -> None:
+    assert client.get("/metrics", REMOTE_ADDR=address).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("role", "status"), [("viewer", 200), ("operator", 200), ("admin", 200), ("ingest", 403)]
+)
+def test_from_elsewhere_a_token_that_may_look_is_needed(client: Client, role: str, status: int) -> None:
+    answer = client.get("/metrics", REMOTE_ADDR=ELSEWHERE, **token(role))
+    assert answer.status_code == status
+    if status != 200:
+        assert "--role viewer" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"HTTP_AUTHORIZATION": "Bearer wrong"},
+        {"HTTP_AUTHORIZATION": "Basic c2VjcmV0"},
+        {"HTTP_AUTHORIZATION": "Bearer"},
+        {"HTTP_X_FORWARDED_FOR": "127.0.0.1"},
+        {"HTTP_FORWARDED": "for=127.0.0.1"},
+        {"HTTP_X_REAL_IP": "::1"},
+        {"REMOTE_ADDR": ""},
+        {"REMOTE_ADDR": "localhost"},
+    ],
+)
+def test_nobody_else_gets_in_whatever_a_header_says(client: Client, headers: dict[str, str]) -> None:
+    answer = client.get("/metrics", **({"REMOTE_ADDR": ELSEWHERE} | headers))
+    assert (answer.status_code, answer["WWW-Authenticate"]) == (401, "Bearer")
+
+
+def test_what_a_proxy_on_this_machine_passes_on_comes_from_elsewhere(client: Client) -> None:
+    answer = client.get("/metrics", REMOTE_ADDR="127.0.0.1", HTTP_X_FORWARDED_FOR="203.0.113.5")
+    assert answer.status_code == 401
+
+
+def test_a_session_is_no_token(page: Client) -> None:
+    assert page.get("/metrics", REMOTE_ADDR=ELSEWHERE).status_code == 401
+
+
+@pytest.mark.parametrize("method", ["post", "put", "delete", "patch"])
+def test_it_is_only_read(client: Client, method: str) -> None:
+    assert getattr(client, method)("/metrics").status_code == 405

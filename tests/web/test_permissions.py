@@ -1,0 +1,205 @@
+"""Proves who may do what: every route and method × who asks × READ_ONLY, from one table (tests/web/doors.py).
+
+The table is held against the routes that there are: one without a line fails here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.db import transaction
+from django.test import Client
+from django.urls import get_resolver, resolve
+
+from dashboard import access
+from dashboard.api import api
+from dashboard.api.auth import digest
+from dashboard.celery import app
+from dashboard.models import Token
+from tests.web import held, planned, seed, streams, voiced
+from tests.web.doors import CALLERS, DOORS, FORBIDDEN, IN, OPEN, SIGN_IN, UNKNOWN, Door
+
+pytestmark = pytest.mark.django_db
+#: Django's own pages: nobody but staff gets in, and of those who who may is Django's own affair.
+_ADMIN = "admin/"
+#: Who signs in or out has no role yet, or any; signing out is only posted.
+_OPEN_ADMIN = ("admin/login/", "admin/logout/")
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+#: The sign-in is Django's; what describes the API, and what is none of it, is answered to whoever asks.
+_ANY_METHOD = ("/login/", "/api/nowhere", "/api/v1/", "/api/v1/docs", "/api/v1/openapi.json")
+_ENDS = ("anonymous", "admin", "token admin")
+#: Not this machine: on loopback some doors stand open.
+_ELSEWHERE = "203.0.113.9"
+
+
+def _walk(patterns: Any, before: str = "") -> Iterator[str]:
+    for each in patterns:
+        route = before + str(each.pattern)
+        if hasattr(each, "url_patterns"):
+            yield from _walk(each.url_patterns, route)
+        else:
+            yield route
+
+
+ROUTES = frozenset(_walk(get_resolver().url_patterns))
+ADMIN_ROUTES = sorted(route for route in ROUTES if route.startswith(_ADMIN) and route not in _OPEN_ADMIN)
+
+
+def _shape(route: str) -> str:
+    """Return a route as OpenAPI writes it: `/api/v1/actions/{number}`."""
+    return "/" + re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", route)
+
+
+@pytest.fixture(scope="module")
+def rows(django_db_setup: None, django_db_blocker: Any) -> Iterator[Mapping[str, object]]:
+    """A row of each kind by its name, for all tests of this file: what they change is taken back."""
+    with django_db_blocker.unblock(), transaction.atomic():
+        of = seed.cluster()
+        seed.seen(of)
+        held.watched(of)
+        voiced.watched(of)
+        seed.transaction(of, "payments-7")
+        held.waits(held.group(of, "billing"), held.pinned(of, "payments", 0, "hanging"))
+        channel = voiced.channel()
+        yield {
+            "query": streams.abandoned(of).ident,
+            "recovery": held.episode(of).pk,
+            "finding": seed.finding(of, "transaction:payments-7").pk,
+            "action": planned.kept().pk,
+            "alert": voiced.alert(of).pk,
+            "channel": channel.pk,
+            "delivery": voiced.delivery(channel, "failed").pk,
+            "silence": voiced.silence().pk,
+        }
+        transaction.set_rollback(True)
+
+
+@pytest.fixture(autouse=True)
+def nobody_there(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No Redis runs here, and to find that out takes its time; so does the real hasher."""
+    monkeypatch.setattr(app, "send_task", lambda *args, **options: None)
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
+
+@pytest.fixture(scope="module")
+def clients(rows: Mapping[str, object]) -> Mapping[str, Client]:
+    """Who asks, each with what proves it."""
+    access.ensure_roles()
+    found = {"anonymous": Client(REMOTE_ADDR=_ELSEWHERE)}
+    for role in ("viewer", "operator", "admin"):
+        user = User.objects.create_user(role)
+        user.groups.set([Group.objects.get(name=role)])
+        found[role] = Client(REMOTE_ADDR=_ELSEWHERE)
+        found[role].force_login(user)
+    for role in Token.Role.values:
+        Token.objects.create(name=f"ci-{role}", role=role, digest=digest(role))
+        found[f"token {role}"] = Client(REMOTE_ADDR=_ELSEWHERE, headers={"Authorization": f"Bearer {role}"})
+    assert tuple(found) == CALLERS
+    return found
+
+
+def ask(client: Client, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+    """Ask, and take back what was done."""
+    is_api = path.startswith("/api/")
+    said = {"data": dict(body or {})} if method != "GET" else {}
+    kind = {"content_type": "application/json"} if is_api and method != "GET" else {}
+    with transaction.atomic():
+        answer = getattr(client, method.lower())(path, **said, **kind)
+        transaction.set_rollback(True)
+    return answer
+
+
+def met(answer: Any) -> str:
+    """Return what a caller met, in the table's words; anything else by its status."""
+    status = answer.status_code
+    if status in (301, 302, 303) and answer["Location"].partition("?")[0] in ("/login/", "/admin/login/"):
+        return SIGN_IN
+    if status in (401, 403):
+        return {401: UNKNOWN, 403: FORBIDDEN}[status]
+    # Let in, and told what is wrong with what was asked; Redis does not run here.
+    return IN if status < 400 or status in (400, 409, 422, 503) else str(status)
+
+
+def named(door: Door) -> str:
+    return f"{door.method} {door.path}"
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Make a test of each line."""
+    if "door" in metafunc.fixturenames:
+        metafunc.parametrize("door", DOORS, ids=named)
+
+
+def test_a_line_for_every_caller(
+    door: Door, rows: Mapping[str, object], clients: Mapping[str, Client], settings: Any
+) -> None:
+    path, wrong = door.path.format(**rows), []
+    for settings.READ_ONLY in (False, True):
+        # What only looks is then as it was: who may least and who may most stand for all.
+        looks = settings.READ_ONLY and door.method == "GET" and door.rule.read_only is None
+        for caller in _ENDS if looks or door.rule is OPEN else CALLERS:
+            expected = door.rule.of(caller, read_only=settings.READ_ONLY)
+            found = met(ask(clients[caller], door.method, path, door.body))
+            if not door.there and found == "404":
+                found = IN
+            if found != expected:
+                wrong.append((caller, f"READ_ONLY={settings.READ_ONLY}", found, "not", expected))
+    assert not wrong, (named(door), wrong)
+
+
+def test_every_route_has_its_line(rows: Mapping[str, object]) -> None:
+    told = {resolve(door.path.format(**rows)).route for door in DOORS}
+    missing = {route for route in ROUTES - told if not route.startswith(_ADMIN) and route != "logout/"}
+    assert not missing, f"tests/web/doors.py says nothing of {sorted(missing)}"
+
+
+def test_every_operation_of_the_api_has_its_line(rows: Mapping[str, object]) -> None:
+    told = {
+        (door.method.lower(), _shape(resolve(door.path.format(**rows)).route))
+        for door in DOORS
+        if door.path.startswith("/api/v1/")
+    }
+    for path, operations in api.get_openapi_schema()["paths"].items():
+        for method in operations:
+            assert (method, path) in told, f"tests/web/doors.py says nothing of {method} {path}"
+
+
+def test_what_has_no_line_is_no_method_of_its_route(
+    rows: Mapping[str, object], clients: Mapping[str, Client]
+) -> None:
+    told: dict[str, set[str]] = {}
+    for door in DOORS:
+        told.setdefault(door.path.format(**rows), set()).add(door.method)
+    wrong = []
+    for path, methods in told.items():
+        if path in _ANY_METHOD:
+            continue
+        for method in set(_METHODS) - methods:
+            status = ask(clients["admin"], method, path).status_code
+            if status != 405:
+                wrong.append((method, path, status))
+    assert not wrong
+
+
+def test_django_s_admin_is_for_staff_alone(rows: Mapping[str, object], clients: Mapping[str, Client]) -> None:
+    wrong = []
+    for route in ADMIN_ROUTES:
+        path = "/" + re.sub(r"<[^>]+>|\(\?P<url>\.\*\)\$", "1", route)
+        path = path.replace("^(?P1auth|dashboard)/$", "dashboard/")
+        for caller in _ENDS:
+            for method in ("GET", "POST"):
+                if met(ask(clients[caller], method, path)) != SIGN_IN:
+                    wrong.append((method, path, caller))
+    assert len(ADMIN_ROUTES) > 60
+    assert not wrong
+
+
+def test_signing_out_is_only_posted(clients: Mapping[str, Client]) -> None:
+    for path in ("/logout/", "/admin/logout/"):
+        assert {ask(client, "GET", path).status_code for client in clients.values()} <= {302, 405}
+        assert ask(clients["viewer"], "GET", "/").status_code == 200
+        assert met(ask(clients["anonymous"], "POST", path)) in (IN, SIGN_IN)

@@ -1,0 +1,215 @@
+"""Proves that a streaming query's page tells truly: its chain, how far it is, what a restart would do."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+
+import pytest
+from django.test import Client
+
+from dashboard import query_charts, reading
+from dashboard.models import Batch, Cluster, PartitionRecord
+from fenceline.facts import State
+from fenceline.restarts import Verdict
+from fenceline.spark import QueryState
+from tests.web import held, seed, streams
+from tests.web.querying import ONE, prod
+from tests.web.roles import read
+
+__all__ = ["prod"]
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.mark.parametrize(
+    ("sink", "said"),
+    [
+        ("exactly_once", "exactly once"),
+        ("kafka", "its output is at-least-once"),
+        ("other", "Fenceline does not know its sink"),
+        ("", "Nothing tells what its sink is"),
+    ],
+)
+def test_what_a_sink_promises_is_said(page: Client, prod: Cluster, sink: str, said: str) -> None:
+    streams.query(prod, sink=sink)
+    assert said in read(page, ONE)
+
+
+def test_a_broken_link_names_its_recovery_and_its_transactions(page: Client, prod: Cluster) -> None:
+    streams.abandoned(prod)
+    text = read(page, ONE)
+    assert "Batch 1,204 is not committed." in text
+    assert "Restart the query: it finishes this batch from its ledger before it plans another." in text
+    assert "recoverAndCommit" in text
+    for number in range(4):
+        name = f"orders_enrich-3f9c11d2-p{number}-g7-b0-s{number}"
+        assert f'href="/transactions/prod/{name}"' in text
+    assert text.count("</i>Ongoing</span>") == 3
+    assert text.count("</i>CompleteCommit</span>") == 1
+    assert "Do not stop orders_enrich now" in text
+    assert re.search(r'data-until="no time" [^>]+>11 m \d+ s</time> left for 1 prepared batch', text)
+
+
+def test_an_earlier_batch_is_opened_with_what_became_of_it(page: Client, prod: Cluster) -> None:
+    row = streams.query(prod)
+    streams.batches(row, (1_202, 1_203))
+    for number in (1_202, 1_203):
+        decided = streams.decision(row, number)
+    streams.coordinated(row, decided, *[State.COMPLETE_COMMIT] * 4)
+    assert 'href="?batch=1202#chain"' in read(page, ONE)
+    text = read(page, f"{ONE}?batch=1202")
+    assert "not the newest" in text
+    assert text.count("nothing is known of this id") == 4  # Nobody has seen the other half of the ids.
+    assert "Nothing is kept of batch 7" in read(page, f"{ONE}?batch=7")
+    assert "not the newest" not in read(page, f"{ONE}?batch=x")
+
+
+def test_an_id_that_went_on_is_told_by_its_ledger(page: Client, prod: Cluster) -> None:
+    row = streams.query(prod)
+    streams.batches(row, (1_201, 1_203))
+    streams.decision(row, 1_201)
+    newest = streams.decision(row, 1_203, transactions=streams.sent(row, 1_203, age_ms=2_000))
+    streams.coordinated(row, newest, *[State.COMPLETE_COMMIT] * 4)
+    text = read(page, f"{ONE}?batch=1201")
+    assert text.count("committed, id used again") == 4
+    assert "id used again" not in read(page, ONE)
+
+
+def test_a_lost_batch_says_that_no_restart_mends_it(page: Client, prod: Cluster) -> None:
+    row = streams.query(prod, planned=1_204, state="failed")
+    streams.planned(row, 1_204)
+    streams.decision(row, 1_204, "lost", lost=[streams.transactional_id(row, 0, 1_204)], done_by="operator")
+    text = read(page, ONE)
+    assert "No restart brings these records back" in text
+    assert "by an operator" in text
+    assert "13120" in text  # What it read.
+
+
+@pytest.mark.parametrize("state", QueryState)
+def test_each_state_is_said(page: Client, prod: Cluster, state: QueryState) -> None:
+    streams.query(prod, state=state.value)
+    assert f"</i>{state}</span>" in read(page, ONE)
+
+
+def test_one_that_fell_silent_is_not_called_running(page: Client, prod: Cluster) -> None:
+    streams.query(prod, heard_ms=seed.now_ms() - 600_000)
+    text = read(page, ONE)
+    assert "its listener has fallen silent" in text
+    assert "</i>running</span>" not in text
+
+
+@pytest.mark.parametrize("verdict", Verdict)
+def test_each_verdict_on_a_restart_is_said(page: Client, prod: Cluster, verdict: Verdict) -> None:
+    detail = streams.detail(restart={"first_batch": None, "severity": "critical", "remedy": "do this"})
+    streams.query(prod, restart=verdict.value, restart_words="fails: so and so", detail=detail)
+    text = read(page, ONE)
+    assert "A restart fails: so and so." in text
+    assert "Before it: do this." in text
+    assert f"{verdict.value.replace('_', ' ')}</span>" in read(page, "/queries")
+
+
+def test_the_inspector_tells_broken_and_foreign_files(page: Client, prod: Cluster) -> None:
+    broken = [{"path": "offsets/17", "damage": "torn", "detail": "line 2 ends too early"}]
+    operators = [{"operator_id": 0, "name": "dedupe", "stores": [{"name": "default", "partitions": 8}]}]
+    streams.query(
+        prod,
+        detail=streams.detail(broken=broken, foreign=["_SUCCESS"], operators=operators, asynchronous=True),
+    )
+    text = read(page, ONE)
+    for said in (
+        "offsets/17", "line 2 ends too early", "_SUCCESS", "dedupe, default in 8 partitions",
+        "tracked asynchronously", "batches 1,103 to 1,203 are kept", "spark.sql.shuffle.partitions",
+    ):  # fmt: skip
+        assert said in text, said
+
+
+def test_a_query_whose_checkpoint_cannot_be_read_says_why(page: Client, prod: Cluster) -> None:
+    streams.query(prod, error="s3a://x: access denied", detail={})
+    text = read(page, ONE)
+    assert "Its checkpoint cannot be read." in text
+    assert "s3a://x: access denied" in text
+    assert "cannot tell" in text
+
+
+def test_sources_tell_position_lag_and_what_blocks_them(page: Client, prod: Cluster) -> None:
+    pin = held.pinned(prod, "payments", 0, transactional_id="payments-7")
+    held.partition(prod, "payments", 1, lso=48_211, high_watermark=48_300)
+    row = streams.query(prod)
+    streams.batch(row, 1_203, offsets=[["0", json.dumps({"payments": {"0": pin.start_offset, "1": 48_300}})]])
+    text = read(page, ONE)
+    assert "probably waits" in text
+    assert 'href="/transactions/prod/payments-7"' in text
+    assert 'href="/partitions/prod/payments/0"' in text
+    assert "1,770" in text
+    assert "at a pinned LSO" in read(page, "/queries")
+    assert f'href="{ONE}"' in read(page, "/partitions/prod/payments/0")
+
+
+def test_records_deleted_unread_come_first_and_are_counted(page: Client, prod: Cluster) -> None:
+    streams.partitions(prod)
+    streams.batch(streams.query(prod), 1_203, offsets=[["0", streams.offsets("order_events", 4, 13_120)]])
+    text = read(page, ONE)
+    assert "30 offsets that it has not read are deleted." in text
+    assert text.index("order_events-2</bdi>") < text.index("order_events-0</bdi>")
+    PartitionRecord.objects.update(high_watermark=9_000, lso=9_000, log_start=0)
+    assert text.count("topic made anew?") == 0
+    assert read(page, ONE).count("topic made anew?") == 4
+
+
+@pytest.mark.parametrize(
+    "raw", [None, "-", "{}", '{"path":"/in"}', '{"logOffset":3}', "7", "[1", '{"t":{"0":-2}}']
+)
+def test_any_source_is_told_as_it_is(page: Client, prod: Cluster, raw: str | None) -> None:
+    assert not reading.positions(raw)
+    streams.batch(streams.query(prod), 1_203, offsets=[["0", raw]])
+    text = read(page, ONE)
+    said = "nothing was read yet" if raw is None else "not Kafka's; read up to"
+    assert said in html.unescape(text)
+
+
+def test_batches_are_paged_and_keep_our_own_history(page: Client, prod: Cluster) -> None:
+    row = streams.query(prod)
+    Batch.objects.bulk_create(
+        Batch(query=row, batch_id=n, planned_ms=seed.now_ms(), rev=1) for n in range(130)
+    )
+    text = read(page, ONE)
+    assert "130 kept; Spark itself keeps about 100" in text
+    assert "1–25 of 130" in text
+    assert "126–130 of 130" in read(page, f"{ONE}?page=6")
+
+
+def test_charts_stack_the_phases_and_say_in_words_what_they_show(page: Client, prod: Cluster) -> None:
+    row = streams.query(prod)
+    streams.batches(row, range(1_200, 1_204))
+    drawn = query_charts.durations(list(Batch.objects.order_by("batch_id")))
+    by_name = {trace["name"]: trace["y"] for trace in drawn["data"]}
+    assert by_name["walCommit"] == [48] * 4
+    whole = [batch.duration_ms for batch in Batch.objects.order_by("batch_id")]
+    assert [sum(each) for each in zip(*by_name.values(), strict=True)] == whole
+    looks = [
+        (trace["meta"]["tone"], trace["marker"].get("pattern", {}).get("shape")) for trace in drawn["data"]
+    ]
+    assert len(set(looks)) == len(looks)
+    text = read(page, ONE)
+    assert "How long each phase of batches 1,200 to 1,203 took" in text
+    assert 'id="rows-chart-figure"' in text
+
+
+def test_runs_tell_what_their_listener_could_not(page: Client, prod: Cluster) -> None:
+    row = streams.query(prod)
+    streams.run(row, spooled=3, dropped=2, spool_age_ms=61_000, exception="java.lang.Error: boom", ended_ms=1)
+    text = read(page, ONE)
+    assert "2 dropped" in text
+    assert "3 waiting, the oldest for 1 m 1 s" in text
+    assert "java.lang.Error: boom" in text
+
+
+def test_a_transaction_names_the_query_and_batch_it_belongs_to(page: Client, prod: Cluster) -> None:
+    row = streams.abandoned(prod)
+    text = read(page, f"/transactions/prod/{streams.transactional_id(row, 1, 1_204)}")
+    assert f'href="{ONE}"' in text
+    assert f'<a href="{ONE}?batch=1204#chain">batch 1,204</a> was decided last' in text
+    seed.transaction(prod, "plain-1")
+    assert "The sink of" not in read(page, "/transactions/prod/plain-1")
