@@ -2,11 +2,11 @@
 
 SHELL := /bin/sh
 PYTHON_BIN := .venv/bin/python
-# Settings are read by the linters too; nothing is signed with this.
-LINT_ENV := SECRET_KEY=lint FENCELINE_CONFIG=
+# Settings are read by the linters too; nothing is signed with this, and no database is opened.
+LINT_ENV := SECRET_KEY=lint FENCELINE_CONFIG= DATABASE_URL=sqlite://:memory:
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-fast bench soak test-matrix lint clean spark-zip venv chromium
+.PHONY: help up test test-fast bench soak test-matrix lint clean spark-zip venv chromium postgresql
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do \
@@ -18,12 +18,14 @@ help: ## list the commands
 up: venv ## start a whole deployment and print its URL and a sign-in; Ctrl-C stops it
 	@exec $(PYTHON_BIN) -m sandbox.up
 
-# Brokers and browsers make tests wait more than work: two workers, each with brokers of its own, halve that.
-test: venv chromium ## every test: real Kafka, Spark, Redis and browser
-	@exec $(PYTHON_BIN) -m pytest -n 2 --dist loadfile $(ARGS)
+# Brokers and browsers make tests wait as much as work: three workers, each with brokers of its own, fill two
+# cores.
+# With DATABASE_URL=postgres://… all of it runs on that server, in databases that are made for it and dropped.
+test: venv chromium postgresql ## every test: real Kafka, Spark, Redis, PostgreSQL and browser
+	@exec $(PYTHON_BIN) -m pytest -n 3 --dist loadfile $(ARGS)
 
 test-fast: venv ## what needs no broker
-	@exec $(PYTHON_BIN) -m pytest tests/fenceline tests/web tests/db $(ARGS)
+	@exec $(PYTHON_BIN) -m pytest -n 2 --dist loadfile tests/fenceline tests/web tests/db $(ARGS)
 
 bench: venv ## measure; results in benchmarks/results/latest.json
 	@exec $(PYTHON_BIN) -m benchmarks $(ARGS)
@@ -34,12 +36,13 @@ soak: venv ## the long runs, with a printed seed
 test-matrix: venv ## the same against Kafka 3.9, 4.0, 4.1, 4.2 and 4.3, and Spark 3.5, 4.0 and 4.1
 	@exec $(PYTHON_BIN) -m pytest -m matrix tests/matrix $(ARGS)
 
-lint: venv ## style, types, imports, templates, migrations
+lint: venv ## style, types, imports, templates, migrations, the compose file
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	$(LINT_ENV) .venv/bin/mypy
 	.venv/bin/lint-imports
 	find templates -name '*.html' -exec .venv/bin/djade --check {} +
+	.venv/bin/check-jsonschema --quiet --builtin-schema vendor.compose-spec docker-compose.yml
 	$(LINT_ENV) $(PYTHON_BIN) manage.py makemigrations --check --dry-run
 
 spark-zip: venv ## the --py-files archive for Spark: dist/fenceline-spark.zip
@@ -59,4 +62,13 @@ chromium:
 			apt-get update -q && apt-get install -qy --no-install-recommends chromium; \
 		else \
 			echo 'make: the browser tests need chromium or google-chrome on PATH: install one' >&2; exit 1; \
+		fi; }
+
+postgresql:
+	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null || { \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			echo 'setup: installing PostgreSQL for the database tests'; \
+			apt-get update -q && apt-get install -qy --no-install-recommends postgresql; \
+		else \
+			echo 'make: the database tests need PostgreSQL: install it (Debian: apt install postgresql)' >&2; exit 1; \
 		fi; }
