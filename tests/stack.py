@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlencode
+from urllib.request import OpenerDirector
 
 from sandbox.options import ROOT
 from sandbox.ports import free_port
@@ -38,6 +39,7 @@ class Stack:
         }
         self._variables |= {"DATABASE_URL": databases.for_stack(folder), "ALLOWED_HOSTS": ""} | variables
         self._token = ""
+        self._operator: OpenerDirector | None = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -127,6 +129,11 @@ class Stack:
 
     def page(self, path: str) -> str:
         """Return a page as a signed-in operator gets it."""
+        if self._operator is None:
+            self._operator = self._signed_in()
+        return str(self._operator.open(f"{self.url}{path}").read().decode())
+
+    def _signed_in(self) -> OpenerDirector:
         opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
         form = opener.open(f"{self.url}/login/").read().decode()
         csrf = form.split('name="csrfmiddlewaretoken" value="')[1].split('"')[0]
@@ -134,4 +141,4 @@ class Stack:
         opener.open(
             urllib.request.Request(f"{self.url}/login/", urlencode(fields).encode(), {"Referer": self.url})
         )
-        return str(opener.open(f"{self.url}{path}").read().decode())
+        return opener

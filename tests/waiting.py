@@ -8,13 +8,20 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+_REST_S, _LONGEST_REST_S = 0.02, 1.0
+
 
 def wait_for(condition: Callable[[], T], what: str, seconds: float = 30) -> T:
-    """Return the first true answer of `condition`; fail after `seconds`, naming what was waited for."""
+    """Return the first true answer of `condition`; fail after `seconds`, naming what was waited for.
+
+    It rests as long as an answer took: who asks all the time takes the cores from what is waited for.
+    """
     end = time.monotonic() + seconds
     while True:
+        asked = time.monotonic()
         answer = condition()
         if answer:
             return answer
-        assert time.monotonic() < end, f"not within {seconds:g} s: {what}; last answer {answer!r}"
-        time.sleep(0.02)
+        now = time.monotonic()
+        assert now < end, f"not within {seconds:g} s: {what}; last answer {answer!r}"
+        time.sleep(min(max(_REST_S, now - asked), _LONGEST_REST_S))
