@@ -1,7 +1,8 @@
-"""Real brokers and a JVM with Java's clients as fixtures: one of each per session, started when asked for.
+"""Real brokers and a JVM with Java's clients as fixtures, started when asked for.
 
 A conftest makes them its own by importing them: `from tests.brokers import java, kafka, kafka_39, kafka_42`.
-They are shared: every test makes topics and transactional ids of its own.
+They are shared: every test makes topics and transactional ids of its own. What only single files ask for ends
+with the file: an idle broker takes a fiftieth of a core, and twenty of them were a fifth of `make test`.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def kafka_39(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         yield broker
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def kafka_three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Three brokers of Kafka 4.2 that are one cluster. Who stops one starts it again and waits for all."""
     with Cluster(tmp_path_factory.mktemp("kafka-three"), properties=PROPERTIES) as cluster:

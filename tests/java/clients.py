@@ -25,7 +25,11 @@ class JavaError(Exception):
 
 
 class _Translating:
-    """Turns what Java throws inside `with` into JavaError."""
+    """Turns what Java throws inside `with` into JavaError.
+
+    A PySpark in this process looks each Java error up in its own JVM, whichever JVM it came from, and may
+    fail at that or find another: what was thrown first counts.
+    """
 
     def __enter__(self) -> None:
         pass
@@ -33,7 +37,9 @@ class _Translating:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, Py4JJavaError):
+        while error is not None and not isinstance(error, Py4JJavaError):
+            error = error.__context__
+        if error is not None:
             raise JavaError(error) from None
 
 

@@ -51,7 +51,7 @@ STRANGE = (
 )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A broker that asks who you are, and lets only the ACLs decide."""
     sasl = Sasl({"viewer": "rightful", "nobody": "rightful"})
