@@ -167,9 +167,9 @@ def test_a_checkpoint_on_hdfs_holds_the_ledger_over_a_restart(
 @pytest.mark.parametrize("adapter", ["foreach_batch", "data_source"])
 def test_a_stop_amid_a_batch_leaves_nothing_open(place: Callable[[], Place], adapter: str) -> None:
     here = place()
-    slow = here.rows(
-        "cast(value AS STRING) AS value", "java_method('java.lang.Thread', 'sleep', 20L) AS slow"
-    )
+    # One of the two tasks is done at once, and holds its transaction open for the half minute of the other.
+    pause = "CASE WHEN value % 2 = 1 THEN java_method('java.lang.Thread', 'sleep', 200L) END AS slow"
+    slow = here.rows("cast(value AS STRING) AS value", pause)
     rows = slow.where("slow IS NULL OR slow = 'null'").drop("slow")
     query = getattr(here, adapter)(rows, topic=here.topic)
     wait_for(lambda: here.open_ids(), "a task has begun its transaction", DEADLINE_S)
