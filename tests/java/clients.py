@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from py4j.java_gateway import JavaGateway
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 
 STRINGS = "org.apache.kafka.common.serialization.StringSerializer"
 
@@ -28,7 +28,7 @@ class _Translating:
     """Turns what Java throws inside `with` into JavaError.
 
     A PySpark in this process looks each Java error up in its own JVM, whichever JVM it came from, and may
-    fail at that or find another: what was thrown first counts.
+    fail at that: then what Java threw is behind the failure.
     """
 
     def __enter__(self) -> None:
@@ -37,10 +37,9 @@ class _Translating:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        while error is not None and not isinstance(error, Py4JJavaError):
-            error = error.__context__
-        if error is not None:
-            raise JavaError(error) from None
+        thrown = error.__context__ if type(error) is Py4JError else error
+        if isinstance(thrown, Py4JJavaError):
+            raise JavaError(thrown) from None
 
 
 translating = _Translating()
