@@ -32,9 +32,11 @@ class Markers:
         self._reads = reads
         #: Committed offset -> the LSO up to which nothing was to be read; None where something is.
         self._known: OrderedDict[Place, int | None] = OrderedDict()
+        self._lsos: dict[TopicPartition, int] = {}
 
     def find(self, places: Iterable[Place], offsets: Mapping[TopicPartition, Offsets]) -> frozenset[Place]:
         """Return the committed offsets that have nothing but markers and aborted records before the LSO."""
+        self._forget_replaced(offsets)
         found, asked = set(), 0
         for place in places:
             where, offset = place
@@ -47,6 +49,14 @@ class Markers:
             if self._known.get(place) == lso:
                 found.add(place)
         return frozenset(found)
+
+    def _forget_replaced(self, offsets: Mapping[TopicPartition, Offsets]) -> None:
+        """Forget partitions whose LSO went back: their topic was re-created, or their log was truncated."""
+        replaced = {where for where, each in offsets.items() if each.lso < self._lsos.get(where, 0)}
+        self._lsos |= {where: each.lso for where, each in offsets.items()}
+        if replaced:
+            kept = ((place, lso) for place, lso in self._known.items() if place[0] not in replaced)
+            self._known = OrderedDict(kept)
 
     def _remember(self, place: Place, lso: int | None) -> None:
         self._known[place] = lso

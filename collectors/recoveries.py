@@ -5,18 +5,22 @@ It knows neither the database nor Celery. Whoever drives it says where to look, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import NamedTuple
 
 from fenceline.batches import Batch
 from fenceline.facts import TopicPartition
-from fenceline.recoveries import Lost, lost_in
+from fenceline.recoveries import Lost, TopicNow, lost_in, unblocked_ms
 from transaction_admin.api import Unseen
 from transaction_admin.reads import ClusterReads
 
 #: Bytes of one request, and how many of them a partition is worth.
 _BYTES_AT_ONCE = 1024 * 1024
 _MOST_REQUESTS = 16
+#: A topic is deleted when brokers do not know it, and did not know it so long before either: one that has
+#: just started may not know it yet.
+_MISSING_MS = 2_000
+_FORGOTTEN_MS = 60_000
 
 
 class Search(NamedTuple):
@@ -37,20 +41,32 @@ def find_lost(reads: ClusterReads, search: Search) -> Lost:
 
     Raises `CannotAdminister` where no broker can be asked at all.
     """
+    offsets = reads.offsets([search.where])[search.where]
+    # Whatever ended before the LSO came here has its marker before it: that far the log is read.
+    lso = None if isinstance(offsets, Unseen) else offsets.lso
     seen: list[Batch] = []
     at = search.start
+    found: Lost | None = None
     for _ in range(_MOST_REQUESTS):
         answer = reads.batches(search.where, at, most_bytes=_BYTES_AT_ONCE)
         if isinstance(answer, Unseen):
-            return _bounds(search, None, answer.reason)
+            return found or _bounds(search, None, answer.reason)
         seen += answer.batches
         found = _found(search, seen)
-        if found is not None and (search.alone or answer.next >= answer.end):
-            return found
+        enough = min(lso or 0, answer.end) if search.alone else answer.end
+        if found is not None and answer.next >= enough:
+            return _with_release(search, found, seen, lso)
         if answer.next >= answer.end or answer.next <= at:
-            return _bounds(search, answer.end, "its abort marker is not in the log any more")
+            return found or _bounds(search, answer.end, "its abort marker is not in the log any more")
         at = answer.next
-    return _found(search, seen) or _bounds(search, None, "too much was written around it to read it all")
+    return found or _bounds(search, None, "too much was written around it to read it all")
+
+
+def _with_release(search: Search, found: Lost, seen: Sequence[Batch], lso: int | None) -> Lost:
+    """Add when readers could pass, where they had passed before the log was read."""
+    if lso is None or (found.last is not None and lso <= found.last):
+        return found
+    return found._replace(unblocked_ms=unblocked_ms(found, seen, search.producer_id))
 
 
 def _found(search: Search, seen: Sequence[Batch]) -> Lost | None:
@@ -60,3 +76,33 @@ def _found(search: Search, seen: Sequence[Batch]) -> Lost | None:
 def _bounds(search: Search, end: int | None, note: str) -> Lost:
     last = None if end is None else max(search.start, end - 1)
     return Lost(*search.where, search.start, last, None, False, note)
+
+
+class Topics:
+    """What brokers report of topics now, by name."""
+
+    def __init__(self) -> None:
+        #: Since when topics are missing.
+        self._missing: dict[str, int] = {}
+
+    def ask(self, reads: ClusterReads, names: Set[str], now_ms: int) -> Mapping[str, TopicNow]:
+        """Ask for the ids of topics; one that has only just gone missing is left out.
+
+        Raises `CannotAdminister`.
+        """
+        if not names:
+            return {}
+        topology = reads.topology(sorted(names))
+        hidden = {each.what: each.reason for each in topology.unseen}
+        found = {name: TopicNow(topic_id) for name, topic_id in topology.topic_ids.items() if name in names}
+        for name in names - found.keys():
+            if name not in topology.missing:
+                found[name] = TopicNow(hidden=hidden.get(name, "no broker reported it"))
+            elif now_ms - self._missing.setdefault(name, now_ms) >= _MISSING_MS:
+                found[name] = TopicNow(deleted=True)
+        self._missing = {
+            name: at_ms
+            for name, at_ms in self._missing.items()
+            if name in topology.missing or (name not in names and now_ms - at_ms < _FORGOTTEN_MS)
+        }
+        return found

@@ -25,6 +25,8 @@ T = TypeVar("T")
 
 #: No file of a checkpoint that anybody reads here is larger: 100,000 partitions of Kafka take 3 MB.
 LARGEST = 16_000_000
+#: A folder is listed again so often when one of its files vanished meanwhile and the store fails for it.
+_MOST_LISTINGS = 5
 #: Where stores tell when a file was written, each by a name and in a type of its own.
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "created")
 
@@ -65,7 +67,7 @@ class Store:
     def entries(self, folder: str) -> Mapping[str, Entry]:
         """Return what is in a folder, by name, without what Spark leaves lying about.
 
-        Raises `CannotRead`; `Missing` where there is no folder.
+        A file that is deleted meanwhile is left out. Raises `CannotRead`; `Missing` where there is no folder.
         """
         listing = self._list_here if isinstance(self._files, LocalFileSystem) else self._list
         with self._timed():
@@ -103,17 +105,29 @@ class Store:
     def _list_here(self, folder: str) -> list[Entry]:
         """List a local folder: fsspec takes five times as long for it."""
         with os.scandir(self._inside(folder)) as inside:
-            return [_local(each) for each in inside if not is_passing(each.name)]
+            entries = (_local(each) for each in inside if not is_passing(each.name))
+            return [each for each in entries if each is not None]
 
     def _list(self, folder: str) -> list[Entry]:
         path = self._inside(folder)
-        rows: list[Mapping[str, Any]] = self._files.ls(path, detail=True)
+        rows = self._rows(path)
         # Stores of objects may list the folder itself, and a file lists itself.
         names = {path.rstrip("/"), "/" + path.strip("/")}
         inside = [row for row in rows if row["name"].rstrip("/") not in names]
         if not inside and any(row["type"] == "file" for row in rows):
             raise NotADirectoryError(folder)
         return [entry for row in inside if not is_passing((entry := _entry(row)).name)]
+
+    def _rows(self, path: str) -> list[Mapping[str, Any]]:
+        """Return a store's own listing. Some ask about each file, and fail for one that was just deleted."""
+        for _ in range(_MOST_LISTINGS):
+            try:
+                rows: list[Mapping[str, Any]] = self._files.ls(path, detail=True)
+                return rows
+            except FileNotFoundError:
+                if not self._files.isdir(path):
+                    raise
+        raise OSError("its files vanish while they are listed")
 
     def _read(self, paths: Sequence[str]) -> Sequence[bytes | Exception]:
         inside = [self._inside(path) for path in paths]
@@ -152,9 +166,12 @@ class Store:
             self.spent_s += time.monotonic() - began
 
 
-def _local(found: os.DirEntry[str]) -> Entry:
-    """Return a local file or folder; links count as files, so that no circle is walked."""
-    told = found.stat(follow_symlinks=False)
+def _local(found: os.DirEntry[str]) -> Entry | None:
+    """Links count as files, so that no circle is walked. None: it was deleted since the folder was read."""
+    try:
+        told = found.stat(follow_symlinks=False)
+    except FileNotFoundError:
+        return None
     is_folder = found.is_dir(follow_symlinks=False)
     return Entry(found.name, is_folder, FileSeen(told.st_size, told.st_mtime_ns // 1_000_000))
 

@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Protocol
 
 from django.db.models import Q
 
 from dashboard.actions import rows
-from dashboard.models import Action, Recovery
+from dashboard.models import Action, Recovery, TransitionRecord
 from fenceline.plans.plan import Plan, SubjectPlan
 from fenceline.words import count
 
-#: A coordinator's clock may be so far from ours; what it wrote is later still than what it was asked.
-_CLOCKS_MS = 15_000
-_FOLLOWS_MS = 60_000
-#: So many actions are looked through for those that caused what a page shows.
+#: So many plans are looked through for those that may still be confirmed.
 _MOST_LOOKED = 500
 _MOST_EPISODES = 50
 #: States in which something may have been sent.
 _SENT = (Action.State.EXECUTING, Action.State.DONE, Action.State.PARTLY, Action.State.UNKNOWN)
-
-
-class Ended(Protocol):
-    """A transition or an episode: an id of a cluster, at an instant."""
-
-    cluster_id: int
-    transactional_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,23 +86,16 @@ def summary(cluster: str, *, since_ms: int, now_ms: int) -> Summary:
     )
 
 
-def behind(ended: Iterable[tuple[Ended, int]]) -> Mapping[tuple[int, str, int], Action]:
-    """Return which action ended which transaction: by cluster, id and the instant that was given with it.
-
-    Ours are those that had confirmed an act on this very id shortly before; nothing in Kafka's log says who
-    sent a request.
-    """
-    each = list(ended)
-    if not each:
-        return {}
-    first, last = min(at_ms for _, at_ms in each), max(at_ms for _, at_ms in each)
-    by_id = _by_id({row.cluster_id for row, _ in each}, first, last)
-    found = {}
-    for row, at_ms in each:
-        for action in by_id.get((row.cluster_id, row.transactional_id), ()):
-            if _covers(action, at_ms):
-                found[row.cluster_id, row.transactional_id, at_ms] = action
-    return found
+def cause_of(episode: Recovery) -> Action | None:
+    """The action that ended the transaction of an episode, None where it was somebody else."""
+    same = TransitionRecord.objects.filter(
+        cluster_id=episode.cluster_id,
+        topic_id=episode.topic_id,
+        log_partition=episode.log_partition,
+        log_offset=episode.log_offset,
+    )
+    row = same.select_related("action").first()
+    return None if row is None else row.action
 
 
 def markers(cluster: str, *, since_ms: int | None, until_ms: int | None, limit: int) -> Sequence[Action]:
@@ -130,16 +111,16 @@ def markers(cluster: str, *, since_ms: int | None, until_ms: int | None, limit: 
 
 
 def episodes(row: Action) -> Sequence[Recovery]:
-    """Return the recoveries that an action opened, oldest first: those it was followed to, and of its ids."""
-    begun = confirmed_ms(row)
-    if begun is None:
-        return []
-    over = row.ended_ms or begun
-    window = Q(opened_ms__gte=begun - _CLOCKS_MS, opened_ms__lte=over + _FOLLOWS_MS)
-    its = Q(window, transactional_id__in=sorted(_ids(row)))
-    its |= Q(pk__in=[each["recovery"] for each in row.follow_up if "recovery" in each])
-    of_ids = Recovery.objects.filter(its, cluster=row.cluster_id)
-    return list(of_ids.select_related("cluster").order_by("opened_ms", "pk")[:_MOST_EPISODES])
+    """The recoveries of the transactions that an action ended, oldest first, and those it was followed to."""
+    its = Q(pk__in=[each["recovery"] for each in row.follow_up if "recovery" in each])
+    for transition in TransitionRecord.objects.filter(action=row)[:_MOST_EPISODES]:
+        its |= Q(
+            topic_id=transition.topic_id,
+            log_partition=transition.log_partition,
+            log_offset=transition.log_offset,
+        )
+    opened = Recovery.objects.filter(its, cluster=row.cluster_id)
+    return list(opened.select_related("cluster").order_by("opened_ms", "pk")[:_MOST_EPISODES])
 
 
 def named(subject: SubjectPlan) -> str:
@@ -156,43 +137,3 @@ def named(subject: SubjectPlan) -> str:
 def confirmed_ms(row: Action) -> int | None:
     """Return when an action was confirmed, in milliseconds; None for a plan."""
     return None if row.confirmed_at is None else int(row.confirmed_at.timestamp() * 1_000)
-
-
-def _by_id(clusters: set[int], first_ms: int, last_ms: int) -> Mapping[tuple[int, str], Sequence[Action]]:
-    """Return the actions of about that time by the ids that they were to end, oldest first."""
-    begun = datetime.fromtimestamp(max(0, first_ms - 10 * _FOLLOWS_MS) / 1_000, UTC)
-    over = datetime.fromtimestamp((last_ms + _CLOCKS_MS) / 1_000, UTC)
-    near = Action.objects.filter(
-        cluster__in=clusters, state__in=_SENT, confirmed_at__gte=begun, confirmed_at__lte=over
-    )
-    found: dict[tuple[int, str], list[Action]] = defaultdict(list)
-    for action in reversed(near.select_related("cluster").order_by("-pk")[:_MOST_LOOKED]):
-        for name in _ids(action):
-            found[action.cluster_id, name].append(action)
-    return found
-
-
-def _covers(action: Action, at_ms: int) -> bool:
-    begun = confirmed_ms(action)
-    if begun is None:
-        return False
-    # Who still executes may end it any moment.
-    over = action.ended_ms if action.ended_ms is not None else at_ms
-    return begun - _CLOCKS_MS <= at_ms <= over + _FOLLOWS_MS
-
-
-def _ids(action: Action) -> set[str]:
-    """Return the transactional ids that an action was to end: its subjects, and those of a batch."""
-    found = {
-        line.removeprefix("transaction:")
-        for line in action.subjects.split("\n")
-        if line.startswith("transaction:")
-    }
-    for each in action.plan.get("subjects", ()):
-        found |= set(_named(each.get("seen", {})))
-    return found
-
-
-def _named(seen: Mapping[str, Any]) -> Iterable[str]:
-    """Yield the transactional ids that a plan of a batch saw."""
-    return (each[0] for each in seen.get("transactions", ()))

@@ -10,16 +10,17 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
-from dashboard import access, asking, partitions, slices
+from dashboard import access, asking, offers, partitions, slices
 from dashboard.models import PartitionRecord, PinRecord, Transaction
-from fenceline.facts import State
-from fenceline.partitions import Verdict
 from fenceline.plans.plan import MOST_SUBJECTS, Act
 from fenceline.words import some
 
 Row = TypeVar("Row", Transaction, PinRecord, PartitionRecord)
-#: Verdicts of what a coordinator owns and may still end at somebody's wish.
-_OWNED = (Verdict.OPEN, Verdict.LATE)
+#: What ends a transaction from a list; a batch of our sink is ended from its query's page.
+_ENDS = (Act.FENCE, Act.ABORT_MARKER)
+_NOTHING = "Nothing that is selected is open and can be ended from here."
+#: How many reasons a message gives.
+_MOST_REASONS = 3
 
 
 class _Chosen(NamedTuple):
@@ -90,7 +91,7 @@ def _some(rows: QuerySet[Row]) -> Sequence[Row]:
 def _check(chosen: Sequence[_Chosen]) -> None:
     """Raise `_Unfit` for what is no one plan: nothing, several clusters, several acts."""
     if not chosen:
-        raise _Unfit("Nothing that is selected is open and can be ended from here.")
+        raise _Unfit(_NOTHING)
     clusters = sorted({each.cluster for each in chosen})
     if len(clusters) > 1:
         raise _Unfit(f"One plan is for one cluster, and these are of {some(clusters)}: filter by cluster.")
@@ -103,8 +104,8 @@ def _check(chosen: Sequence[_Chosen]) -> None:
 
 
 def _of_ids(found: Sequence[Transaction]) -> Sequence[_Chosen]:
-    pins = [pin for each in partitions.pins_of(found).values() for pin in each]
-    return [*_hanging(pins), *(_fence(row) for row in found if row.state == State.ONGOING)]
+    each = offers.of_transactions(found, now_ms=slices.now_ms())
+    return _offered([offer for row in found for offer in each[row.pk]])
 
 
 def _of_partitions(found: Sequence[PartitionRecord]) -> Sequence[_Chosen]:
@@ -113,20 +114,23 @@ def _of_partitions(found: Sequence[PartitionRecord]) -> Sequence[_Chosen]:
 
 
 def _of_pins(pins: Sequence[PinRecord]) -> Sequence[_Chosen]:
-    owned = {
-        (pin.cluster.name, pin.transactional_id)
-        for pin in pins
-        if pin.verdict in _OWNED and pin.transactional_id
-    }
-    return [*_hanging(pins), *(_Chosen(cluster, Act.FENCE, name) for cluster, name in sorted(owned))]
+    now_ms = slices.now_ms()
+    return _offered(
+        [offer for pin in pins for offer in offers.of_pins(pin.cluster.name, [pin], now_ms=now_ms)]
+    )
 
 
-def _hanging(pins: Sequence[PinRecord]) -> Sequence[_Chosen]:
-    return [
-        _Chosen(pin.cluster.name, Act.ABORT_MARKER, f"{pin.topic}-{pin.partition}@{pin.start_offset}")
-        for pin in pins
-        if pin.verdict == Verdict.HANGING
-    ]
+def _offered(found: Sequence[offers.Offer]) -> Sequence[_Chosen]:
+    """Return what the planners offer; raises `_Unfit` with their own reasons where that is nothing.
+
+    Where only an admin may do it by force, the plan's page says so: then these are planned.
+    """
+    ends = [each for each in found if each.act in _ENDS]
+    wanted = offers.offered(ends) or [each for each in ends if each.forceable]
+    if not wanted and found:
+        reasons = dict.fromkeys(each.refusals[0].words for each in found if each.refusals)
+        raise _Unfit(f"{_NOTHING} {' '.join(list(reasons)[:_MOST_REASONS])}")
+    return list(dict.fromkeys(_Chosen(each.cluster, each.act, each.subject) for each in wanted))
 
 
 def _fence(row: Transaction) -> _Chosen:

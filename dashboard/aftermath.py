@@ -8,30 +8,31 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from dashboard.models import GroupOffset, PartitionRecord, Position, Recent, Recovery, Tally
 from dashboard.store import TRANSACTION_STATE
-from fenceline import recent
+from fenceline import ends, recent
+from fenceline.clocks import LEAST_MS, difference_ms
 from fenceline.facts import Kind, TopicPartition
-from fenceline.recoveries import Ends, Held, Lost, Since, Wait
+from fenceline.recoveries import Ends, Held, Lost, Since, Topic, Wait
 
 #: The application's commits count from the first whole minute behind an abort: counters know minutes.
 _MINUTE_MS = 60_000
-#: The coordinator's clock, in ours, is known to about a second.
-_SLACK_MS = 3_000
+#: A coordinator's stamp may be so far from our clock and count as ours; and a poll takes its time.
+_SLACK_MS = LEAST_MS + 3_000
 
 
 def since(cluster_id: int, rows: Sequence[Recovery]) -> Mapping[int, Since]:
     """Return, by episode, what was seen since its abort."""
-    ends, committed, commits = (
+    seen, committed, commits = (
         _ends(cluster_id, rows),
         _committed(cluster_id, rows),
         _commits(cluster_id, rows),
     )
-    return {row.pk: Since(ends, committed, commits.get(row.pk)) for row in rows}
+    return {row.pk: Since(_of_its_topics(row, seen), committed, commits.get(row.pk)) for row in rows}
 
 
 def clocks(cluster_id: int) -> dict[int, int]:
-    """Return, by partition of `__transaction_state`, how far our clock is ahead, where that is known."""
+    """By partition of `__transaction_state`: by how much its stamps are moved to be by our clock."""
     rows = Position.objects.filter(cluster_id=cluster_id, topic=TRANSACTION_STATE)
-    return {p: ms for p, ms in rows.values_list("partition", "clock_ms") if ms is not None}
+    return {number: difference_ms(ms) for number, ms in rows.values_list("partition", "clock_ms")}
 
 
 def starts(row: Recovery) -> dict[TopicPartition, int]:
@@ -59,18 +60,53 @@ def wrote_to(row: Recovery) -> list[TopicPartition]:
 
 def pins(row: Recovery) -> dict[TopicPartition, int]:
     """Return where its transaction was seen to hold the LSO, and at which offset."""
-    return {TopicPartition(topic, number): start for topic, number, start in row.pins}
+    return {TopicPartition(topic, number): start for topic, number, start, *_ in row.pins}
+
+
+def topics(row: Recovery) -> dict[str, Topic]:
+    """By name: the topics it wrote to, as they were when it was open."""
+    known = (Topic(*values) for values in row.topics)
+    return {topic: Topic(topic) for topic, _ in row.partitions} | {each.name: each for each in known}
+
+
+def topics_before(row: Recovery) -> list[Topic]:
+    """The topics of a new episode: as they were while it blocked them, else as they are known now."""
+    names = {where.topic for where in wrote_to(row)}
+    found: dict[str, Topic] = {}
+    records = PartitionRecord.objects.filter(cluster_id=row.cluster_id, topic__in=names)
+    for name, topic_id, packed in records.values_list("topic", "topic_id", "ends"):
+        first = next(iter(ends.unpack(packed)), None)
+        since = first is not None and first.at_ms <= (row.begun_ms or row.opened_ms) - LEAST_MS
+        found[name] = Topic(name, topic_id, since or (name in found and found[name].since_begin))
+    blocked = {name: topic_id for name, _, _, *rest in row.pins for topic_id in rest if topic_id}
+    found |= {name: Topic(name, topic_id, True) for name, topic_id in blocked.items() if name in names}
+    return [found[name] for name in sorted(found)]
+
+
+def deleted(row: Recovery) -> bool:
+    """Whether every topic that it had written to was deleted since."""
+    found = [Lost(*values) for values in row.lost]
+    return bool(found) and all(each.deleted for each in found)
 
 
 def held(row: Recovery) -> Iterator[Held]:
-    """Yield what readers have to pass: what it wrote, or where it held the LSO."""
+    """Yield what readers have to pass: what it wrote, or where it held the LSO; deleted topics hold none."""
     pinned = pins(row)
     for each in (Lost(*values) for values in row.lost):
         first = pinned.pop(each.where, each.first)
-        if first is not None:
-            yield Held(each.where, first, max(first, each.last or first))
+        if first is not None and not each.deleted:
+            yield Held(each.where, first, max(first, each.last or first), each.marker_ms, each.unblocked_ms)
     for where, start in pinned.items():
         yield Held(where, start, start)
+
+
+def may_be_deleted(row: Recovery) -> set[str]:
+    """Topics that an episode waits for and that are not seen any more, or with another id."""
+    known, waits_for = topics(row), {each.where for each in held(row)}
+    there = _partitions(row.cluster_id, waits_for)
+    gone = {where.topic for where in waits_for - there.keys()}
+    ids = {where.topic: record.topic_id for where, record in there.items()}
+    return gone | {name for name, now in ids.items() if known[name].topic_id not in ("", now)}
 
 
 def _partitions(cluster_id: int, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionRecord]:
@@ -86,11 +122,23 @@ def _end_before(row: PartitionRecord, begun_ms: int) -> int:
     return before[-1] if before else row.log_start or 0
 
 
-def _ends(cluster_id: int, rows: Iterable[Recovery]) -> dict[TopicPartition, Ends | None]:
+def _of_its_topics(
+    row: Recovery, seen: Mapping[TopicPartition, tuple[str, Ends]]
+) -> dict[TopicPartition, Ends]:
+    """What is seen of the partitions it wrote to; a topic with another id is another topic."""
+    known = topics(row)
+    return {
+        where: found
+        for where, (topic_id, found) in seen.items()
+        if where.topic in known and known[where.topic].topic_id in ("", topic_id)
+    }
+
+
+def _ends(cluster_id: int, rows: Iterable[Recovery]) -> dict[TopicPartition, tuple[str, Ends]]:
     waiting = [row for row in rows if row.released_ms is None and row.lost_complete]
     wanted = {each.where for row in waiting for each in held(row)}
     return {
-        where: Ends(row.lso, row.seen_ms)
+        where: (row.topic_id, Ends(row.lso, row.seen_ms))
         for where, row in _partitions(cluster_id, wanted).items()
         if row.lso is not None and row.seen_ms is not None and not row.error
     }
@@ -118,11 +166,12 @@ def _commits(cluster_id: int, rows: Iterable[Recovery]) -> dict[int, tuple[str, 
         return {}
     packed = Recent.objects.filter(cluster_id=cluster_id, key__in=[bytes(row.key) for row in waiting])
     lived = {bytes(key): bytes(entries) for key, entries in packed.values_list("key", "packed")}
-    applications, ahead_ms = _application_commits(cluster_id, waiting), clocks(cluster_id)
+    applications = _application_commits(cluster_id, waiting)
     found = {}
     for row in waiting:
-        own = _own_commit(row, lived.get(bytes(row.key), b""), ahead_ms.get(row.log_partition, 0))
-        later = [at for at in applications[row.application] if at >= row.opened_ms + _MINUTE_MS]
+        own = _own_commit(row, lived.get(bytes(row.key), b""))
+        minutes = (at_ms + row.clock_ms for at_ms in applications[row.application])
+        later = [at_ms for at_ms in minutes if at_ms >= row.opened_ms + _MINUTE_MS]
         if own is not None:
             found[row.pk] = row.transactional_id, own
         elif later:
@@ -130,14 +179,14 @@ def _commits(cluster_id: int, rows: Iterable[Recovery]) -> dict[int, tuple[str, 
     return found
 
 
-def _own_commit(row: Recovery, packed: bytes, clock_ms: int) -> int | None:
+def _own_commit(row: Recovery, packed: bytes) -> int | None:
     """Return when the id committed first after its abort; None while it has not."""
     later = [
         each.at_ms
         for each in recent.unpack(packed, row.log_partition)
         if each.kind is Kind.COMMIT and each.offset > row.log_offset
     ]
-    return max(row.opened_ms, later[-1] + clock_ms) if later else None
+    return max(row.completed_ms or row.opened_ms, later[-1] + row.clock_ms) if later else None
 
 
 def _application_commits(cluster_id: int, rows: Sequence[Recovery]) -> Mapping[str, list[int]]:
@@ -147,7 +196,7 @@ def _application_commits(cluster_id: int, rows: Sequence[Recovery]) -> Mapping[s
         cluster_id=cluster_id,
         span_s=60,
         application__in={row.application for row in rows if row.application},
-        start_ms__gte=min(row.opened_ms for row in rows),
+        start_ms__gte=min(row.opened_ms - row.clock_ms for row in rows),
     )
     for application, start_ms, counts in tallies.values_list("application", "start_ms", "counts"):
         if json.loads(counts).get(Kind.COMMIT.value, 0) > 0:

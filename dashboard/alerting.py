@@ -32,7 +32,7 @@ class Filter:
     severity: str = ""
     rule: str = ""
     team: str = ""
-    #: A part of the first 200 characters of a subject, or of a rule's name.
+    #: A part of the first 200 characters of a subject, of a query's name, or of a rule's name.
     q: str = ""
     subject: str = ""
     #: "quiet": something keeps it from being told; "loud": nothing does.
@@ -326,7 +326,8 @@ def _filtered(wanted: Filter, now_ms: int) -> QuerySet[Alert]:
         rows = rows.filter(quiet=[]) if wanted.voice == "loud" else rows.exclude(quiet=[])
     if wanted.q:
         rows = rows.alias(beginning=Beginning("subject"))
-        rows = rows.filter(Q(beginning__icontains=wanted.q) | Q(rule__icontains=wanted.q.replace(" ", "_")))
+        named = Q(beginning__icontains=wanted.q) | Q(labels__query_name__icontains=wanted.q)
+        rows = rows.filter(named | Q(rule__icontains=wanted.q.replace(" ", "_")))
     return rows
 
 

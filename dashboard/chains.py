@@ -1,4 +1,4 @@
-"""The chain of batches, and whether queries may be stopped: a reader beside `queries`.
+"""The chain of batches, and whether queries are safe to restart: a reader beside `queries`.
 
 What a query's ledger says is held against what the coordinators say of the ids in it: by id, producer id,
 epoch and start. Nothing here opens a database transaction.
@@ -15,7 +15,7 @@ from django.conf import settings
 from django.db.models import F, OuterRef, QuerySet, Subquery
 
 from dashboard.eyes import CHECKPOINTS
-from dashboard.known_queries import is_alive
+from dashboard.known_queries import driver_of
 from dashboard.models import (
     IS_OPEN,
     Batch,
@@ -31,22 +31,18 @@ from dashboard.rows import key_of
 from dashboard.slices import now_ms as clock_ms
 from fenceline import recent
 from fenceline.applications import Shape, application_of
-from fenceline.chain import (
-    BatchFacts,
-    ChainLink,
-    Coordinated,
-    Ended,
-    Fate,
-    chain,
-    fate_in,
-    fate_of,
-    no_chain,
-)
+from fenceline.chain import BatchFacts, ChainLink, chain, no_chain
 from fenceline.decode import text
 from fenceline.facts import NOT_FROM_LOG, Severity, State, TopicPartition
-from fenceline.safe import SafeToStop, Stopping, safe_together
-from fenceline.safe import safe_to_stop as judged
+from fenceline.safe import (
+    PreparedBatches,
+    RestartFacts,
+    RestartSafety,
+    cluster_restart_safety,
+    restart_safety,
+)
 from fenceline.sight import EVERYWHERE
+from fenceline.sink_fates import Coordinated, Ended, Fate, fate_in, fate_of
 from fenceline.spark import Decided, Decision, Done, InputRange, Outcome, SinkTransaction
 
 #: Parameters of one question: SQLite takes 32,766.
@@ -78,21 +74,44 @@ def newest_batch(query: Query) -> Batch | None:
     return next(iter(_newest([query])), None)
 
 
-def safe_to_stop(query: Query, now_ms: int) -> SafeToStop:
-    """Return whether a query may be stopped now."""
+def safe_to_restart(query: Query, now_ms: int) -> RestartSafety:
+    """Return whether a query is safe to restart now."""
     return _safe([query], now_ms)[query.pk]
 
 
-def safe_each(queries: Sequence[Query], now_ms: int) -> Mapping[int, SafeToStop]:
-    """Return whether each of some queries may be stopped now, by the key of its row."""
+def safe_each(queries: Sequence[Query], now_ms: int) -> Mapping[int, RestartSafety]:
+    """Return whether each of some queries is safe to restart now, by the key of its row."""
     return _safe(queries, now_ms)
 
 
-def safe_cluster(cluster: Cluster, now_ms: int) -> SafeToStop:
-    """Return whether all queries of a cluster may be stopped now; those whose folder is gone do not count."""
+def safe_cluster(cluster: Cluster, now_ms: int) -> RestartSafety:
+    """Return whether all queries of a cluster are safe to restart; but of folders that are gone."""
     rows = list(Query.objects.filter(cluster=cluster).exclude(detail__has_key="gone").order_by("pk"))
     verdicts = _safe(rows, now_ms)
-    return safe_together(cluster.name, [(str(row), verdicts[row.pk]) for row in rows])
+    return cluster_restart_safety(cluster.name, [(str(row), verdicts[row.pk]) for row in rows])
+
+
+def prepared_batches(query: Query, decisions: Sequence[SinkDecision], now_ms: int) -> PreparedBatches:
+    """Return the prepared batches of a query, of its open decisions."""
+    return _prepared(query, [(row, decision_of(row)) for row in decisions], now_ms)
+
+
+def open_for_ms(query: Query, decision: SinkDecision) -> int | None:
+    """Return for how long our own looks have found a decision open, None where they do not tell.
+
+    The driver's clock does not count, nor the time since the last look: a look not made proves nothing.
+    """
+    if query.seen_ms is None or decision.first_seen_ms is None:
+        return None
+    return query.seen_ms - decision.first_seen_ms
+
+
+def is_overdue(query: Query, decision: SinkDecision, now_ms: int) -> bool:
+    """Whether a decision is open for longer than a commit takes."""
+    waited_ms = open_for_ms(query, decision)
+    if waited_ms is None:
+        waited_ms = now_ms - decision.decided_ms
+    return waited_ms > settings.FENCELINE.limits.batch_prepared_s * 1_000
 
 
 def owner_query(cluster_id: int, transactional_id: str) -> Query | None:
@@ -140,7 +159,8 @@ def fates(cluster_id: int, written: Collection[SinkTransaction]) -> Mapping[Sink
     found = {each: fate_of(each, now.get(key)) for each, key in keys.items()}
     gone_on = {each: keys[each] for each, ended in found.items() if ended.fate is Fate.UNKNOWN}
     past = _past(cluster_id, set(gone_on.values()))
-    return found | {each: fate_in(each, past[key]) for each, key in gone_on.items() if key in past}
+    later = {each: fate_in(each, past[key]) for each, key in gone_on.items() if key in past}
+    return found | {each: ended for each, ended in later.items() if ended.fate is not Fate.UNKNOWN}
 
 
 def _newest(queries: Iterable[Query]) -> list[Batch]:
@@ -189,7 +209,7 @@ def _facts(
     now_ms: int,
 ) -> BatchFacts:
     told_ms = None if batch.started_ms is None else batch.started_ms + (batch.duration_ms or 0)
-    late_ms = settings.FENCELINE.limits.batch_prepared_s * 1_000
+    driver = driver_of(query, now_ms)
     return BatchFacts(
         batch_id=batch.batch_id,
         sink=query.sink,
@@ -201,8 +221,9 @@ def _facts(
         decision=decision,
         done=None if row is None else done_of(row),
         ended=ended,
-        alive=is_alive(query, now_ms),
-        overdue=decision is not None and now_ms - decision.at_ms > late_ms,
+        alive=driver.alive,
+        silent_since_ms=driver.silent_since_ms,
+        overdue=row is not None and is_overdue(query, row, now_ms),
     )
 
 
@@ -248,31 +269,31 @@ class _Seen:
     open_ids: Mapping[str, Sequence[str]]
 
 
-def _safe(queries: Sequence[Query], now_ms: int) -> Mapping[int, SafeToStop]:
+def _safe(queries: Sequence[Query], now_ms: int) -> Mapping[int, RestartSafety]:
     seen = {cluster_id: _seen(cluster_id, now_ms) for cluster_id in {row.cluster_id for row in queries}}
-    prepared: dict[int, list[Decision]] = defaultdict(list)
     open_rows = SinkDecision.objects.filter(query__in=[row.pk for row in queries], outcome="")
+    decided: dict[int, list[SinkDecision]] = defaultdict(list)
     for row in open_rows.filter(decided=Decided.PREPARED.value).order_by("batch_id"):
-        prepared[row.query_id].append(decision_of(row))
+        decided[row.query_id].append(row)
     return {
-        row.pk: judged(_stopping(row, seen[row.cluster_id], prepared[row.pk], now_ms), now_ms=now_ms)
+        row.pk: restart_safety(
+            _restart_facts(row, seen[row.cluster_id], decided[row.pk], now_ms), now_ms=now_ms
+        )
         for row in queries
     }
 
 
-def _stopping(query: Query, seen: _Seen, prepared: Sequence[Decision], now_ms: int) -> Stopping:
-    expiries = [each.expires_ms for decision in prepared for each in decision.transactions]
+def _restart_facts(query: Query, seen: _Seen, decisions: Sequence[SinkDecision], now_ms: int) -> RestartFacts:
     restart = query.detail.get("restart", {})
     severity = restart.get("severity")
     started = query.planned is not None and (query.finished is None or query.finished < query.planned)
-    return Stopping(
+    return RestartFacts(
         name=str(query),
         sink=query.sink,
-        unseen=_unseen(query, seen),
-        alive=is_alive(query, now_ms),
-        under_way=query.planned if started else None,
-        prepared=[each.batch_id for each in prepared],
-        expires_ms=min(expiries, default=None),
+        driver=driver_of(query, now_ms),
+        unseen=_unseen(query, seen, now_ms),
+        batch_in_progress=query.planned if started else None,
+        prepared=prepared_batches(query, decisions, now_ms),
         open_ids=[
             name
             for name in seen.open_ids.get(query.ledger_id[:8], ())
@@ -283,9 +304,31 @@ def _stopping(query: Query, seen: _Seen, prepared: Sequence[Decision], now_ms: i
     )
 
 
-def _unseen(query: Query, seen: _Seen) -> str:
+def _prepared(query: Query, decided: Sequence[tuple[SinkDecision, Decision]], now_ms: int) -> PreparedBatches:
+    if not decided:
+        return PreparedBatches()
+    written = [each for _, decision in decided for each in decision.transactions]
+    known = fates(query.cluster_id, written)
+    safe = (Fate.COMMITTED, Fate.COMMITTING)
+    return PreparedBatches(
+        batches=[decision.batch_id for _, decision in decided],
+        since_ms=min(decision.at_ms for _, decision in decided),
+        # What its coordinator has decided to commit does not time out any more.
+        expires_ms=min((each.expires_ms for each in written if known[each].fate not in safe), default=None),
+        overdue=any(is_overdue(query, row, now_ms) for row, _ in decided),
+    )
+
+
+def _unseen(query: Query, seen: _Seen, now_ms: int) -> str:
+    """Return why the checkpoint of a query cannot be read; "" where the last good look is recent enough.
+
+    One look that fails, as where Spark removes a file amid it, changes no answer.
+    """
     if not query.checkpoint:
         return "no configured root holds its checkpoint"
+    limit_ms = settings.FENCELINE.limits.poller_behind_s * 1_000
+    if query.seen_ms is not None and now_ms - query.seen_ms <= limit_ms:
+        return ""
     return seen.unseen or query.error or seen.gaps.get(f"query:{query.ident}", "")
 
 

@@ -22,7 +22,11 @@ Counts = Mapping[Kind, int]
 
 #: What a strip of the first page tells apart, from below: words, kinds, and whose look it has.
 STRIP = (
-    ("aborts", (Kind.CLIENT_ABORT, Kind.ABORT, Kind.SELF_RECOVERY, Kind.EMPTY_ABORT), Kind.CLIENT_ABORT),
+    (
+        "aborts",
+        (Kind.CLIENT_ABORT, Kind.ABORT, Kind.ADMIN_ABORT, Kind.SELF_RECOVERY, Kind.EMPTY_ABORT),
+        Kind.CLIENT_ABORT,
+    ),
     ("timeouts", (Kind.TIMEOUT,), Kind.TIMEOUT),
     ("fences", (Kind.TAKEOVER, Kind.ADMIN_FENCE), Kind.TAKEOVER),
 )
@@ -71,7 +75,7 @@ def over_time(buckets: Sequence[Bucket], kinds: Sequence[Kind]) -> Figure:
     layout = _layout(buckets, _SMALL_MARGIN) | {
         "showlegend": True,
         "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "traceorder": "normal"},
-        "yaxis": _count_axis(),
+        "yaxis": count_axis(),
     }
     layout["margin"] = _SMALL_MARGIN | {"t": 28}
     return {"data": data, "layout": layout}
@@ -88,8 +92,8 @@ def strip(buckets: Sequence[Bucket]) -> Figure:
         "showlegend": False,
         "hovermode": "x unified",
         "dragmode": False,
-        "yaxis": _count_axis() | {"domain": [0, 0.56], "nticks": 3, "fixedrange": True},
-        "yaxis2": _count_axis() | {"domain": [0.66, 1], "nticks": 2, "fixedrange": True, "anchor": "x"},
+        "yaxis": count_axis(3) | {"domain": [0, 0.56]},
+        "yaxis2": count_axis(3) | {"domain": [0.66, 1], "anchor": "x"},
     }
     layout["xaxis"] |= {"fixedrange": True, "anchor": "y"}
     return {"data": [commits, *rest], "layout": layout}
@@ -217,7 +221,8 @@ def _time_axis(range_ms: Sequence[int]) -> Figure:
         "nticks": 5,
         "tickangle": 0,
         "tickformatstops": [
-            {"dtickrange": [None, 60_000], "value": "%H:%M:%S"},
+            {"dtickrange": [None, 999], "value": "%H:%M:%S.%3f"},
+            {"dtickrange": [1_000, 60_000], "value": "%H:%M:%S"},
             {"dtickrange": [60_000, 86_400_000], "value": "%H:%M"},
             {"dtickrange": [86_400_000, None], "value": "%b %d"},
         ],
@@ -225,8 +230,18 @@ def _time_axis(range_ms: Sequence[int]) -> Figure:
     }
 
 
-def _count_axis() -> Figure:
-    return {"rangemode": "tozero", "nticks": 4, "tickformat": "~s", "fixedrange": True}
+def count_axis(ticks: int = 4) -> Figure:
+    """Return an axis of counts from 0 on with at most so many steps, each a whole number.
+
+    It always reaches as far as it has steps: else Plotly would divide one takeover into halves ("500m").
+    """
+    return {
+        "rangemode": "tozero",
+        "autorangeoptions": {"include": [0, ticks]},
+        "nticks": ticks,
+        "tickformat": "~s",
+        "fixedrange": True,
+    }
 
 
 def plain(words: str) -> str:

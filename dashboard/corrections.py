@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import partial
 from operator import itemgetter
 
-from django.db import connection, transaction
+from django.db import connection
 from django.db.models import F, QuerySet
 
-from dashboard import live, rows, store
-from dashboard.leases import Lease, collector, renew
+from dashboard import rows, store
+from dashboard.leases import Lease, collector
 from dashboard.models import Collector, Position, Recent, Transaction
+from dashboard.write_transactions import retry_write, write_transaction
 from fenceline.applications import application_of
 from fenceline.decode import text
 from fenceline.facts import NOT_FROM_LOG, OPEN_STATES, State, Tombstone, TransactionRecord
@@ -98,30 +98,32 @@ def save(lease: Lease, found: Reconciliation, *, now_ms: int) -> int:
     ordered = sorted(((_key(_name(each)), each) for each in found.corrections), key=itemgetter(0))
     parts = [ordered[at : at + _SAVE_AT_ONCE] for at in range(0, len(ordered), _SAVE_AT_ONCE)]
     written = sum(_save_some(lease, found.alone, part, now_ms) for part in parts)
-    with transaction.atomic():
-        renew(lease, **_progress(found))
+    _save_rest(lease, found, written, now_ms)
+    return written
+
+
+@retry_write
+def _save_rest(lease: Lease, found: Reconciliation, written: int, now_ms: int) -> None:
+    with write_transaction(lease, _progress(found), lock_cluster=False) as write:
         store.add_cost(lease, found.requests, round(found.broker_ms), now_ms)
         news = collector(lease).exclude(error="").exists()
         store.clear_error(lease, now_ms)
         if _tell(lease, found, written) or news:
-            rev = store.next_rev(lease.cluster_id)
-            transaction.on_commit(partial(live.ring, lease.cluster, "collectors", rev))
-    return written
+            write.ring("collectors")
 
 
+@retry_write
 def _save_some(lease: Lease, alone: bool, part: Sequence[tuple[bytes, Correction]], now_ms: int) -> int:
-    with transaction.atomic():
-        renew(lease)
+    with write_transaction(lease) as write:
         if alone and _was_read(lease.cluster_id):
             return 0
-        rev = store.next_rev(lease.cluster_id)
+        rev = write.next_rev()
         written = [each for key, each in part if _write(lease.cluster_id, key, rev, each)]
         _count_states(lease, written)
         collector(lease).update(records=F("records") + len(written))
         _forget(lease.cluster_id, written, now_ms)
         if written:
-            ring = partial(live.ring, lease.cluster, "transactions", rev, [_name(each) for each in written])
-            transaction.on_commit(ring)
+            write.ring("transactions", [_name(each) for each in written])
     return len(written)
 
 

@@ -32,6 +32,7 @@ from dashboard.models import (
     Transaction,
 )
 from fenceline import histograms
+from fenceline.groups import Status
 from fenceline.histograms import Histogram
 from fenceline.partitions import Verdict
 
@@ -48,7 +49,9 @@ class Lag(NamedTuple):
     to_lso: int
     to_high_watermark: int
     longest_ms: int
+    #: How many groups are BLOCKED, and how many have a transactional commit pending.
     blocked: int
+    pending: int
 
 
 @dataclass(slots=True)
@@ -102,15 +105,20 @@ def partitions() -> tuple[ByCluster, Mapping[str, int]]:
 
 def groups() -> tuple[ByCluster, Mapping[str, Lag]]:
     """Return how many groups there are, by cluster and status, and how far they are behind."""
-    waits = Q(blocked__gt=0) | Q(unstable__gt=0)
+    blocked, pending = Q(status=Status.BLOCKED.value), Q(unstable__gt=0)
     rows = Group.objects.filter(cluster__configured=True).order_by().values_list("cluster__name", "status")
     counted: dict[tuple[str, ...], int] = {}
     lags: dict[str, Lag] = {}
     for cluster, status, n, *lag in rows.annotate(
-        Count("id"), Sum("lag_lso"), Sum("lag_hw"), Max("lag_ms"), waiting=Count("id", filter=waits)
+        Count("id"),
+        Sum("lag_lso"),
+        Sum("lag_hw"),
+        Max("lag_ms"),
+        waiting=Count("id", filter=blocked),
+        shaky=Count("id", filter=pending),
     ):
         counted[cluster, status] = n
-        lags[cluster] = _further(lags.get(cluster, Lag(0, 0, 0, 0)), Lag(*(each or 0 for each in lag)))
+        lags[cluster] = _further(lags.get(cluster, Lag(0, 0, 0, 0, 0)), Lag(*(each or 0 for each in lag)))
     return counted, lags
 
 
@@ -120,6 +128,7 @@ def _further(one: Lag, other: Lag) -> Lag:
         one.to_high_watermark + other.to_high_watermark,
         max(one.longest_ms, other.longest_ms),
         one.blocked + other.blocked,
+        one.pending + other.pending,
     )
 
 

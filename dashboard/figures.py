@@ -137,9 +137,9 @@ class Figures:
             instants = _instants(rows, now_ms, clocks)
             lately = [row for at_ms, row in zip(instants, rows, strict=True) if at_ms > now_ms - window_ms]
             if lately:
-                certain = sum(row.confidence == Confidence.CERTAIN for row in lately)
+                clear = _unambiguous(lately)
                 first_ms = series(instants, within_ms=window_ms)[0]
-                yield Repeated(f"transaction:{name}", len(lately), certain, first_ms, instants[-1])
+                yield Repeated(f"transaction:{name}", len(lately), clear, first_ms, instants[-1])
 
     def _timeouts(self, now_ms: int, limits: Limits, clocks: Clocks) -> Iterator[Repeated]:
         since_ms = now_ms - int(limits.timeouts_in_a_row_s * 1_000)
@@ -253,8 +253,11 @@ def _grouped(
 
 def _timed_out(subject: str, rows: Sequence[TransitionRecord], now_ms: int, clocks: Clocks) -> Repeated:
     instants = _instants(rows, now_ms, clocks)
-    certain = sum(row.confidence == Confidence.CERTAIN for row in rows)
-    return Repeated(subject, len(rows), certain, instants[0], instants[-1], rows[-1].timeout_ms)
+    return Repeated(subject, len(rows), _unambiguous(rows), instants[0], instants[-1], rows[-1].timeout_ms)
+
+
+def _unambiguous(rows: Iterable[TransitionRecord]) -> int:
+    return sum(row.confidence != Confidence.AMBIGUOUS for row in rows)
 
 
 def _instants(rows: Iterable[TransitionRecord], now_ms: int, clocks: Clocks) -> list[int]:

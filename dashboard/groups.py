@@ -21,8 +21,8 @@ from fenceline.groups import Waiting
 
 #: The topic in which coordinators keep what groups have committed.
 OFFSETS_TOPIC = "__consumer_offsets"
-#: What stands for every group that stands at a pinned LSO or has a commit pending.
-BLOCKED = "blocked"
+#: What a list is asked for to get every group with a transactional commit pending, whatever its status.
+PENDING = "pending"
 SORTS = ("worst", "name", "lag", "unread", "behind")
 #: So many rows of offsets one page looks through for what its groups, or transactions, wait for.
 MOST_WAITING = 5_000
@@ -44,7 +44,7 @@ class Filter:
     """Which groups a list is asked for."""
 
     cluster: str = ""
-    #: A status, "blocked", "" for any.
+    #: A status, "pending", "" for any.
     status: str = ""
     #: A part of a group's id.
     q: str = ""
@@ -114,12 +114,12 @@ class Waiter:
 
 
 def statuses(cluster: str) -> Mapping[str, int]:
-    """Return how many groups have each status, and how many are blocked."""
-    is_blocked = Count("id", filter=Q(blocked__gt=0) | Q(unstable__gt=0))
-    rows = _all(cluster).values_list("status").annotate(n=Count("id"), blocked_too=is_blocked)
-    found = {status: (n, blocked) for status, n, blocked in rows}
+    """Return how many groups have each status, the worst first, and how many have a commit pending."""
+    is_pending = Count("id", filter=Q(unstable__gt=0))
+    rows = _all(cluster).values_list("status").annotate(n=Count("id"), pending_too=is_pending)
+    found = {status: (n, pending) for status, n, pending in rows}
     each = {status.value: found.get(status.value, (0, 0))[0] for status in WORST_STATUSES}
-    return {BLOCKED: sum(blocked for _, blocked in found.values()), **each}
+    return {**each, PENDING: sum(pending for _, pending in found.values())}
 
 
 def page(wanted: Filter, *, page: int, size: int) -> Page[Family]:
@@ -235,8 +235,8 @@ def _all(cluster: str) -> QuerySet[Group]:
 
 def _filtered(wanted: Filter) -> QuerySet[Group]:
     rows = _all(wanted.cluster)
-    if wanted.status == BLOCKED:
-        rows = rows.filter(Q(blocked__gt=0) | Q(unstable__gt=0))
+    if wanted.status == PENDING:
+        rows = rows.filter(unstable__gt=0)
     elif wanted.status:
         rows = rows.filter(status=wanted.status)
     if wanted.family:

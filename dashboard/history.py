@@ -17,11 +17,14 @@ from itertools import product
 
 from django.db.models import CharField, Count, F, Func, Q, QuerySet
 
+from dashboard import attributions
 from dashboard.charts import Bucket
 from dashboard.models import Cluster, Recent, Tally, Transaction, TransitionRecord
 from dashboard.rows import keys_named
+from dashboard.rows import transition_of as transition_of
 from fenceline import histograms, recent
-from fenceline.facts import Confidence, Kind, Reason, Transition
+from fenceline.evidence import explain
+from fenceline.facts import Kind, Transition
 from fenceline.histograms import Histogram
 
 #: How many candidates one request looks through when no index answers its filter whole.
@@ -131,7 +134,7 @@ def transitions_since(wanted: Filter, *, since_rev: int, after: int, limit: int)
     if searched_to is not None:
         rows = rows.filter(rev__lte=searched_to)
     rows = _since(rows, wanted.since_ms).filter(_matching(wanted))
-    items = list(rows.select_related("cluster")[: limit + 1])
+    items = list(rows.select_related("cluster", "action")[: limit + 1])
     if len(items) > limit:
         return Told(items[:limit], (items[limit - 1].rev, items[limit - 1].pk))
     return Told(items, None if searched_to is None else (searched_to, _LAST_ROW))
@@ -150,7 +153,7 @@ def count(wanted: Filter) -> tuple[int, bool]:
 def of_id(cluster: str, key: bytes, *, limit: int) -> Sequence[TransitionRecord]:
     """Return the notable transitions of one id, newest first."""
     rows = TransitionRecord.objects.filter(cluster__name=cluster, cluster__configured=True, key=key)
-    return list(rows.select_related("cluster").order_by("-at_ms", "-id")[:limit])
+    return list(rows.select_related("cluster", "action").order_by("-at_ms", "-id")[:limit])
 
 
 def life(cluster: str, key: bytes, partition: int) -> Life:
@@ -161,23 +164,9 @@ def life(cluster: str, key: bytes, partition: int) -> Life:
     )
 
 
-def transition_of(row: TransitionRecord) -> Transition:
-    """Return a row as the fact it holds."""
-    return Transition(
-        Kind(row.kind),
-        Confidence(row.confidence),
-        Reason(row.reason),
-        row.at_ms,
-        row.producer_id,
-        row.producer_epoch,
-        row.previous_epoch,
-        row.timeout_ms,
-        row.open_ms,
-        row.completed_ms,
-        row.gap_ms,
-        row.log_partition,
-        row.log_offset,
-    )
+def evidence(row: TransitionRecord) -> str:
+    """The evidence for a row's verdict; it names the action that caused it."""
+    return explain(transition_of(row), attributions.name(row.action))
 
 
 def buckets(
@@ -311,7 +300,7 @@ def _told(cluster_id: int, wanted: Filter, limit: int, before: Place | None) -> 
         at_ms, pk = before
         rows = rows.filter(Q(at_ms__lt=at_ms) | Q(at_ms=at_ms, id__lt=pk), at_ms__lte=at_ms)
     bounded = _bounded(rows, wanted)
-    items = list(bounded.matching.select_related("cluster").order_by("-at_ms", "-id")[: limit + 1])
+    items = list(bounded.matching.select_related("cluster", "action").order_by("-at_ms", "-id")[: limit + 1])
     if len(items) > limit:
         return Told(items, _place(items[limit - 1]))
     return Told(items, None, bounded.floor_ms)

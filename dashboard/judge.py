@@ -3,25 +3,27 @@
 A finding keeps its row while its rule goes on finding it: `since` stays, the words follow. It closes on the
 first tick without it that could see what it is about; `complete` says whether the last one could. How many
 ticks found it, and how many have missed it since, is counted here, where each is seen: alerts read no more.
+None is opened as critical, or raised to it, from one look at its sources (`dashboard.second_looks`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 
 from django.conf import settings
-from django.db import transaction
 from django.db.models import Case, F, QuerySet, Value, When
 from django.db.models.functions import Now
 
-from dashboard import leases, live, store
+from dashboard import leases
 from dashboard.eyes import JUDGE
-from dashboard.models import FindingRecord
+from dashboard.models import Collector, FindingRecord
 from dashboard.snapshots import Reader
+from dashboard.write_transactions import retry_write, write_transaction
 from fenceline import rules
-from fenceline.facts import Finding
+from fenceline.facts import Finding, Severity
+from fenceline.snapshot import Snapshot
 
 NAME = JUDGE
 #: Columns of a finding that follow its rule's words from tick to tick.
@@ -43,18 +45,68 @@ def tick(lease: leases.Lease, reader: Reader, *, now_ms: int) -> int:
     def sees(row: FindingRecord) -> bool:
         return rules.sees(sight, row.rule, row.subject, row.affected)
 
-    save(lease, found, sees=sees, now_ms=now_ms)
-    return len(found)
+    waiting = _unconfirmed(lease, reader, found, snapshot, now_ms)
+    save(lease, found, sees=sees, now_ms=now_ms, waiting=waiting)
+    return len(found) - len(waiting)
 
 
-def save(lease: leases.Lease, found: Iterable[Finding], *, sees: Sees, now_ms: int) -> None:
-    """Open, update and close findings in one transaction, and ring when anything that is shown changed."""
+def _unconfirmed(
+    lease: leases.Lease, reader: Reader, found: Iterable[Finding], snapshot: Snapshot, now_ms: int
+) -> Collection[bytes]:
+    """Return the fingerprints of critical findings that wait for a second look at their sources."""
+    limits = settings.FENCELINE.limits
+    critical = {_fingerprint(each): each for each in found if each.severity is Severity.CRITICAL}
+    marks: Mapping[str, int | None] = {}
+    if critical:
+        for key in (
+            _open(lease).filter(severity=Severity.CRITICAL.value).values_list("fingerprint", flat=True)
+        ):
+            critical.pop(bytes(key), None)
+        # Read after the snapshot: a look that was saved meanwhile does not count as a second one.
+        marks = dict(
+            Collector.objects.filter(cluster_id=lease.cluster_id).values_list("name", "seen_through_ms")
+        )
+    looks = {
+        key: {
+            name: marks.get(name)
+            for name in rules.looked_through(each.rule, snapshot, now_ms=now_ms, limits=limits)
+        }
+        for key, each in critical.items()
+    }
+    return reader.second_looks.unconfirmed(lease.token, looks)
+
+
+def save(
+    lease: leases.Lease,
+    found: Iterable[Finding],
+    *,
+    sees: Sees,
+    now_ms: int,
+    waiting: Collection[bytes] = (),
+) -> None:
+    """Open, update and close findings in one transaction, and ring when anything that is shown changed.
+
+    `waiting`: fingerprints of those that are found and leave what is stored as it is.
+    """
     wanted = {_fingerprint(finding): finding for finding in found}
-    with transaction.atomic():
-        leases.renew(lease, seen_through_ms=now_ms)
+    _save(lease, wanted, sees=sees, now_ms=now_ms, waiting=waiting)
+
+
+@retry_write
+def _save(
+    lease: leases.Lease,
+    wanted: Mapping[bytes, Finding],
+    *,
+    sees: Sees,
+    now_ms: int,
+    waiting: Collection[bytes],
+) -> None:
+    """Save what was found, by fingerprint. The judge's lease guards findings."""
+    with write_transaction(lease, {"seen_through_ms": now_ms}, lock_cluster=False) as write:
         rows = {bytes(row.fingerprint): row for row in _open(lease)}
-        news = [_row(lease, key, finding, now_ms) for key, finding in wanted.items() if key not in rows]
-        changed = [row for key, row in rows.items() if key in wanted and _reword(row, wanted[key])]
+        shown = {key: finding for key, finding in wanted.items() if key not in waiting}
+        news = [_row(lease, key, finding, now_ms) for key, finding in shown.items() if key not in rows]
+        changed = [row for key, row in rows.items() if key in shown and _reword(row, shown[key])]
         missing = [row for key, row in rows.items() if key not in wanted]
         ended = [row for row in missing if sees(row)]
         _settle(lease, wanted, sees)
@@ -64,8 +116,7 @@ def save(lease: leases.Lease, found: Iterable[Finding], *, sees: Sees, now_ms: i
         dimmed = _mark(rows.values(), {row.pk for row in missing} - {row.pk for row in ended})
         _open(lease).update(seen_at=Now(), ticks=F("ticks") + _IS_FOUND)
         if news or changed or ended or dimmed:
-            rev = store.next_rev(lease.cluster_id)
-            transaction.on_commit(lambda: live.ring(lease.cluster, "findings", rev))
+            write.ring("findings")
 
 
 def _settle(lease: leases.Lease, wanted: Container[bytes], sees: Sees) -> None:

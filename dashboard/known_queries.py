@@ -14,6 +14,7 @@ from typing import NamedTuple
 from django.conf import settings
 
 from dashboard.models import Query
+from fenceline.drivers import Driver, DriverStatus, driver_by_heartbeat
 from fenceline.spark import QueryState
 
 #: Parameters of one question: SQLite takes 32,766.
@@ -34,7 +35,7 @@ def find(cluster_id: int, query_id: str, name: str = "", *, rev: int = 0) -> Que
     """Return the row of the query that a listener speaks of; made, with that name, where there is none.
 
     Of several folders with its id: one that is still there, rather the first that was found. Call it in the
-    transaction of the save, behind `store.next_rev`: that row, locked, keeps other writers out.
+    transaction of the save, behind the lock of the cluster's row, which keeps other writers out.
     """
     rows = list(Query.objects.filter(cluster_id=cluster_id, query_id=query_id))
     if rows:
@@ -72,14 +73,32 @@ def by_path(cluster_id: int, paths: Collection[str]) -> Mapping[str, Query]:
     }
 
 
-def is_alive(row: Query, now_ms: int) -> bool | None:
-    """Return whether a driver runs a query, as its listener tells; None where none does, or not lately."""
+def driver_of(row: Query, now_ms: int) -> Driver:
+    """Return what is known of the driver of a query."""
     if row.state in (QueryState.STOPPED, QueryState.FAILED):
-        return False
-    silent_ms = settings.FENCELINE.limits.listener_silent_s * 1_000
-    if row.state == QueryState.UNHEARD or row.heard_ms is None or now_ms - row.heard_ms > silent_ms:
-        return None
-    return True
+        failed = row.state == QueryState.FAILED
+        return Driver(DriverStatus.ENDED, row.heard_ms, row.ended_ms, failed)
+    if row.state == QueryState.UNHEARD:
+        status = DriverStatus.UNKNOWN if row.heard_ms is None else DriverStatus.NO_HEARTBEAT
+        return Driver(status, row.heard_ms)
+    return driver_by_heartbeat(
+        row.heard_ms,
+        interval_ms=row.heartbeat_every_ms,
+        least_ms=settings.FENCELINE.limits.listener_silent_s * 1_000,
+        now_ms=now_ms,
+    )
+
+
+def is_alive(row: Query, now_ms: int) -> bool | None:
+    """Return whether a driver runs a query, by its listener; None where none reports that, or not lately."""
+    return driver_of(row, now_ms).alive
+
+
+def state_now(row: Query, now_ms: int) -> QueryState:
+    """Return a query's state: what its listener reported last counts while its heartbeat is on time."""
+    if driver_of(row, now_ms).status in (DriverStatus.NO_HEARTBEAT, DriverStatus.UNKNOWN):
+        return QueryState.UNHEARD
+    return QueryState(row.state)
 
 
 def _preference(row: Query) -> tuple[bool, bool, bool, int]:

@@ -43,6 +43,9 @@ LOOKS: Mapping[Kind, Look] = MappingProxyType(
             "|",
             "an operator, or an Admin client, fenced its producer",
         ),
+        Kind.ADMIN_ABORT: Look(
+            "admin abort", "admin aborts", "warning", "x", "an action of Fenceline aborted it (EndTxn)"
+        ),
         Kind.ABORT: Look(
             "unclear abort",
             "unclear aborts",
@@ -62,7 +65,7 @@ LOOKS: Mapping[Kind, Look] = MappingProxyType(
             "the same producer took a new epoch after an error (KIP-360)",
         ),
         Kind.REINIT: Look(
-            "reinit", "reinits", "info", "/", "a producer initialised the id while nothing was open"
+            "reinit", "reinits", "info", "/", "the id was initialised again while nothing was open"
         ),
         Kind.ROTATION: Look(
             "rotation", "rotations", "info", "", "its epochs were used up: it goes on under a new producer id"

@@ -7,35 +7,116 @@ has it anyway.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from django.conf import settings
 from django.utils.safestring import SafeString, mark_safe
 from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from fenceline.limits import Limits
 
 RULES: Path = settings.ROOT / "docs" / "rules"
-_BESIDE = re.compile(r"\A(\w+)\.md\Z")
+_BESIDE = re.compile(r"\A(\w+)\.md(?:#.*)?\Z")
+_OTHER_FILE = re.compile(r"\A\.\./([\w/-]+\.md)(?:#.*)?\Z")
+#: A row of a table of limits: "| `late_grace_s` | 15 | seconds after its timeout |".
+_LIMIT_ROW = re.compile(r"^\| `(\w+)` \| ([\d.]+) \|", re.MULTILINE)
+_LIMIT_HEAD = "| limit | default | |"
+#: A row of the index: "| [late](late.md) | transaction | critical | what is open | A coordinator … |".
+_INDEX_ROW = re.compile(r"^\| \[(\w+)\]\(\1\.md\) \| (.+?) \| (.+?) \| .+? \| (.+?) \|$", re.MULTILINE)
 _READER = MarkdownIt("commonmark", {"html": False}).enable("table")
 
 
-def rule(name: str) -> SafeString | None:
-    """Return a rule's page without its title, None for a rule that has none. `name` holds no path."""
+@dataclass(frozen=True, slots=True)
+class RuleEntry:
+    """A rule as the index of the documentation has it."""
+
+    name: str
+    #: Kinds of subjects: "transaction, application".
+    about: str
+    #: The severities that its findings can have, the mildest first.
+    severities: Sequence[str]
+    means: str
+
+
+def rule(name: str, limits: Limits) -> SafeString | None:
+    """Return a rule's page without its title, with the limits in effect; None for a rule that has none.
+
+    `name` holds no path.
+    """
     path = RULES / f"{name}.md"
-    return _rendered(path, path.stat().st_mtime_ns) if path.is_file() else None
+    return _rendered(path, path.stat().st_mtime_ns, limits) if path.is_file() else None
+
+
+def rule_index() -> Sequence[RuleEntry]:
+    """Return every rule in the order of the documentation's index; empty where there is none."""
+    path = RULES / "README.md"
+    return _index(path, path.stat().st_mtime_ns) if path.is_file() else ()
+
+
+@lru_cache(maxsize=8)
+def _index(path: Path, _: int) -> Sequence[RuleEntry]:
+    rows = _INDEX_ROW.findall(path.read_text())
+    return tuple(
+        RuleEntry(name, about, severities.split(", "), means) for name, about, severities, means in rows
+    )
 
 
 @lru_cache(maxsize=128)
-def _rendered(path: Path, _: int) -> SafeString:
-    text = path.read_text()
+def _rendered(path: Path, _: int, limits: Limits) -> SafeString:
+    text = _with_limits(path.read_text(), limits)
     title, rest = text.split("\n", 1) if "\n" in text else (text, "")
-    tokens = _READER.parse(rest if title.startswith("# ") else text)
-    for link in (each for token in tokens for each in token.children or () if each.type == "link_open"):
-        # Pages of other rules lie beside this one, in the documentation as here.
-        link.attrSet("href", _BESIDE.sub(r"\1", str(link.attrGet("href"))))
+    tokens = list(_without_dead_links(_READER.parse(rest if title.startswith("# ") else text)))
     for opens, inside, closes in zip(tokens, tokens[1:], tokens[2:], strict=False):
         if opens.type == "th_open" and not inside.content:
             # A heading that says nothing is none to a screen reader.
             opens.tag = closes.tag = "td"
     html: str = _READER.renderer.render(tokens, _READER.options, {})
     return mark_safe(html)  # noqa: S308 - HTML in it was escaped
+
+
+def _with_limits(text: str, limits: Limits) -> str:
+    """Replace each default in tables of limits by the value in effect; name the default where it differs."""
+    values = limits.as_mapping()
+
+    def effective(row: re.Match[str]) -> str:
+        name, default = row.groups()
+        value = values.get(name, float(default))
+        was = "" if value == float(default) else f" (default {default})"
+        return f"| `{name}` | {plain_number(value)}{was} |"
+
+    return _LIMIT_ROW.sub(effective, text).replace(_LIMIT_HEAD, "| limit | value | |")
+
+
+def plain_number(value: float) -> str:
+    """Return a limit as the configuration file has it: 60, 1.5."""
+    return str(int(value)) if value == int(value) else str(value)
+
+
+def _without_dead_links(tokens: Sequence[Token]) -> Iterator[Token]:
+    """Yield tokens in which links lead to pages of this dashboard: rules have one, other documents do not."""
+    for token in tokens:
+        if token.children:
+            token.children = list(_linked(token.children))
+        yield token
+
+
+def _linked(children: Sequence[Token]) -> Iterator[Token]:
+    file = ""
+    for each in children:
+        if each.type == "link_open":
+            href = str(each.attrGet("href"))
+            beside, other = _BESIDE.match(href), _OTHER_FILE.match(href)
+            if beside:
+                each.attrSet("href", "../rules" if beside[1] == "README" else beside[1])
+            elif other:
+                file = f"docs/{other[1]}"
+                continue
+        elif each.type == "link_close" and file:
+            yield Token("text", "", 0, content=f" ({file})")
+            file = ""
+            continue
+        yield each

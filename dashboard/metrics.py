@@ -24,7 +24,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from dashboard import counts, queries
+from dashboard import counts, queries, stale
 from dashboard.eyes import JUDGE
 from dashboard.models import Action, Alert, Delivery
 from fenceline import histograms
@@ -121,7 +121,11 @@ class Metrics(Collector):
             found = [(_names(row), figure.value(row)) for row in rows]
             yield _counter(figure.name, figure.text, labels, found)
         gaps = {_names(row): 0 for row in rows} | dict(counts.gaps())
-        yield _gauge("gaps", "Gaps in what could be seen that are open.", ("cluster", "source"), gaps.items())
+        for gap in stale.gaps(rows, settings.FENCELINE.limits, self._now_ms):
+            # A collector that says itself that it sees nothing is not counted twice.
+            gaps[gap.cluster.name, gap.source] = max(1, gaps[gap.cluster.name, gap.source])
+        text = "Gaps in what could be seen that are open, and collectors that are late."
+        yield _gauge("gaps", text, ("cluster", "source"), gaps.items())
 
     def _findings(self) -> Iterator[Metric]:
         rules: Mapping[str, Iterable[str]] = {"rule": RULES, "severity": Severity}
@@ -163,8 +167,10 @@ class Metrics(Collector):
         counted, lags = counts.groups()
         yield self._filled("groups", "Consumer groups.", counted, {"status": Status})
         blocked = {name: lag.blocked for name, lag in lags.items()}
-        text = "Consumer groups that stand at a pinned LSO or have a pending transactional commit."
+        text = "Consumer groups at an LSO that an open transaction keeps from moving."
         yield self._each("groups_blocked", text, blocked)
+        pending = {name: lag.pending for name, lag in lags.items()}
+        yield self._each("groups_pending", "Consumer groups with a pending transactional commit.", pending)
         ends: dict[tuple[str, ...], int] = {}
         for name, lag in lags.items():
             ends[name, "lso"], ends[name, "high_watermark"] = lag.to_lso, lag.to_high_watermark

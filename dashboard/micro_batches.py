@@ -10,12 +10,13 @@ from typing import Any
 from django.db.models import Count
 
 from dashboard import paging
-from dashboard.chains import owner_query
+from dashboard.chains import decision_of, done_of, owner_query
 from dashboard.models import Batch, Query, SinkDecision, Transaction
 from dashboard.paging import Page
 from dashboard.query_looks import DECISION_LOOKS
 from dashboard.rows import key_of
 from fenceline.decode import text
+from fenceline.sink_fates import rows_written
 from fenceline.spark import Decided
 
 #: Of a batch so many transactions are told at once.
@@ -41,6 +42,16 @@ class Entry:
         """Return how its decision stands: an `Outcome`, "prepared", "aborted", or "" without one."""
         decision = self.decision
         return "" if decision is None else decision.outcome or decision.decided
+
+    @property
+    def output_rows(self) -> int | None:
+        """Return the rows written: Spark's count, else the ledger's; None while neither has one.
+
+        Spark counts none for foreachBatch; the ledger of the exactly-once sink counts what it committed.
+        """
+        if self.batch.output_rows is not None or self.decision is None:
+            return self.batch.output_rows
+        return rows_written(decision_of(self.decision), done_of(self.decision))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +109,11 @@ def lately(of: Query, most: int) -> Sequence[Batch]:
     """Return the last batches of which a listener told, oldest first."""
     rows = Batch.objects.filter(query=of, duration_ms__isnull=False).order_by("-batch_id")[:most]
     return list(reversed(rows))
+
+
+def entries(of: Query, batches: Sequence[Batch]) -> Sequence[Entry]:
+    """Return batches, in their order, with what the query's sink decided about each."""
+    return _entries(of, batches)
 
 
 def told_last(of: Query) -> Batch | None:

@@ -10,6 +10,9 @@ from django.db import DatabaseError
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 
+from dashboard.api.problems import as_problem
+from dashboard.database_errors import explain, log_line
+
 log = logging.getLogger(__name__)
 
 Handler = Callable[[HttpRequest], HttpResponse]
@@ -30,8 +33,21 @@ def content_security_policy(get_response: Handler) -> Handler:
     return handle
 
 
+def api_problems(get_response: Handler) -> Handler:
+    """Answer every error of the API as a problem, also those that Django answers before or after it."""
+
+    def handle(request: HttpRequest) -> HttpResponse:
+        response = get_response(request)
+        is_problem = response.get("Content-Type", "").startswith("application/problem+json")
+        if response.status_code < 400 or is_problem or not request.path.startswith(("/api/", "/ingest/")):
+            return response
+        return as_problem(request, response)
+
+    return handle
+
+
 class DatabaseGone:
-    """Answer 503 in plain words, and log one line, when a page cannot reach its database."""
+    """Answer 503 in plain words, and log one line, when a page cannot use its database for now."""
 
     def __init__(self, get_response: Handler) -> None:
         self._get_response = get_response
@@ -41,8 +57,12 @@ class DatabaseGone:
         return self._get_response(request)
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
-        """Take database errors, leave the others to Django."""
+        """Take database errors that pass, leave the others to Django."""
         if not isinstance(exception, DatabaseError):
             return None
-        log.error("%s: the database cannot be used: %s", request.path, exception)
-        return HttpResponse(render_to_string("503.html"), status=503, headers={"Retry-After": "5"})
+        explanation = explain(exception)
+        if not explanation.is_passing:
+            return None
+        log.error("%s: %s", request.path, log_line(exception))
+        page = render_to_string("503.html", {"explanation": explanation.text})
+        return HttpResponse(page, status=503, headers={"Retry-After": "5"})

@@ -8,6 +8,7 @@ gaps that are open, so that no page can be silently old.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import merge
@@ -15,9 +16,11 @@ from itertools import groupby, islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from django.conf import settings
 from django.db.models import F, Q, QuerySet, Sum
 from django.db.models.functions import Now
 
+from dashboard import stale
 from dashboard.eyes import TRANSACTIONS, eyes
 from dashboard.models import (
     IS_OPEN,
@@ -31,6 +34,7 @@ from dashboard.models import (
 )
 from dashboard.rows import keys_named
 from fenceline.facts import OPEN_STATES, Severity, State, TopicPartitions
+from fenceline.sight import EVERYWHERE
 
 if TYPE_CHECKING:
     from django_stubs_ext import WithAnnotations
@@ -67,13 +71,22 @@ def rev(cluster: str = "") -> int:
     return sum(rows.values_list("rev", flat=True))
 
 
-def sight(cluster: str = "", noun: str = TRANSACTIONS) -> Sight:
-    """Return how far `cluster`, or every cluster, was seen by the collectors of a noun, and all open gaps."""
-    rows = _within(Collector.objects.filter(cluster__configured=True).order_by("cluster_id"), cluster)
+def sight(cluster: str = "", noun: str = TRANSACTIONS, now_ms: int | None = None) -> Sight:
+    """Return how far `cluster`, or every cluster, was seen by the collectors of a noun, and all gaps.
+
+    Those that are open, the oldest first, and those of collectors that are late by now (`dashboard.stale`); a
+    collector that says itself that it sees nothing is one gap, not two.
+    """
+    rows = collectors(cluster)
     seeing = [eye for _, group in groupby(rows, attrgetter("cluster_id")) for eye in eyes(group, noun)]
     seen = [eye.seen_through_ms for eye in seeing]
     as_of = None if not seen or None in seen else min(ms for ms in seen if ms is not None)
-    return Sight(as_of, list(_within(gaps_open(), cluster)))
+    found = list(_within(gaps_open(), cluster))
+    told = {(gap.cluster_id, gap.source) for gap in found if gap.scope == EVERYWHERE}
+    at_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+    late = stale.gaps(rows, settings.FENCELINE.limits, at_ms)
+    found += [gap for gap in late if (gap.cluster_id, gap.source) not in told]
+    return Sight(as_of, sorted(found, key=attrgetter("since_ms")))
 
 
 def gaps_open() -> QuerySet[GapRecord]:

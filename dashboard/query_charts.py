@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from dashboard.charts import Figure
+from dashboard.charts import Figure, count_axis
 from dashboard.models import Batch
 
 
@@ -37,21 +37,18 @@ _MARGIN = {"l": 46, "r": 8, "t": 26, "b": 24}
 def durations(batches: Sequence[Batch]) -> Figure:
     """Return stacked bars: milliseconds by phase of each batch. Phases that never came have no trace."""
     data = [_bars(phase, batches) for phase in phases_of(batches)]
-    return {"data": data, "layout": _layout(batches) | {"yaxis": _axis(" ms")}}
+    return {"data": data, "layout": _layout(batches) | {"yaxis": _duration_axis()}}
 
 
-def rows(batches: Sequence[Batch]) -> Figure:
-    """Return bars of the rows that each batch read, and above them the rows per second that it processed."""
+def rows(batches: Sequence[Batch], written: Mapping[int, int | None]) -> Figure:
+    """Return bars of the rows that each batch read and wrote, and above them the rows per second.
+
+    `written` is by batch id; a batch whose rows nothing has counted has no bar.
+    """
     x = [batch.batch_id for batch in batches]
-    read: Figure = {
-        "type": "bar",
-        "name": "rows",
-        "x": x,
-        "y": [batch.input_rows for batch in batches],
-        "marker": {"line": {"width": 0}},
-        "hovertemplate": "%{y:,} rows<extra></extra>",
-        "meta": {"tone": "info", "times": []},
-    }
+    data = [_row_bars("rows read", x, [batch.input_rows for batch in batches], "info", "")]
+    if any(rows is not None for rows in written.values()):
+        data.append(_row_bars("rows written", x, [written.get(number) for number in x], "ok", "/"))
     rate: Figure = {
         "type": "scatter",
         "mode": "lines+markers",
@@ -65,10 +62,24 @@ def rows(batches: Sequence[Batch]) -> Figure:
         "meta": {"tone": "ok", "times": []},
     }
     layout = _layout(batches) | {
-        "yaxis": _axis("") | {"domain": [0, 0.5], "nticks": 3},
-        "yaxis2": _axis("/s") | {"domain": [0.6, 1], "nticks": 3, "anchor": "x"},
+        # Rows written stand beside rows read, and are no part of them.
+        "barmode": "group",
+        "yaxis": _WIDE_LABELS | count_axis(3) | {"domain": [0, 0.5]},
+        "yaxis2": _rate_axis() | {"domain": [0.6, 1], "anchor": "x"},
     }
-    return {"data": [read, rate], "layout": layout}
+    return {"data": [*data, rate], "layout": layout}
+
+
+def _row_bars(name: str, x: Sequence[int], y: Sequence[int | None], tone: str, pattern: str) -> Figure:
+    return {
+        "type": "bar",
+        "name": name,
+        "x": x,
+        "y": y,
+        "marker": _marker(pattern),
+        "hovertemplate": "%{y:,} " + name + "<extra></extra>",
+        "meta": {"tone": tone, "times": []},
+    }
 
 
 def phase_ms(batch: Batch, phase: Phase) -> int:
@@ -85,19 +96,28 @@ def phases_of(batches: Sequence[Batch]) -> Sequence[Phase]:
 
 
 def _bars(phase: Phase, batches: Sequence[Batch]) -> Figure:
-    pattern = {"shape": phase.pattern, "size": 5, "solidity": 0.4, "fillmode": "replace"}
     return {
         "type": "bar",
         "name": phase.name,
         "x": [batch.batch_id for batch in batches],
         "y": [phase_ms(batch, phase) for batch in batches],
-        "marker": {
-            "line": {"width": 1 if phase.pattern else 0},
-            **({"pattern": pattern} if phase.pattern else {}),
-        },
+        "marker": _marker(phase.pattern),
         "hovertemplate": "%{y:,} ms " + phase.name + "<extra></extra>",
         "meta": {"tone": phase.tone, "times": []},
     }
+
+
+def _marker(pattern: str) -> Figure:
+    if not pattern:
+        return {"line": {"width": 0}}
+    shape = {"shape": pattern, "size": 5, "solidity": 0.4, "fillmode": "replace"}
+    return {"line": {"width": 1}, "pattern": shape}
+
+
+def _whole_steps(span: int) -> Figure:
+    """Return at most six ticks at whole numbers: there is no batch 41.5."""
+    powers = (step * 10**power for power in range(18) for step in (1, 2, 5))
+    return {"tick0": 0, "dtick": next(step for step in powers if step * 6 >= span)}
 
 
 def _layout(batches: Sequence[Batch]) -> Figure:
@@ -114,7 +134,7 @@ def _layout(batches: Sequence[Batch]) -> Figure:
         "xaxis": {
             "range": [first - 0.6, last + 0.6],
             "showgrid": False,
-            "nticks": 6,
+            **_whole_steps(last - first),
             "tickformat": ",d",
             "hoverformat": ",d",
             "fixedrange": True,
@@ -122,13 +142,25 @@ def _layout(batches: Sequence[Batch]) -> Figure:
     }
 
 
-def _axis(unit: str) -> Figure:
-    return {
+#: A batch of many seconds has a wider label than the margin.
+_WIDE_LABELS: Figure = {"automargin": True}
+
+
+def _duration_axis() -> Figure:
+    """Milliseconds, in full: "12,000 ms" and not "12k ms"."""
+    return _WIDE_LABELS | count_axis() | {"tickformat": ",d", "ticksuffix": " ms"}
+
+
+def _rate_axis() -> Figure:
+    """Rows per second, which may be less than one: "0.5/s" and not "500m/s"."""
+    stops = [
+        {"dtickrange": [None, 0.999], "value": "~f"},
+        {"dtickrange": [1, None], "value": "~s"},
+    ]
+    return _WIDE_LABELS | {
         "rangemode": "tozero",
-        "nticks": 4,
-        "tickformat": "~s" if unit != " ms" else ",d",
-        "ticksuffix": unit,
-        # A batch of many seconds has a wider label than the margin.
-        "automargin": True,
+        "nticks": 3,
+        "tickformatstops": stops,
+        "ticksuffix": "/s",
         "fixedrange": True,
     }

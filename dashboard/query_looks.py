@@ -6,21 +6,29 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from dashboard.standings import Standing
+from fenceline.drivers import Driver, DriverStatus
 from fenceline.spark import QueryState
 
 STATE_LOOKS: Mapping[str, Standing] = MappingProxyType(
     {
         QueryState.FAILED: Standing("failed", "critical", "it ended with an exception"),
         QueryState.UNHEARD: Standing(
-            "unheard", "unknown", "no listener tells of it: files alone do not say whether a driver lives"
+            "no heartbeat", "unknown", "no listener reports it: files alone do not show whether a driver runs"
         ),
         QueryState.STOPPED: Standing("stopped", "unknown", "its driver ended it"),
-        QueryState.RUNNING: Standing("running", "ok", "its listener tells of batches"),
+        QueryState.RUNNING: Standing("running", "ok", "its listener's heartbeat is on time"),
         QueryState.IDLE: Standing("idle", "ok", "it runs, and there is nothing to read"),
     }
 )
-#: Where a listener told of it once and does not any more.
-SILENT = Standing("unheard", "warning", "its listener has fallen silent: its driver may be gone")
+
+
+def state_look(state: QueryState, driver: Driver) -> Standing:
+    """Return how the state of a query reads and looks; where its heartbeat is missing, since when."""
+    if driver.status is DriverStatus.NO_HEARTBEAT:
+        return Standing("no heartbeat", "warning", f"{driver.words}: its driver may be gone")
+    return STATE_LOOKS[state]
+
+
 #: How a batch's decision stands.
 DECISION_LOOKS: Mapping[str, Standing] = MappingProxyType(
     {
@@ -45,7 +53,7 @@ SINK_MEANS: Mapping[str, str] = MappingProxyType(
         "kafka": "Spark's own Kafka sink uses no transactions: after a failure a batch is written again, so "
         "its output is at-least-once.",
         "other": "Fenceline does not know its sink: whether a batch written twice counts twice is up to it.",
-        "": "Nothing tells what its sink is; attach a listener to see it.",
+        "": "Its sink is not known: attach a listener to see it.",
     }
 )
 #: Marks of the links of a chain; what they mean stands beside them in words.

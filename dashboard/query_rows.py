@@ -9,7 +9,7 @@
     broken      [{"path", "damage", "detail"}], foreign: [names]
     versions    {"offsets", "commits"}: formats of the newest files
     control     what a data-less control batch does, "" in all others
-    asynchronous  whether its logs are those of asynchronous progress tracking
+    asynchronous  whether its listener has reported asynchronous progress tracking
     has_state   whether `state/` has files
     kept        {"offsets": [first, last], "commits": …}: the batches that its logs hold
     restart     {"first_batch", "severity", "remedy"} beside the columns `restart` and `restart_words`
@@ -24,7 +24,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dashboard.models import Batch, Query, SinkDecision
-from fenceline.decode.checkpoint import is_sparse
 from fenceline.restarts import Restart, restart
 from fenceline.safe import EXACTLY_ONCE
 from fenceline.spark import (
@@ -45,8 +44,8 @@ from fenceline.spark import (
 def query_columns(look: CheckpointLook, row: Query, *, alive: bool | None) -> Mapping[str, Any]:
     """Return what a look says of its query, by column: all but when it was, and what it could not read."""
     checkpoint, ledger = look.checkpoint, look.ledger
-    sparse = is_sparse(checkpoint.offsets, checkpoint.commits)
-    verdict = restart(checkpoint, alive=alive, asynchronous=sparse)
+    asynchronous = bool(row.asynchronous)
+    verdict = restart(checkpoint, alive=alive, asynchronous=asynchronous)
     entry = checkpoint.last_offsets
     known = ledger.ledger if ledger is not None and isinstance(ledger.ledger, Ledger) else None
     prepared = _prepared(ledger)
@@ -66,7 +65,7 @@ def query_columns(look: CheckpointLook, row: Query, *, alive: bool | None) -> Ma
         "generation": ledger.generation if ledger is not None else row.generation,
         "prepared": len(prepared) if ledger is not None else row.prepared,
         "expires_ms": min(expiries, default=None) if ledger is not None else row.expires_ms,
-        "detail": detail(look, verdict, asynchronous=sparse),
+        "detail": detail(look, verdict, asynchronous=asynchronous),
     }
 
 

@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 
 from django.db.models import BooleanField, F, Func
 
-from dashboard.chains import decision_of, fates
-from dashboard.known_queries import is_alive
+from dashboard.chains import decision_of, fates, open_for_ms
+from dashboard.known_queries import driver_of
 from dashboard.models import Batch, PartitionRecord, Query, Run, SinkDecision
 from fenceline import queries
-from fenceline.chain import Ended, Fate
 from fenceline.decode.checkpoint import positions as kafka_positions
 from fenceline.facts import Severity, TopicPartition
 from fenceline.queries import BatchPast, QueryStatus, SinkBatch, SourcePosition, Stall, Unusable
+from fenceline.sink_fates import Ended, Fate
 from fenceline.spark import Damage, Decided, Decision, InputRange, Positions, QueryState, SinkTransaction
 from fenceline.words import clock
 
@@ -34,6 +34,8 @@ _STOOD_BATCHES = 50
 #: Two folders of one id both move when both were written to within so long.
 _MOVES_MS = 600_000
 _LONGEST_INPUT = 200
+#: Columns that change without a new revision.
+_MOVING = ("state", "heard_ms", "heartbeat_every_ms", "seen_ms")
 #: What Spark says when another driver has written the same file of a log.
 _CONCURRENT = ("CONCURRENT_STREAM_LOG_UPDATE", "Multiple streaming jobs detected")
 _PAST = (
@@ -94,19 +96,19 @@ class Queries:
     def _follow(self, now_ms: int) -> None:
         """Read again what has changed; what listeners say of being alive is read each time."""
         rows = Query.objects.filter(cluster=self._cluster_id)
-        columns = rows.values_list("pk", "rev", "state", "heard_ms")
-        seen = {pk: (rev, state, heard_ms) for pk, rev, state, heard_ms in columns}
+        seen = {pk: each for pk, *each in rows.values_list("pk", "rev", *_MOVING)}
         self._known = {pk: known for pk, known in self._known.items() if pk in seen}
         changed = [
-            pk for pk, (rev, _, _) in seen.items() if pk not in self._known or self._known[pk].row.rev != rev
+            pk for pk, (rev, *_) in seen.items() if pk not in self._known or self._known[pk].row.rev != rev
         ]
         read = rows.in_bulk(changed)
         stood = self._stand(read.values())
         for pk, row in read.items():
             lately = self._known[pk].lately if pk in self._known else _Lately()
             self._known[pk] = _Known(row, stood[pk], lately)
-        for pk, (_, state, heard_ms) in seen.items():
-            self._known[pk].row.state, self._known[pk].row.heard_ms = state, heard_ms
+        for pk, (_, *values) in seen.items():
+            for name, value in zip(_MOVING, values, strict=True):
+                setattr(self._known[pk].row, name, value)
 
     def _stand(self, rows: Collection[Query]) -> Mapping[int, Mapping[TopicPartition, _Stands]]:
         """Return where queries stand, and since when."""
@@ -134,7 +136,8 @@ class Queries:
         )
         found: dict[int, list[SinkBatch]] = defaultdict(list)
         for row, said in sorted(told, key=lambda each: (each[0].batch_id, each[0].round)):
-            found[row.query_id].append(_lost(row, said) if row.outcome else _prepared(said, ended))
+            open_ms = open_for_ms(self._known[row.query_id].row, row)
+            found[row.query_id].append(_lost(row, said) if row.outcome else _prepared(said, ended, open_ms))
         return found
 
     def _dropped(self) -> Mapping[int, tuple[int, int]]:
@@ -169,7 +172,8 @@ class Queries:
             if row.query_id and row.checkpoint and moves and not row.error:
                 folders[row.query_id].append(row)
         return {
-            row.pk: f"two folders hold the id {query_id}, and both move: {' and '.join(_folders(rows))}"
+            row.pk: f"two folders hold the id {query_id}, and both move: "
+            + " and ".join(sorted(each.checkpoint for each in rows))
             for query_id, rows in folders.items()
             if len(rows) > 1
             for row in rows
@@ -216,7 +220,7 @@ def _status(
     twin: str | None,
     now_ms: int,
 ) -> QueryStatus:
-    row, lately = known.row, known.lately
+    row, lately, driver = known.row, known.lately, driver_of(known.row, now_ms)
     restart = row.detail.get("restart", {})
     times = (row.heard_ms, row.planned_ms, row.finished_ms, row.ended_ms)
     return QueryStatus(
@@ -225,7 +229,8 @@ def _status(
         query_id=row.query_id,
         checkpoint=row.checkpoint,
         state=QueryState(row.state),
-        alive=is_alive(row, now_ms),
+        alive=driver.alive,
+        driver=driver,
         moved_ms=max((each for each in times if each is not None), default=None),
         ended_ms=row.ended_ms,
         exception=row.exception,
@@ -361,11 +366,7 @@ def _writers(row: Query, past: Sequence[BatchPast]) -> tuple[str, int | None]:
     return "", None
 
 
-def _folders(rows: Iterable[Query]) -> Sequence[str]:
-    return sorted(row.checkpoint for row in rows)
-
-
-def _prepared(said: Decision, ended: Mapping[SinkTransaction, Ended]) -> SinkBatch:
+def _prepared(said: Decision, ended: Mapping[SinkTransaction, Ended], open_ms: int | None) -> SinkBatch:
     by_fate: dict[Fate, list[str]] = defaultdict(list)
     for each in said.transactions:
         by_fate[ended[each].fate].append(each.transactional_id)
@@ -379,6 +380,7 @@ def _prepared(said: Decision, ended: Mapping[SinkTransaction, Ended]) -> SinkBat
         aborted=tuple(by_fate[Fate.ABORTED]),
         unknown=tuple(by_fate[Fate.UNKNOWN]),
         input=_read(said.input),
+        open_for_ms=open_ms,
     )
 
 

@@ -12,8 +12,6 @@ from fenceline.recoveries import Lost, Outcome, Wait
 
 #: More episodes than these are not added up for the headline.
 _MOST_SUMMED = 10_000
-#: How far a coordinator's clock may be from ours.
-_CLOCKS_MS = 3_600_000
 
 #: Where a list goes on: behind this instant and row, going back.
 Place = tuple[int, int]
@@ -72,12 +70,11 @@ def opened_by(rows: Sequence[TransitionRecord]) -> Mapping[int, Recovery]:
     places = {(row.cluster_id, row.topic_id, row.log_partition, row.log_offset): row.pk for row in rows}
     if not places:
         return {}
-    instants = [row.at_ms for row in rows]
-    # Episodes tell instants by our clock, transitions by their coordinators'.
     found = Recovery.objects.select_related("cluster").filter(
         cluster__in={row.cluster_id for row in rows},
-        opened_ms__range=(min(instants) - _CLOCKS_MS, max(instants) + _CLOCKS_MS),
-        log_offset__in=[row.log_offset for row in rows],
+        topic_id__in={row.topic_id for row in rows},
+        log_partition__in={row.log_partition for row in rows},
+        log_offset__in={row.log_offset for row in rows},
     )
     by_place = {(each.cluster_id, each.topic_id, each.log_partition, each.log_offset): each for each in found}
     return {pk: by_place[place] for place, pk in places.items() if place in by_place}
@@ -107,22 +104,26 @@ def waited(row: Recovery) -> Sequence[Wait]:
     return [Wait(*each) for each in row.waited]
 
 
-def lost_records(row: Recovery) -> tuple[int | None, bool]:
-    """Return how many records an episode lost, None where that is not known, and whether that is sure.
+def lost_records(row: Recovery) -> tuple[int | None, str]:
+    """How many records were aborted in all: None where that is not known, with "at least", "at most" or "".
 
-    Where only bounds of offsets are known they count: then it is "at most".
+    Where only bounds of offsets are known they count: then it is "at most". Where nothing is known of a
+    partition, what is known for sure of the others is "at least".
     """
-    found = [each for each in lost(row) if each.first is not None]
-    if not row.lost_complete and not found:
-        return None, False
-    return sum(at_most(each) for each in found), row.lost_complete and all(each.sure for each in found)
+    found = lost(row)
+    numbers = [at_most(each) for each in found]
+    if not row.lost_complete or None in numbers:
+        known = sum(each.records for each in found if each.records is not None)
+        return (known, "at least") if known else (None, "")
+    exact = all(each.records is not None for each in found)
+    return sum(number or 0 for number in numbers), "" if exact else "at most"
 
 
-def at_most(each: Lost) -> int:
-    """Return how many records were lost in a partition, at most where only its bounds are known."""
+def at_most(each: Lost) -> int | None:
+    """How many records were aborted in a partition, at most where only bounds are known; None without any."""
     if each.records is not None:
         return each.records
-    return 0 if each.first is None or each.last is None else each.last - each.first + 1
+    return None if each.first is None or each.last is None else each.last - each.first + 1
 
 
 def _filtered(wanted: Filter) -> QuerySet[Recovery]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from django.db import transaction
-from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Exists, F, Model, OuterRef, Q, QuerySet, Subquery
 
-from dashboard import leases
+from dashboard import eyes, leases
 from dashboard.models import (
     Alert,
     AlertChange,
@@ -26,27 +25,44 @@ from dashboard.models import (
     Tally,
     TransitionRecord,
 )
+from dashboard.write_transactions import retry_write, write_transaction
 from fenceline.limits import Retention
 
 NAME = "retention"
 #: Rows of one database transaction: some milliseconds.
 AT_ONCE = 1_000
 _DAY_MS = 86_400_000
+#: Tables that one lease guards.
+_GUARDS: Mapping[type[Model], str] = {
+    FindingRecord: eyes.JUDGE,
+    Alert: eyes.ALERTS,
+    AlertChange: eyes.ALERTS,
+    Delivery: eyes.ALERTS,
+    Recovery: eyes.RECOVERIES,
+}
 #: So many batches of a query stay, however old: as many as Spark keeps.
 _NEWEST = 100
 
 
+@retry_write
 def prune(lease: leases.Lease, keep: Retention, *, now_ms: int) -> int:
     """Delete up to 1,000 rows too old to keep, of one table; return how many. Raises `leases.LeaseLost`."""
     for rows in _outdated(lease.cluster_id, keep, now_ms):
         found = list(rows.values_list("pk", flat=True)[:AT_ONCE])
         if found:
-            with transaction.atomic():
-                leases.renew(lease, seen_through_ms=now_ms)
-                rows.model._base_manager.filter(pk__in=found).delete()
+            with write_transaction(lease, {"seen_through_ms": now_ms}, **_locks(rows.model)):
+                doomed = rows.model._base_manager.filter(pk__in=found)
+                list(doomed.select_for_update().order_by("pk").values_list("pk", flat=True))
+                doomed.delete()
             return len(found)
     leases.renew(lease, seen_through_ms=now_ms)
     return 0
+
+
+def _locks(table: type[Model]) -> dict[str, Any]:
+    """Return what guards a table's rows: a lease, else the cluster's row."""
+    guard = _GUARDS.get(table)
+    return {} if guard is None else {"guards": (guard,), "lock_cluster": False}
 
 
 def _outdated(cluster_id: int, keep: Retention, now_ms: int) -> Iterator[QuerySet[Any]]:

@@ -18,12 +18,22 @@ from typing import Any
 from django.db import connection
 from django.db.models import Count, Sum
 
-from dashboard.models import Recent, StateCount, Tally, Transaction, TransitionRecord
+from dashboard.models import PinRecord, Recent, StateCount, Tally, Transaction, TransitionRecord
 from fenceline import histograms, recent
 from fenceline.decode import text
-from fenceline.facts import NOT_FROM_LOG, Kind, State, TopicPartitions, TransactionRecord
+from fenceline.facts import (
+    NOT_FROM_LOG,
+    Confidence,
+    Kind,
+    Reason,
+    State,
+    TopicPartitions,
+    TransactionRecord,
+    Transition,
+)
 from fenceline.fold import Newest, Prior, Told
 from fenceline.fold import Tally as Folded
+from fenceline.partitions import Ground, Pin, Verdict
 
 #: The values of one statement, in its order.
 Row = tuple[int | bytes | str | None, ...]
@@ -56,7 +66,7 @@ _RECENT = ("cluster_id", "key", "packed", "expired_ms")
 _TRANSITION = (
     "cluster_id", "topic_id", "log_partition", "log_offset", "rev", "key", "transactional_id", "application",
     "kind", "confidence", "reason", "at_ms", "producer_id", "producer_epoch", "previous_epoch", "timeout_ms",
-    "open_ms", "completed_ms", "gap_ms", "partitions", "revised_ms", "revised_from",
+    "open_ms", "completed_ms", "gap_ms", "partitions", "revised_ms", "revised_from", "action_id",
 )  # fmt: skip
 _TALLY_KEY = ("cluster_id", "span_s", "start_ms", "application", "shard")
 _TALLY = (*_TALLY_KEY, "counts", "open_times", "marker_times")
@@ -71,13 +81,14 @@ _FIRST_VERDICT = (
     "ELSE excluded.revised_ms END",
     f"revised_from = CASE WHEN {_transition}.revised_from = '' THEN excluded.revised_from "
     f"ELSE {_transition}.revised_from END",
+    f"action_id = COALESCE(excluded.action_id, {_transition}.action_id)",
 )
 _UPSERT_TRANSACTION = upsert(
     Transaction._meta.db_table, _TRANSACTION, ("cluster_id", "key"), taken(_TRANSACTION[4:])
 )
 _UPSERT_RECENT = upsert(Recent._meta.db_table, _RECENT, ("cluster_id", "key"), taken(_RECENT[2:]))
 _UPSERT_TRANSITION = upsert(
-    _transition, _TRANSITION, _TRANSITION[:4], [*taken(_TRANSITION[4:-3]), *_FIRST_VERDICT]
+    _transition, _TRANSITION, _TRANSITION[:4], [*taken(_TRANSITION[4:-4]), *_FIRST_VERDICT]
 )
 _UPSERT_TALLY = upsert(Tally._meta.db_table, _TALLY, _TALLY_KEY, taken(_TALLY[5:]))
 _state_count = StateCount._meta.db_table
@@ -250,6 +261,26 @@ def _transition_row(cluster_id: int, rev: int, topic_id: str, told: Told, now_ms
         json.dumps(told.partitions) if told.partitions else "",
         now_ms if told.revised_from else None,
         told.revised_from,
+        told.action,
+    )
+
+
+def transition_of(row: TransitionRecord) -> Transition:
+    """Return a row as the fact it holds."""
+    return Transition(
+        Kind(row.kind),
+        Confidence(row.confidence),
+        Reason(row.reason),
+        row.at_ms,
+        row.producer_id,
+        row.producer_epoch,
+        row.previous_epoch,
+        row.timeout_ms,
+        row.open_ms,
+        row.completed_ms,
+        row.gap_ms,
+        row.log_partition,
+        row.log_offset,
     )
 
 
@@ -328,3 +359,22 @@ def add_states(cluster_id: int, shard: int, changes: Mapping[State, int]) -> Non
     if rows:
         with connection.cursor() as cursor:
             cursor.executemany(_ADD_STATE, rows)
+
+
+def pin_of(row: PinRecord) -> Pin:
+    """Return what a row says of an open transaction in a partition."""
+    return Pin(
+        row.topic,
+        row.partition,
+        row.producer_id,
+        row.producer_epoch,
+        row.start_offset,
+        row.last_sequence,
+        row.last_timestamp_ms,
+        row.coordinator_epoch,
+        row.first_seen_ms,
+        row.transactional_id,
+        Verdict(row.verdict),
+        Ground(row.ground),
+        row.prepared_ms,
+    )

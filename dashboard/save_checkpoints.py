@@ -9,18 +9,17 @@ Spark does not keep.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from django.conf import settings
-from django.db import transaction
 
-from dashboard import live, store
+from dashboard import store
 from dashboard.eyes import CHECKPOINTS as NAME
 from dashboard.known_queries import Folder, by_path, is_alive, rows_of
-from dashboard.leases import Lease, renew
+from dashboard.leases import Lease
 from dashboard.models import Batch, Query, SinkDecision
 from dashboard.query_rows import decision_rows, finished_rows, planned_rows, query_columns, standings
+from dashboard.write_transactions import retry_write, write_transaction
 from fenceline.families import fitting
 from fenceline.spark import CheckpointLook, Decided, Ledger, LedgerState, Outcome
 
@@ -72,8 +71,20 @@ def save(
     fresh = [each for each in looks if _is_news(known_rows.get(each.checkpoint.path), each, wrong, now_ms)]
     for part in _parts(fresh):
         _save_some(lease, part, wrong, now_ms)
-    with transaction.atomic():
-        renew(lease, seen_through_ms=now_ms)
+    return len(fresh) + _save_rest(lease, paths, gone, wrong, gaps, now_ms)
+
+
+@retry_write
+def _save_rest(
+    lease: Lease,
+    paths: Sequence[str],
+    gone: Collection[str],
+    wrong: Mapping[str, str],
+    gaps: Mapping[str, tuple[int, str]],
+    now_ms: int,
+) -> int:
+    """Save what is no checkpoint's own; return of how many queries it is news that they cannot be read."""
+    with write_transaction(lease, {"seen_through_ms": now_ms}) as write:
         for some in _some(paths):
             Query.objects.filter(cluster_id=lease.cluster_id, checkpoint__in=some).update(seen_ms=now_ms)
         rows = list(by_path(lease.cluster_id, wrong).values())
@@ -81,12 +92,12 @@ def save(
         told = {row.checkpoint: row.ident for row in rows}
         store.tell_gaps(lease, {_scope(scope, told): why for scope, why in gaps.items()}, now_ms)
         store.clear_error(lease, now_ms)
-        rev = store.next_rev(lease.cluster_id)
         if names:
-            Query.objects.filter(cluster_id=lease.cluster_id, ident__in=names).update(rev=rev)
-            transaction.on_commit(partial(live.ring, lease.cluster, "queries", rev, names))
-        transaction.on_commit(partial(live.ring, lease.cluster, "collectors", rev))
-    return len(fresh) + len(names)
+            rows_named = Query.objects.filter(cluster_id=lease.cluster_id, ident__in=names)
+            rows_named.update(rev=write.next_rev())
+            write.ring("queries", names)
+        write.ring("collectors")
+    return len(names)
 
 
 def _outside(lease: Lease) -> dict[str, str]:
@@ -128,25 +139,25 @@ def _parts(looks: Sequence[CheckpointLook]) -> Iterator[Sequence[CheckpointLook]
         yield part
 
 
+@retry_write
 def _save_some(lease: Lease, looks: Sequence[CheckpointLook], wrong: Mapping[str, str], now_ms: int) -> None:
     folders = [
         Folder(each.checkpoint.path, each.checkpoint.query_id, each.checkpoint.finished) for each in looks
     ]
-    with transaction.atomic():
-        renew(lease)
-        rev = store.next_rev(lease.cluster_id)
+    with write_transaction(lease) as write:
+        rev = write.next_rev()
         rows = rows_of(lease.cluster_id, folders, rev=rev)
         for look in looks:
             _save_one(rows[look.checkpoint.path], look, wrong, rev=rev, now_ms=now_ms)
         names = [rows[look.checkpoint.path].ident for look in looks]
-        transaction.on_commit(partial(live.ring, lease.cluster, "queries", rev, names))
+        write.ring("queries", names)
 
 
 def _save_one(row: Query, look: CheckpointLook, wrong: Mapping[str, str], *, rev: int, now_ms: int) -> None:
     changed = _changes(row, look, wrong, now_ms)
     _save_batches(row, look, rev, now_ms)
     if look.ledger is not None and "detail" in changed:
-        _save_decisions(row, look.ledger, look.checkpoint.finished)
+        _save_decisions(row, look.ledger, look.checkpoint.finished, now_ms)
     for name, value in changed.items():
         setattr(row, name, value)
     row.rev = rev
@@ -173,7 +184,7 @@ def _begin_anew(row: Query, planned: Sequence[Batch]) -> None:
         Batch.objects.filter(query=row, batch_id__in=anew).update(**_ANEW)
 
 
-def _save_decisions(row: Query, ledger: LedgerState, finished: int | None) -> None:
+def _save_decisions(row: Query, ledger: LedgerState, finished: int | None, now_ms: int) -> None:
     told = standings(ledger)
     first = min((batch for batch, _ in told), default=0)
     kept = SinkDecision.objects.filter(query=row, batch_id__gte=first)
@@ -182,8 +193,12 @@ def _save_decisions(row: Query, ledger: LedgerState, finished: int | None) -> No
         for batch, number, decided, outcome in kept.values_list("batch_id", "round", "decided", "outcome")
     }
     news = {which for which, how in told.items() if known.get(which) != how}
+    rows = decision_rows(row, ledger, news)
+    for each in rows:
+        # Only a new row takes it: `_DECISION` does not name it.
+        each.first_seen_ms = now_ms
     SinkDecision.objects.bulk_create(
-        decision_rows(row, ledger, news),
+        rows,
         update_conflicts=True,
         unique_fields=["query", "batch_id", "round"],
         update_fields=_DECISION,

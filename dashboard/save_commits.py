@@ -1,6 +1,7 @@
 """Saves what the tail of `__consumer_offsets` has read: the newest commit of each group and partition.
 
 As `dashboard.store` does: the lease, the positions, then the rows in key order, in one database transaction.
+No other collector writes rows of its partitions: its lease guards them, and the cluster's row comes last.
 Pages are not told: whoever looks at groups takes these rows into account.
 """
 
@@ -9,16 +10,16 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
 
-from django.db import connection, transaction
+from django.db import connection
 
-from dashboard import live, store
+from dashboard import store
 from dashboard.eyes import OFFSETS as NAME
-from dashboard.leases import Lease, collector, renew
-from dashboard.models import CommitRecord, GroupRecord, Position
+from dashboard.leases import Lease, collector
+from dashboard.models import Collector, CommitRecord, GroupRecord, Position
 from dashboard.rows import Row as Values
 from dashboard.rows import key_of, taken, upsert
+from dashboard.write_transactions import retry_write, write_transaction
 from fenceline import commits
 from fenceline.commits import TOPIC, Gone, Joined, Kept, Place, Seen
 from fenceline.decode import text
@@ -58,6 +59,7 @@ _HELD = (
 _Row = tuple[bytes, str, int]
 
 
+@retry_write
 def save(
     lease: Lease, look: Look, *, topic_id: str, rate: float, held: Mapping[int, int], now_ms: int
 ) -> None:
@@ -72,9 +74,8 @@ def save(
     for reason, (number, offset, detail) in seen.strange.items():
         log.warning("%s-%s@%s cannot be decoded: %s (%s)", TOPIC, number, offset, reason, detail)
     newest, joined = _onto_what_was_known(lease.cluster_id, look, seen)
-    with transaction.atomic():
-        clocks = _clocks(lease, newest, now_ms)
-        renew(lease, **store.progress(look, rate))
+    clocks = _clocks(lease, newest, now_ms)
+    with write_transaction(lease, store.progress(look, rate), lock_cluster=False) as write:
         store.move(lease, topic_id, look.moves, now_ms=now_ms, topic=TOPIC, clocks=clocks)
         _write(lease.cluster_id, newest, joined)
         store.count_undecoded(lease, seen.undecoded)
@@ -83,17 +84,20 @@ def save(
         store.tell_gaps(lease, {f"{TOPIC}-{n}": (since_ms, _HELD) for n, since_ms in held.items()}, now_ms)
         store.clear_error(lease, now_ms)
         if look.seen_through_ms is not None:
-            rev = store.next_rev(lease.cluster_id)
-            transaction.on_commit(partial(live.ring, lease.cluster, "collectors", rev))
+            write.ring("collectors")
 
 
+@retry_write
 def forget(lease: Lease, reason: str, *, topic_id: str, now_ms: int) -> None:
     """Drop every commit and position of a topic that is not the one we read before; leave a gap.
 
     Nothing is dropped when another shard did so before: `topic_id` is the one that was read.
     """
-    with transaction.atomic():
-        renew(lease, seen_through_ms=None, behind=None)
+    # Every shard's rows go: their leases guard them.
+    shards = Collector.objects.filter(cluster_id=lease.cluster_id, name__startswith=NAME)
+    guards = list(shards.values_list("name", flat=True))
+    columns = {"seen_through_ms": None, "behind": None}
+    with write_transaction(lease, columns, lock_cluster=False, guards=guards):
         of_cluster = {"cluster_id": lease.cluster_id}
         if not Position.objects.filter(topic=TOPIC, topic_id=topic_id, **of_cluster).exists():
             return

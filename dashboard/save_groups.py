@@ -10,21 +10,22 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
-from django.db import connection, transaction
+from django.conf import settings
+from django.db import connection
 
-from dashboard import live, store
+from dashboard import store
 from dashboard.eyes import GROUPS as NAME
 from dashboard.known_groups import Known, Rows, packed_blockers, packed_points
-from dashboard.leases import Lease, renew
+from dashboard.leases import Lease
 from dashboard.models import Group, GroupOffset
 from dashboard.rows import Row, key_of, taken, upsert
+from dashboard.write_transactions import retry_write, write_transaction
 from fenceline.decode import text
 from fenceline.facts import TopicPartition
 from fenceline.families import family_of, fitting
 from fenceline.group_looks import Around, Blocker, GroupsLook, SeenGroup, Stood, is_news, stand
-from fenceline.groups import MOST_POINTS, POINTS_APART_MS, Waiting, worst
+from fenceline.groups import MOST_POINTS, POINTS_APART_MS, Status, worst
 
 __all__ = ["NAME", "Rows", "save"]
 
@@ -74,18 +75,21 @@ def save(lease: Lease, look: GroupsLook, rows: Rows, *, now_ms: int) -> int:
     ]
     for part in _parts(sorted(changed, key=lambda each: each.key)):
         _save_some(lease, part)
-    with transaction.atomic():
-        renew(lease, seen_through_ms=look.at_ms)
-        missing = [row.pk for name, row in known.groups.items() if name not in look.groups]
+    missing = [row.pk for name, row in known.groups.items() if name not in look.groups]
+    _save_rest(lease, look, missing, now_ms)
+    return len(changed)
+
+
+@retry_write
+def _save_rest(lease: Lease, look: GroupsLook, missing: Sequence[int], now_ms: int) -> None:
+    with write_transaction(lease, {"seen_through_ms": look.at_ms}) as write:
         _miss(missing, look.partial)
         store.add_cost(lease, look.requests, round(look.broker_ms), now_ms)
         store.tell_gaps(lease, {_scope(scope): (now_ms, why) for scope, why in look.gaps.items()}, now_ms)
         store.clear_error(lease, now_ms)
-        rev = store.next_rev(lease.cluster_id)
         if missing:
-            transaction.on_commit(partial(live.ring, lease.cluster, "groups", rev))
-        transaction.on_commit(partial(live.ring, lease.cluster, "collectors", rev))
-    return len(changed)
+            write.ring("groups")
+        write.ring("collectors")
 
 
 def _changed(
@@ -118,7 +122,24 @@ def _stands(
             pending=_pending(name, where, seen, look, known) if unstable else (),
         )
         earlier, log = before.get(where), logged.get(where)
-        yield where, stand(earlier, committed, unstable, log, around, now_ms=look.at_ms)
+        yield (
+            where,
+            stand(
+                earlier,
+                committed,
+                unstable,
+                log,
+                around,
+                now_ms=look.at_ms,
+                blocked_after_ms=_blocked_after_ms(),
+            ),
+        )
+
+
+def _blocked_after_ms() -> int:
+    """Return for how long a group is at an LSO before it counts as blocked: never later than its finding."""
+    limits = settings.FENCELINE.limits
+    return int(1_000 * min(limits.group_blocked_s, limits.group_stalled_s))
 
 
 def _pending(
@@ -152,7 +173,7 @@ def _group_columns(
         max((each.lag_ms for each in stands if each.lag_ms is not None), default=None),
         _trend(old.trend if old else "", at_ms, lso, hw),
         worst([each.status for each in stands]).value,
-        sum(each.waiting is Waiting.PROBABLY for each in stands),
+        sum(each.status is Status.BLOCKED for each in stands),
         sum(each.unstable for each in stands),
         at_ms,
         seen.error,
@@ -193,10 +214,10 @@ def _parts(changed: Sequence[_Changed]) -> Iterator[Sequence[_Changed]]:
         yield part
 
 
+@retry_write
 def _save_some(lease: Lease, part: Sequence[_Changed]) -> None:
-    with transaction.atomic():
-        renew(lease)
-        rev = store.next_rev(lease.cluster_id)
+    with write_transaction(lease) as write:
+        rev = write.next_rev()
         with connection.cursor() as cursor:
             cursor.executemany(_UPSERT_GROUP, [(*each.row, rev) for each in part])
             ids = _ids(lease.cluster_id, [each.key for each in part])
@@ -211,7 +232,7 @@ def _save_some(lease: Lease, part: Sequence[_Changed]) -> None:
             if gone:
                 cursor.executemany(_DELETE_OFFSET, gone)
         names = [each.name for each in part]
-        transaction.on_commit(partial(live.ring, lease.cluster, "groups", rev, names))
+        write.ring("groups", names)
 
 
 def _ids(cluster_id: int, keys: Sequence[bytes]) -> dict[bytes, int]:

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import islice
 from typing import Protocol
 
-from django.db import connection, transaction
+from django.db import connection
 from django.db.models import F
 
 from dashboard import live, store
 from dashboard.eyes import PARTITIONS as NAME
-from dashboard.leases import Lease, collector, renew
+from dashboard.leases import Lease, collector
 from dashboard.models import (
     IS_OPEN,
     Cluster,
@@ -28,9 +27,10 @@ from dashboard.models import (
     ReplicaLook,
     Transaction,
 )
-from dashboard.rows import Row, taken, upsert
+from dashboard.rows import Row, pin_of, taken, upsert
+from dashboard.write_transactions import cluster_transaction, retry_write, write_transaction
 from fenceline.facts import TopicPartition
-from fenceline.partitions import Ground, Known, Pin, PinKey, Place, ProducerState, Verdict
+from fenceline.partitions import Known, Pin, PinKey, Place, ProducerState, Verdict
 from fenceline.sight import EVERYWHERE
 
 __all__ = ["NAME", "Look", "Rows", "replicas", "save", "save_replicas"]
@@ -115,7 +115,7 @@ class Rows:
 
     def pins(self) -> list[Pin]:
         """Return the transactions that were open in partitions."""
-        return [_pin(row) for row in PinRecord.objects.filter(cluster_id=self._cluster_id)]
+        return [pin_of(row) for row in PinRecord.objects.filter(cluster_id=self._cluster_id)]
 
     def named(self) -> set[TopicPartition]:
         """Return the partitions that open transactions name."""
@@ -169,24 +169,6 @@ def _known(row: PartitionRecord) -> Known:
     )
 
 
-def _pin(row: PinRecord) -> Pin:
-    return Pin(
-        row.topic,
-        row.partition,
-        row.producer_id,
-        row.producer_epoch,
-        row.start_offset,
-        row.last_sequence,
-        row.last_timestamp_ms,
-        row.coordinator_epoch,
-        row.first_seen_ms,
-        row.transactional_id,
-        Verdict(row.verdict),
-        Ground(row.ground),
-        row.prepared_ms,
-    )
-
-
 def save(lease: Lease, look: Look, *, now_ms: int) -> None:
     """Save what a look saw and what it cost. Raises `LeaseLost` when the token is outdated."""
     pins = sorted(look.pins, key=lambda pin: pin.key)
@@ -194,13 +176,25 @@ def save(lease: Lease, look: Look, *, now_ms: int) -> None:
     while len(pins) + len(rows) > _SAVE_AT_ONCE:
         some, pins = pins[:_SAVE_AT_ONCE], pins[_SAVE_AT_ONCE:]
         others, rows = rows[: _SAVE_AT_ONCE - len(some)], rows[_SAVE_AT_ONCE - len(some) :]
-        with transaction.atomic():
-            renew(lease)
-            _write(lease.cluster_id, store.next_rev(lease.cluster_id), look, some, others)
-    with transaction.atomic():
-        renew(lease, seen_through_ms=look.at_ms, records=F("records") + len(look.rows))
-        rev = store.next_rev(lease.cluster_id)
-        _write(lease.cluster_id, rev, look, pins, rows)
+        _save_some(lease, look, some, others)
+    _save_rest(lease, look, pins, rows, now_ms)
+
+
+@retry_write
+def _save_some(
+    lease: Lease, look: Look, pins: Sequence[Pin], rows: Sequence[tuple[TopicPartition, Known]]
+) -> None:
+    with write_transaction(lease) as write:
+        _write(lease.cluster_id, write.next_rev(), look, pins, rows)
+
+
+@retry_write
+def _save_rest(
+    lease: Lease, look: Look, pins: Sequence[Pin], rows: Sequence[tuple[TopicPartition, Known]], now_ms: int
+) -> None:
+    columns = {"seen_through_ms": look.at_ms, "records": F("records") + len(look.rows)}
+    with write_transaction(lease, columns) as write:
+        _write(lease.cluster_id, write.next_rev(), look, pins, rows)
         _delete(lease.cluster_id, look)
         store.add_cost(lease, look.requests, round(look.broker_ms), now_ms)
         news = collector(lease).exclude(error="").exists()
@@ -209,10 +203,10 @@ def save(lease: Lease, look: Look, *, now_ms: int) -> None:
             news = _sync_gaps(lease, look.gaps, now_ms) or news
         _tell(lease, look)
         for kind in _kinds(look, news=news):
-            transaction.on_commit(partial(live.ring, lease.cluster, kind, rev))
+            write.ring(kind)
 
 
-def _kinds(look: Look, *, news: bool) -> Iterator[str]:
+def _kinds(look: Look, *, news: bool) -> Iterator[live.Kind]:
     if look.rows or look.gone or look.pins or look.ended:
         yield "partitions"
     if news:
@@ -323,6 +317,7 @@ def _tell(lease: Lease, look: Look) -> None:
     row.save(update_fields=["detail"])
 
 
+@retry_write
 def save_replicas(
     cluster: str,
     where: TopicPartition,
@@ -337,9 +332,8 @@ def save_replicas(
     `ids` are transactional ids by producer id, as far as they are known. Rings for the partition's page.
     """
     cluster_id = Cluster.objects.get(name=cluster).pk
-    with transaction.atomic():
-        # Two that were asked for at once wait for each other here.
-        rev = store.next_rev(cluster_id)
+    # Two that were asked for at once wait for each other here.
+    with cluster_transaction(cluster, cluster_id) as write:
         mine = ReplicaLook.objects.filter(cluster_id=cluster_id, topic=where.topic, partition=where.partition)
         mine.exclude(broker__in=said).delete()
         for broker, producers in sorted(said.items()):
@@ -354,7 +348,7 @@ def save_replicas(
                     **_told(producers, ids),
                 },
             )
-        transaction.on_commit(partial(live.ring, cluster, "partitions", rev))
+        write.ring("partitions")
 
 
 def replicas(cluster: str, where: TopicPartition) -> tuple[int, ...]:

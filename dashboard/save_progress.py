@@ -12,15 +12,14 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
-from functools import partial
 from typing import NamedTuple
 
-from django.db import connection, transaction
+from django.db import connection
 
-from dashboard import live, store
 from dashboard.known_queries import find
 from dashboard.models import Batch, Cluster, Query, Run
 from dashboard.rows import taken, upsert
+from dashboard.write_transactions import cluster_transaction, retry_write
 from fenceline.decode.told import Kind, Post, Told
 from fenceline.spark import BatchProgress, QueryState, SourceProgress
 
@@ -42,7 +41,7 @@ _RUN = [
     "name", "started_ms", "ended_ms", "first_heard_ms", "heard_ms", "exception", "batch_id", "spooled",
     "dropped", "spool_age_ms", "spark_version",
 ]  # fmt: skip
-_NAMED = ("name", "state", "run_id", "started_ms", "ended_ms", "exception", "sink")
+_NAMED = ("name", "state", "run_id", "asynchronous", "started_ms", "ended_ms", "exception", "sink")
 #: That a run is still heard is noted this often: it is no news to a page.
 _HEARD_EVERY_MS = 1_000
 #: How Spark describes the sinks that it brings for Kafka.
@@ -71,10 +70,17 @@ def save(post: Post, *, now_ms: int) -> Saved:
     for cluster_id in sorted({at for at in placed.values() if at is not None}):
         events = [each for each in post.events if placed[each.query_id] == cluster_id]
         alive = {run: query for query, run in post.report.alive if placed[query] == cluster_id}
-        parts.append(_Part(cluster_id, names[cluster_id], post, now_ms).save(events, alive))
+        parts.append(_save_part(cluster_id, names[cluster_id], post, events, alive, now_ms))
     if None in placed.values():
         raise UnknownCluster(f"{_why(post, names)}: there are {', '.join(sorted(names.values())) or 'none'}.")
     return Saved(sum(each.accepted for each in parts), sum(each.duplicates for each in parts))
+
+
+@retry_write
+def _save_part(
+    cluster_id: int, cluster: str, post: Post, events: Sequence[Told], alive: Mapping[str, str], now_ms: int
+) -> Saved:
+    return _Part(cluster_id, cluster, post, now_ms).save(events, alive)
 
 
 def _places(post: Post, names: Mapping[int, str]) -> dict[str, int | None]:
@@ -115,24 +121,26 @@ class _Part:
         self._touched: set[tuple[int, str]] = set()
         self._news: set[int] = set()
         self._last: dict[tuple[int, str], Told | None] = {}
+        #: Ids of the queries that run in the driver that posts: its interval is theirs.
+        self._beating: set[str] = set()
 
     def save(self, events: Sequence[Told], alive: Mapping[str, str]) -> Saved:
         """Save it, and ring once where there was news; what is known already changes nothing."""
         # Whatever needs no lock is done before.
         columns = [_columns(each.progress) if each.progress else () for each in events]
-        with transaction.atomic():
-            # Who saves at the same time waits here, and then sees what we have saved.
-            rev = Cluster.objects.select_for_update().get(pk=self._cluster_id).rev + 1
+        # Who saves at the same time waits here, and then sees what we have saved.
+        with cluster_transaction(self._cluster, self._cluster_id) as write:
+            rev = write.rev_if_news
             self._look_up(events, alive, rev)
             accepted = sum(map(self._take, events, columns))
+            self._beating = set(alive.values())
             for run_id, query_id in alive.items():
                 self._is_alive(self._queries[query_id], run_id)
             rows = [row for row in self._queries.values() if self._bring_up(row)]
             self._write(rows, rev)
             if self._news:
-                store.next_rev(self._cluster_id)
                 names = sorted(row.ident for row in self._queries.values() if row.pk in self._news)
-                transaction.on_commit(partial(live.ring, self._cluster, "queries", rev, names))
+                write.ring("queries", names)
         return Saved(accepted, len(events) - accepted)
 
     def _look_up(self, events: Sequence[Told], alive: Mapping[str, str], rev: int) -> None:
@@ -229,9 +237,15 @@ class _Part:
         run, event = self._runs[key], self._last[key]
         before = [getattr(row, name) for name in _NAMED]
         heard_ms, row.heard_ms = row.heard_ms, max(run.heard_ms, row.heard_ms or 0)
+        if row.run_id != run.run_id:
+            row.asynchronous = None
         row.run_id, row.name = run.run_id, run.name or row.name
         row.started_ms, row.ended_ms, row.exception = run.started_ms, run.ended_ms, run.exception
         row.state = _state(run, event, row.state).value
+        if row.query_id in self._beating:
+            row.heartbeat_every_ms = self._report.heartbeat_every_ms
+        if event is not None and event.asynchronous is not None:
+            row.asynchronous = event.asynchronous
         if not row.sink and event is not None and event.progress is not None:
             row.sink = "kafka" if _KAFKA_SINK in event.progress.sink else "other"
         if before != [getattr(row, name) for name in _NAMED]:
@@ -242,7 +256,7 @@ class _Part:
         """Write what has changed, in the order of its keys."""
         for row in sorted(rows, key=lambda row: row.pk):
             row.rev = rev if row.pk in self._news else row.rev
-            row.save(update_fields=[*_NAMED, "heard_ms", "rev"])
+            row.save(update_fields=[*_NAMED, "heard_ms", "heartbeat_every_ms", "rev"])
         runs = [self._runs[key] for key in sorted(self._touched)]
         Run.objects.bulk_create(
             runs, update_conflicts=True, unique_fields=["query", "run_id"], update_fields=_RUN

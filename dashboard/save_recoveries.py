@@ -8,15 +8,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
-from django.db import transaction
-from django.db.models import Q
+from django.db.models import F, Q
 
-from dashboard import aftermath, live, store
+from dashboard import aftermath, store
 from dashboard.leases import Lease, collector, renew
-from dashboard.models import Cluster, GroupOffset, PinRecord, Recovery, TransitionRecord
+from dashboard.models import (
+    IS_OPEN,
+    Cluster,
+    GroupOffset,
+    PartitionRecord,
+    PinRecord,
+    Recovery,
+    Transaction,
+    TransitionRecord,
+)
+from dashboard.write_transactions import retry_write, write_transaction
 from fenceline.facts import ABORTS, Kind
 from fenceline.groups import Waiting
 from fenceline.recoveries import Episode, Lost, Outcome, Wait, opens, progress
@@ -32,13 +40,16 @@ _REMEMBER_MS = 60_000
 #: Transactions remembered at a time.
 _MOST_HELD = 1_000
 _CHANGING = (
-    "released_ms", "records_released", "resumed_ms", "resumed_by", "waited", "closed_ms", "outcome",
+    "released_ms", "release_noticed", "records_released", "resumed_ms", "resumed_by", "waited", "closed_ms",
+    "outcome",
 )  # fmt: skip
 
-#: What was held by a producer: {"seen": ms, "pins": [[topic, partition, start]], "waits": [Wait, …]}.
+#: What was held by a producer: {"seen": ms, "begun": ms or None by its coordinator while it is open,
+#: "pins": [[topic, partition, start, topic id]], "waits": [Wait, …]}.
 Memory = dict[str, dict[str, Any]]
 
 
+@retry_write
 def tick(lease: Lease, *, limit_ms: float, now_ms: int) -> None:
     """Open what was ended since the last tick, note who waits now, and follow what is open.
 
@@ -46,14 +57,13 @@ def tick(lease: Lease, *, limit_ms: float, now_ms: int) -> None:
     """
     detail = dict(collector(lease).values_list("detail", flat=True).get())
     memory: Memory = detail.get("held", {})
-    with transaction.atomic():
-        renew(lease)
+    with write_transaction(lease, lock_cluster=False) as write:
         opened, place = _open(lease, detail.get("place"), memory, limit_ms, now_ms)
         known = {"place": place, "held": _remember(lease.cluster_id, memory, now_ms)}
         renew(lease, seen_through_ms=now_ms, behind=0, **({"detail": known} if known != detail else {}))
         moved = _follow(lease.cluster_id, now_ms)
         if opened or moved:
-            _ring(lease)
+            write.ring("recoveries")
 
 
 def waiting_for_a_search(lease: Lease) -> Sequence[Recovery]:
@@ -64,20 +74,36 @@ def waiting_for_a_search(lease: Lease) -> Sequence[Recovery]:
 
 def save_lost(lease: Lease, row: Recovery, lost: Iterable[Lost]) -> None:
     """Save what an aborted transaction had written, as far as it was found."""
-    found = {each.where: each for each in lost}
+    _save_lost(lease, row, {each.where: each for each in lost})
+
+
+@retry_write
+def _save_lost(lease: Lease, row: Recovery, found: dict[tuple[str, int], Lost]) -> None:
     for where in aftermath.wrote_to(row):
         found.setdefault(where, Lost(*where, None, None, None, False, "the partition cannot be seen"))
-    with transaction.atomic():
-        renew(lease)
+    with write_transaction(lease, lock_cluster=False) as write:
         Recovery.objects.filter(pk=row.pk).update(
             lost=[list(found[at]) for at in sorted(found)], lost_complete=True
         )
-        _ring(lease)
+        write.ring("recoveries")
 
 
-def _ring(lease: Lease) -> None:
-    rev = store.next_rev(lease.cluster_id)
-    transaction.on_commit(partial(live.ring, lease.cluster, "recoveries", rev))
+def waiting_for_topics(lease: Lease) -> Mapping[int, tuple[Recovery, set[str]]]:
+    """By key: the episodes whose readers may wait for a topic that was deleted, and those topics."""
+    rows = Recovery.objects.filter(cluster_id=lease.cluster_id, closed_ms=None, released_ms=None)
+    found = {row.pk: (row, aftermath.may_be_deleted(row)) for row in rows.filter(lost_complete=True)}
+    return {pk: (row, names) for pk, (row, names) in found.items() if names}
+
+
+def save_deleted(lease: Lease, row: Recovery, notes: Mapping[str, str]) -> None:
+    """Save of which topics an episode's records are gone since, by name, and why."""
+    wrote = {where: Lost(*where, start, None, None, False) for where, start in aftermath.pins(row).items()}
+    wrote |= {lost.where: lost for lost in (Lost(*values) for values in row.lost)}
+    gone = (
+        each._replace(sure=False, note=notes[each.topic], deleted=True) if each.topic in notes else each
+        for each in wrote.values()
+    )
+    save_lost(lease, row, gone)
 
 
 def _open(
@@ -92,9 +118,10 @@ def _open(
         return False, [rev + 1, 0]
     rows = _news(lease.cluster_id, *place)
     clocks = aftermath.clocks(lease.cluster_id)
-    fresh = [row for row in rows if not _told_before(row) and _is_news(row, clocks, limit_ms, now_ms)]
+    shifts = {row.pk: _shift_ms(row, clocks, now_ms) for row in rows}
+    fresh = [row for row in rows if not _told_before(row) and _is_news(row, shifts[row.pk], limit_ms, now_ms)]
     room = max(0, MOST_OPEN - Recovery.objects.filter(cluster_id=lease.cluster_id, closed_ms=None).count())
-    Recovery.objects.bulk_create([_episode(row, clocks, memory) for row in fresh[:room]])
+    Recovery.objects.bulk_create([_episode(row, shifts[row.pk], memory) for row in fresh[:room]])
     if fresh[room:]:
         reason = f"more than {MOST_OPEN} episodes at once: the others were not followed"
         store.add_gap(lease, "episodes", reason, now_ms, len(fresh[room:]))
@@ -116,19 +143,25 @@ def _told_before(row: TransitionRecord) -> bool:
         log_partition=row.log_partition,
         log_offset=row.log_offset,
     )
-    return bool(same.update(cause=row.kind, confidence=row.confidence, completed_ms=row.completed_ms))
+    completed_ms = None if row.completed_ms is None else row.completed_ms + F("clock_ms")
+    return bool(same.update(cause=row.kind, confidence=row.confidence, completed_ms=completed_ms))
 
 
-def _is_news(row: TransitionRecord, clocks: Mapping[int, int], limit_ms: float, now_ms: int) -> bool:
-    if now_ms - row.at_ms - clocks.get(row.log_partition, 0) > _OLDEST_MS:
+def _shift_ms(row: TransitionRecord, clocks: Mapping[int, int], now_ms: int) -> int:
+    """By how much all stamps of an abort's coordinator are moved: never so that it lies in our future."""
+    return min(clocks.get(row.log_partition, 0), now_ms - max(row.at_ms, row.completed_ms or 0))
+
+
+def _is_news(row: TransitionRecord, shift_ms: int, limit_ms: float, now_ms: int) -> bool:
+    if now_ms - row.at_ms - shift_ms > _OLDEST_MS:
         return False
     return opens(Kind(row.kind), held=bool(row.partitions), open_ms=row.open_ms, limit_ms=limit_ms)
 
 
-def _episode(row: TransitionRecord, clocks: Mapping[int, int], memory: Memory) -> Recovery:
+def _episode(row: TransitionRecord, shift_ms: int, memory: Memory) -> Recovery:
     held = memory.get(str(row.producer_id), {})
-    opened_ms = row.at_ms + clocks.get(row.log_partition, 0)
-    return Recovery(
+    opened_ms = row.at_ms + shift_ms
+    made = Recovery(
         cluster_id=row.cluster_id,
         key=row.key,
         transactional_id=row.transactional_id,
@@ -140,33 +173,69 @@ def _episode(row: TransitionRecord, clocks: Mapping[int, int], memory: Memory) -
         topic_id=row.topic_id,
         log_partition=row.log_partition,
         log_offset=row.log_offset,
+        clock_ms=shift_ms,
         opened_ms=opened_ms,
         begun_ms=None if row.open_ms is None else opened_ms - row.open_ms,
-        completed_ms=row.completed_ms,
+        completed_ms=None if row.completed_ms is None else row.completed_ms + shift_ms,
         outcome=Outcome.OPEN.value,
         partitions=json.loads(row.partitions),
         pins=held.get("pins", []),
         waited=held.get("waits", []),
         rev=row.rev,
     )
+    made.topics = [list(topic) for topic in aftermath.topics_before(made)]
+    return made
 
 
 def _remember(cluster_id: int, memory: Memory, now_ms: int) -> Memory:
     """Return what producers hold now, and what they held until a minute ago."""
     now: Memory = {}
-    for pin in PinRecord.objects.filter(cluster_id=cluster_id).order_by("first_seen_ms")[:_MOST_HELD]:
+    pins = PinRecord.objects.filter(cluster_id=cluster_id).order_by("first_seen_ms")[:_MOST_HELD]
+    ids = _topic_ids(cluster_id, {pin.topic for pin in pins})
+    for pin in pins:
         held = now.setdefault(str(pin.producer_id), {"seen": 0, "pins": [], "waits": []})
-        held["pins"].append([pin.topic, pin.partition, pin.start_offset])
+        held["pins"].append([pin.topic, pin.partition, pin.start_offset, ids.get(pin.topic, "")])
     for wait, producers in _waits(cluster_id):
         for producer_id in producers & now.keys():
             now[producer_id]["waits"].append(list(wait))
+    begun = _begun(cluster_id, {*memory, *now})
     for producer_id, held in now.items():
         before = memory.get(producer_id)
+        held["begun"] = begun.get(producer_id)
+        if before and _goes_on(before, begun.get(producer_id)):
+            held["pins"] = _with_former(held["pins"], before["pins"])
         # What a look missed for a moment is not forgotten at once, nor is the row written for nothing.
         held["seen"] = before["seen"] if before and _same(before, held, now_ms) else now_ms
         if before and not held["waits"]:
             held["waits"] = before["waits"]
-    return {**{key: held for key, held in memory.items() if now_ms - held["seen"] <= _REMEMBER_MS}, **now}
+    return {
+        key: held
+        for key, held in {**memory, **now}.items()
+        if now_ms - held["seen"] <= _REMEMBER_MS or _goes_on(held, begun.get(key))
+    }
+
+
+def _topic_ids(cluster_id: int, names: Iterable[str]) -> dict[str, str]:
+    rows = PartitionRecord.objects.filter(cluster_id=cluster_id, topic__in=list(names))
+    return dict(rows.values_list("topic", "topic_id").distinct())
+
+
+def _begun(cluster_id: int, producer_ids: Iterable[str]) -> dict[str, int | None]:
+    """By producer id: when its open transaction began, by its coordinator."""
+    named = [int(each) for each in producer_ids]
+    rows = Transaction.objects.filter(IS_OPEN, cluster_id=cluster_id, producer_id__in=named)
+    return {str(each): at_ms for each, at_ms in rows.values_list("producer_id", "started_ms")}
+
+
+def _goes_on(held: Mapping[str, Any], begun_ms: int | None) -> bool:
+    """Whether what was remembered of a producer is of the transaction that is open still."""
+    return begun_ms is not None and held.get("begun") == begun_ms
+
+
+def _with_former(pins: Sequence[list[Any]], former: Sequence[list[Any]]) -> list[list[Any]]:
+    """Pins with those of partitions that are not pinned any more: their topic may have been deleted."""
+    there = {(topic, number) for topic, number, *_ in pins}
+    return [*pins, *(pin for pin in former if (pin[0], pin[1]) not in there)]
 
 
 def _same(before: Mapping[str, Any], held: Mapping[str, Any], now_ms: int) -> bool:
@@ -197,7 +266,11 @@ def _known(row: Recovery) -> Episode:
         opened_ms=row.opened_ms,
         complete=row.completed_ms is not None and row.lost_complete,
         held=tuple(aftermath.held(row)),
+        completed_ms=row.completed_ms,
+        clock_ms=row.clock_ms,
+        deleted=aftermath.deleted(row),
         released_ms=row.released_ms,
+        release_noticed=row.release_noticed,
         records_released=row.records_released,
         resumed_ms=row.resumed_ms,
         resumed_by=row.resumed_by,

@@ -100,6 +100,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "dashboard.middleware.content_security_policy",
+    "dashboard.middleware.api_problems",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "dashboard.middleware.DatabaseGone",
     "django.contrib.sessions.middleware.SessionMiddleware",

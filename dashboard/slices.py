@@ -21,6 +21,7 @@ from django.db import DatabaseError, connection
 from kombu.exceptions import OperationalError
 
 from dashboard import leases
+from dashboard.database_errors import log_line
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +60,8 @@ def run(
     """Work as collector `name` of a cluster for a slice, then hand on; nothing when another one holds it.
 
     `ttl` is how long the lease lives while `work` does not renew it. `more` are the task's further arguments,
-    `previous` is the token of the slice before. A lost lease and a database that refuses are logged in one
-    line each: nothing was saved, and the next slice begins where the database stands.
+    `previous` is the token of the slice before. A lost lease and a database error are logged in one line
+    each: nothing was saved, and the next slice begins where the database stands.
     """
     holder = f"{os.getpid()}-{threading.get_ident():x}"
     try:
@@ -71,7 +72,7 @@ def run(
     except leases.LeaseLost as lost:
         log.warning("%s/%s: lease lost, nothing was saved: %s", cluster, name, lost)
     except DatabaseError as error:
-        log.error("%s/%s: the database refused, starting again soon: %s", cluster, name, error)
+        log.error("%s/%s: starting again soon: %s", cluster, name, log_line(error))
         connection.close()
 
 

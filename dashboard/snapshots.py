@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -43,14 +44,16 @@ from dashboard.models import (
 )
 from dashboard.places import OFFSETS_TOPIC, Places
 from dashboard.query_snapshots import Queries
+from dashboard.second_looks import SecondLooks
 from dashboard.store import TRANSACTION_STATE
 from fenceline.clocks import start_ms
+from fenceline.collecting import Punctual
 from fenceline.facts import Gap, State, TopicPartitions
 from fenceline.groups import Waiting
 from fenceline.limits import Limits
 from fenceline.partitions import Ground, Pin, Verdict
 from fenceline.queries import QueryStatus
-from fenceline.rules.sources import waits_since
+from fenceline.rules.blocking import waits_since
 from fenceline.sight import EVERYWHERE, Sense
 from fenceline.snapshot import (
     BlockedGroup,
@@ -101,6 +104,9 @@ class Reader:
         self._cluster = Cluster.objects.get(name=cluster)
         self._figures = Figures(self._cluster.pk)
         self._queries = Queries(self._cluster.pk)
+        self._punctual = Punctual()
+        #: What the evaluator holds back until its sources have looked again.
+        self.second_looks = SecondLooks()
 
     def read(self, *, now_ms: int, limits: Limits) -> Snapshot:
         """Return everything the rules may look at now."""
@@ -116,7 +122,7 @@ class Reader:
         lately = self._figures.lately(now_ms=now_ms, limits=limits, clocks=ahead)
         return Snapshot(
             cluster=self._cluster.name,
-            collectors=tuple(_statuses(self._cluster.name, rows)),
+            collectors=self._collectors(rows, now_ms, limits),
             gaps=gaps,
             transactions=transactions,
             partitions=partitions,
@@ -127,6 +133,19 @@ class Reader:
             takeovers=lately.takeovers,
             timeouts=lately.timeouts,
             places=self._places(gaps, rows, transactions, partitions, groups, queries),
+        )
+
+    def _collectors(
+        self, rows: Sequence[Collector], now_ms: int, limits: Limits
+    ) -> tuple[CollectorStatus, ...]:
+        """Return how the collectors do, and for how long those about which a finding is open are on time."""
+        found = FindingRecord.objects.filter(cluster=self._cluster, closed_at=None, rule="collector_behind")
+        reported = {subject.partition(":")[2]: ms for subject, ms in found.values_list("subject", "since_ms")}
+        statuses = list(_statuses(self._cluster.name, rows))
+        on_time = self._punctual.follow(statuses, now_ms=now_ms, limits=limits)
+        return tuple(
+            replace(each, reported_ms=reported.get(each.name), on_time_ms=on_time.get(each.name))
+            for each in statuses
         )
 
     def _gaps(self) -> Iterator[Gap]:

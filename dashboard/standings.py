@@ -25,6 +25,7 @@ class Standing(NamedTuple):
 
 WORST_VERDICTS: Sequence[Verdict] = tuple(reversed(VERDICTS))
 WORST_STATUSES: Sequence[Status] = (
+    Status.BLOCKED,
     Status.STOP,
     Status.STALL,
     Status.REWIND,
@@ -44,6 +45,11 @@ VERDICT_LOOKS: Mapping[str, Standing] = MappingProxyType(
 )
 STATUS_LOOKS: Mapping[str, Standing] = MappingProxyType(
     {
+        Status.BLOCKED: Standing(
+            "BLOCKED",
+            "critical",
+            "it has consumed everything up to the LSO, and an open transaction blocks it",
+        ),
         Status.STOP: Standing("STOP", "critical", "it has stopped committing"),
         Status.STALL: Standing(
             "STALL", "critical", "it commits the same offset again and again while there is more to read"
@@ -57,7 +63,7 @@ STATUS_LOOKS: Mapping[str, Standing] = MappingProxyType(
 WAITING_LOOKS: Mapping[str, Standing] = MappingProxyType(
     {
         Waiting.PROBABLY: Standing(
-            "probably waits", "warning", "it stands at the LSO, as read_committed consumers do"
+            "likely blocked", "warning", "it is at the LSO, as a blocked read_committed consumer is"
         ),
         Waiting.READS_PAST: Standing(
             "reads uncommitted", "info", "it committed past the LSO, which only read_uncommitted can"
@@ -67,14 +73,25 @@ WAITING_LOOKS: Mapping[str, Standing] = MappingProxyType(
 )
 OUTCOME_LOOKS: Mapping[str, Standing] = MappingProxyType(
     {
-        Outcome.OPEN: Standing("open", "info", "the LSO is still held, or nobody has committed again so far"),
+        Outcome.OPEN: Standing(
+            "open", "info", "consumers are still blocked, or the producer has not committed again so far"
+        ),
         Outcome.RESUMED: Standing(
-            "resumed", "ok", "readers were released, and the id or its application committed again"
+            "resumed", "ok", "consumers were unblocked, and the id or its application committed again"
         ),
         Outcome.NOT_RESUMED: Standing(
-            "released, not resumed", "warning", "readers were released; nobody committed for 10 minutes"
+            "unblocked, producer not back",
+            "warning",
+            "consumers were unblocked; neither the id nor its application committed for 10 minutes",
         ),
-        Outcome.UNSEEN: Standing("unseen", "unknown", "it could not be seen to its end"),
+        Outcome.UNSEEN: Standing(
+            "unseen", "unknown", "its partitions were not seen for a day, so how it ended is not known"
+        ),
+        Outcome.TOPIC_DELETED: Standing(
+            "topic deleted",
+            "unknown",
+            "every topic that the transaction wrote to was deleted, so nothing is blocked any more",
+        ),
     }
 )
 

@@ -1,25 +1,27 @@
 """The only writer of observed state.
 
-Every save is one short database transaction in a fixed order: the lease (by its fencing token), the
-positions (by compare-and-set), the revision, then the rows in key order. A collector that was paused past
-its lease, or that reads what another one has read, writes nothing at all. The doorbell rings after the
-commit.
+Every save is one short database transaction in a fixed order (`dashboard.write_transactions`): the lease (by
+its fencing token), the cluster's row, the positions (by compare-and-set), then the rows in key order. A
+collector that was paused past its lease, or that reads what another one has read, writes nothing at all. The
+doorbell rings after the commit.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import partial
 from types import MappingProxyType
+from typing import NamedTuple
 
 from django.db import connection, transaction
 from django.db.models import F, QuerySet
 
-from dashboard import live, rows
+from dashboard import attributions, rows
 from dashboard.eyes import CHECKPOINTS, GROUPS, OFFSETS, PARTITIONS, RECONCILE, TAIL, tail_name
-from dashboard.leases import Lease, LeaseLost, collector, renew
+from dashboard.leases import Lease, LeaseLost, collector
 from dashboard.models import Cluster, Collector, GapRecord, Position, Recent, StateCount, Transaction
+from dashboard.write_transactions import WriteTransaction, retry_write, write_transaction
+from fenceline.clocks import LEAST_MS, Offset, follow_offset
 from fenceline.facts import Look, PositionMove
 from fenceline.fold import Folded, Prior, fold
 from fenceline.limits import Limits
@@ -31,18 +33,18 @@ TRANSACTION_STATE = "__transaction_state"
 _COST_MINUTES = 5
 
 _MOVE_COLUMNS = (
-    "cluster_id, topic, partition, next_offset, end_offset, topic_id, hole_offset, since_ms, clock_ms"
+    "cluster_id, topic, partition, next_offset, end_offset, topic_id, hole_offset, since_ms, "
+    "clock_ms, clock_window_ms, clock_since_ms"
 )
 _MOVE = (
-    f"INSERT INTO dashboard_position ({_MOVE_COLUMNS}) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s) "  # noqa: S608
+    f"INSERT INTO dashboard_position ({_MOVE_COLUMNS}) VALUES ({', '.join(['%s'] * 11)}) "  # noqa: S608
     "ON CONFLICT (cluster_id, topic, partition) DO UPDATE SET next_offset = excluded.next_offset, "
     "end_offset = excluded.end_offset, topic_id = excluded.topic_id, "
     "hole_offset = COALESCE(excluded.hole_offset, dashboard_position.hole_offset), "
-    "clock_ms = COALESCE(excluded.clock_ms, dashboard_position.clock_ms)"
+    "clock_ms = COALESCE(excluded.clock_ms, dashboard_position.clock_ms), "
+    "clock_window_ms = COALESCE(excluded.clock_window_ms, dashboard_position.clock_window_ms), "
+    "clock_since_ms = COALESCE(excluded.clock_since_ms, dashboard_position.clock_since_ms)"
 )
-#: A record was written before our eyes where all had been seen so shortly before.
-_LIVE_MS = 5_000
-_NEXT_REV = "UPDATE dashboard_cluster SET rev = rev + 1 WHERE id = %s RETURNING rev"
 
 
 def sync_clusters(names: Iterable[str]) -> None:
@@ -68,9 +70,16 @@ def keep_collectors(shards: int, limits: Limits, rooted: Collection[str], now_ms
     gone |= Collector.objects.filter(name__in=[name for name, every_s in pace.items() if not every_s])
     gone |= Collector.objects.filter(name=CHECKPOINTS).exclude(cluster__name__in=rooted)
     for row in gone:
+        _remove_collector(row, now_ms)
+
+
+@retry_write
+def _remove_collector(row: Collector, now_ms: int) -> None:
+    with transaction.atomic():
+        # Its row first: it guards its gaps.
+        Collector.objects.filter(pk=row.pk).delete()
         gaps = GapRecord.objects.filter(cluster_id=row.cluster_id, source=row.name, until_ms=None)
         gaps.update(until_ms=now_ms)
-        row.delete()
 
 
 def positions(
@@ -89,32 +98,38 @@ def save_look(lease: Lease, look: Look, *, topic_id: str, rate: float, now_ms: i
     """Save what a tail saw, what follows from it, and how far it came; return the new revision.
 
     Everything goes into one database transaction. What is known of the ids is read, and the transitions
-    derived, before that: the positions, compared in it, prove that no tail has saved in between; where a
-    row was corrected in between, it begins again. Raises `LeaseLost` when the token is outdated or a position
-    is not where the look began.
+    derived, before that: the positions, compared in it, prove that no tail has saved in between; where a row
+    was corrected in between, it begins again. Raises `LeaseLost` as `move` does, or for an outdated token.
     """
     rev = None
     while rev is None:
-        corrected = _corrected(lease.cluster_id)
-        folded = _fold(lease.cluster_id, look, listed=bool(corrected))
+        writers = _other_writers(lease.cluster_id)
+        folded = _fold(lease.cluster_id, look, writers)
         _log_strange(folded)
-        rev = _save(lease, look, folded, corrected, topic_id=topic_id, rate=rate, now_ms=now_ms)
+        rev = _save(lease, look, folded, writers, topic_id=topic_id, rate=rate, now_ms=now_ms)
     return rev
 
 
+@retry_write
 def _save(
-    lease: Lease, look: Look, folded: Folded, corrected: int, *, topic_id: str, rate: float, now_ms: int
+    lease: Lease,
+    look: Look,
+    folded: Folded,
+    writers: _OtherWriters,
+    *,
+    topic_id: str,
+    rate: float,
+    now_ms: int,
 ) -> int | None:
-    """Save in one transaction; nothing, and return None, where a row was corrected since it was read."""
-    with transaction.atomic():
-        clocks = _clocks(lease, folded, now_ms)
-        renew(lease, **progress(look, rate))
-        move(lease, topic_id, look.moves, now_ms=now_ms, clocks=clocks)
-        rev = next_rev(lease.cluster_id)
-        # The cluster's row is locked by now: who corrects waits, or has done so.
-        if _corrected(lease.cluster_id) != corrected:
-            transaction.set_rollback(True)
+    """Save in one transaction; nothing, and return None, where another writer changed what was read."""
+    clocks = _clocks(lease, folded, now_ms)
+    with write_transaction(lease, progress(look, rate)) as write:
+        # The cluster's row is locked by now: who corrects or attributes waits, or has done so.
+        if _other_writers(lease.cluster_id) != writers:
+            write.cancel()
             return None
+        move(lease, topic_id, look.moves, now_ms=now_ms, clocks=clocks)
+        rev = write.next_rev()
         rows.write_newest(lease.cluster_id, rev, folded.newest)
         rows.lose(lease.cluster_id, folded.lost)
         rows.write_transitions(lease.cluster_id, rev, topic_id, folded.told.values(), now_ms)
@@ -127,34 +142,50 @@ def _save(
         if look.compacted:
             _count_compacted(lease, look.compacted, now_ms)
         clear_error(lease, now_ms)
-        transaction.on_commit(partial(_ring, lease.cluster, rev, look, folded))
+        _ring(write, look, folded)
     return rev
 
 
-def _corrected(cluster_id: int) -> int:
-    """Return how many rows were ever written by what coordinators said (`dashboard.corrections`)."""
+class _OtherWriters(NamedTuple):
+    """How far those came that write the same rows as a tail: whoever changes them changes one of these."""
+
+    #: How many rows were ever written by what coordinators reported (`dashboard.corrections`).
+    corrected: int
+    #: The newest record of an action (`dashboard.attributions`), 0 before the first.
+    attributed: int
+
+
+def _other_writers(cluster_id: int) -> _OtherWriters:
     found = Collector.objects.filter(cluster_id=cluster_id, name=RECONCILE)
-    return found.values_list("records", flat=True).first() or 0
+    corrected = found.values_list("records", flat=True).first() or 0
+    return _OtherWriters(corrected, attributions.newest(cluster_id))
 
 
-def _fold(cluster_id: int, look: Look, *, listed: bool) -> Folded:
+def _fold(cluster_id: int, look: Look, writers: _OtherWriters) -> Folded:
     """Derive what the records did, with what the database knows of their ids.
 
-    Of a partition that was never read it knows nothing, but for ids that a coordinator has `listed`; where
+    Of a partition that was never read it knows nothing, but for ids that a coordinator has listed; where
     that is wrong, an id lies in two partitions, and `rows.count_again` mends what it does to the counts.
     """
     folded = Folded()
+    causes = attributions.causes(cluster_id) if writers.attributed else {}
     known = dict(_holes(cluster_id, [move.partition for move in look.moves]))
     for move in look.moves:
         records = look.records.get(move.partition, {})
-        unknown = look.cold and not move.previous and not listed
+        unknown = look.cold and not move.previous and not writers.corrected
         priors = {} if unknown else rows.priors(cluster_id, move.partition, records)
         for key in records.keys() & folded.newest.keys():
             # It lies in two partitions (`rows.priors`).
             record = folded.newest[key].record
             priors[key] = Prior(record and record.state)
         before = known.get(move.partition)
-        fold(folded, move.partition, records, priors, (*(() if before is None else (before,)), *move.holes))
+        holes = (*(() if before is None else (before,)), *move.holes)
+        ours = (
+            {key: causes[hashed] for key in records if (hashed := rows.key_of(key[4:])) in causes}
+            if causes
+            else {}
+        )
+        fold(folded, move.partition, records, priors, holes, ours)
     return folded
 
 
@@ -170,29 +201,28 @@ def _log_strange(folded: Folded) -> None:
         log.warning("%s cannot be decoded: %s (%s)", where, reason, detail)
 
 
+@retry_write
 def save_trouble(lease: Lease, reason: str, *, now_ms: int) -> bool:
     """Record that a collector cannot see, as its error and as an open gap; return whether that is news.
 
     Keeps the lease; raises `LeaseLost` when it is not ours.
     """
-    with transaction.atomic():
-        renew(lease)
+    with write_transaction(lease, lock_cluster=False) as write:
         changed = collector(lease).exclude(error=reason).update(error=reason, since_ms=now_ms)
         _open_gap(lease, reason, now_ms)
         if changed:
-            rev = next_rev(lease.cluster_id)
-            transaction.on_commit(partial(live.ring, lease.cluster, "collectors", rev))
+            write.ring("collectors")
     return bool(changed)
 
 
+@retry_write
 def forget(lease: Lease, reason: str, *, topic_id: str, now_ms: int) -> None:
     """Drop every id and position of a topic that is not the one we read before; leave a gap that says so.
 
     The history stays: it happened. Nothing is dropped when another shard did so before: `topic_id` is the
     one that was read, and positions of another topic are new ones.
     """
-    with transaction.atomic():
-        renew(lease, seen_through_ms=None, behind=None)
+    with write_transaction(lease, {"seen_through_ms": None, "behind": None}) as write:
         if not Position.objects.filter(cluster_id=lease.cluster_id, topic_id=topic_id).exists():
             return
         Position.objects.filter(cluster_id=lease.cluster_id, topic=TRANSACTION_STATE).delete()
@@ -200,8 +230,7 @@ def forget(lease: Lease, reason: str, *, topic_id: str, now_ms: int) -> None:
         Recent.objects.filter(cluster_id=lease.cluster_id).delete()
         StateCount.objects.filter(cluster_id=lease.cluster_id).delete()
         add_gap(lease, "history", reason, now_ms)
-        rev = next_rev(lease.cluster_id)
-        transaction.on_commit(partial(live.ring, lease.cluster, "transactions", rev))
+        write.ring("transactions")
 
 
 def add_gap(lease: Lease, scope: str, reason: str, now_ms: int, count: int = 1) -> None:
@@ -249,14 +278,6 @@ def add_cost(lease: Lease, requests: int, broker_ms: int, now_ms: int) -> None:
     row.save(update_fields=["costs", "requests", "broker_ms"])
 
 
-def next_rev(cluster_id: int) -> int:
-    """Raise the revision of a cluster and return it; the row lock makes its order the order of commits."""
-    with connection.cursor() as cursor:
-        cursor.execute(_NEXT_REV, [cluster_id])
-        rev: int = cursor.fetchone()[0]
-    return rev
-
-
 def progress(look: Look, rate: float) -> dict[str, object]:
     """Return what a look says of its collector, by column."""
     fields: dict[str, object] = {
@@ -271,10 +292,10 @@ def progress(look: Look, rate: float) -> dict[str, object]:
 
 
 def _clocks(lease: Lease, folded: Folded, now_ms: int) -> dict[int, int]:
-    """Return, by partition, how far our clock is ahead of the one its coordinator stamps records with.
+    """Return, by partition, how far our clock is ahead of the stamp of a record that was just written.
 
-    Only of partitions whose newest record was written before our eyes; too large by the time it took us to
-    see it, never too small.
+    Only of partitions whose newest record was observed live; too large by the time it took us to read it,
+    never too small (`fenceline.clocks`).
     """
     if not is_live(lease, now_ms):
         return {}
@@ -287,9 +308,9 @@ def _clocks(lease: Lease, folded: Folded, now_ms: int) -> dict[int, int]:
 
 
 def is_live(lease: Lease, now_ms: int) -> bool:
-    """Whether a tail had seen everything so shortly before that what it reads now was just written."""
+    """Whether a tail had read everything so shortly before that what it reads now was just written."""
     seen_ms = collector(lease).values_list("seen_through_ms", flat=True).get()
-    return seen_ms is not None and now_ms - seen_ms <= _LIVE_MS
+    return seen_ms is not None and abs(now_ms - seen_ms) <= LEAST_MS
 
 
 def move(
@@ -303,19 +324,33 @@ def move(
 ) -> None:
     """Move the positions of an internal topic; raises `LeaseLost` where one is not where its move begins.
 
-    Call it in a transaction behind the renewal of the lease: that row, locked, keeps other writers out.
+    `clocks` are measured now, by partition; the least of a while is kept. Call it in a transaction behind the
+    renewal of the lease: that row, locked, keeps other writers out.
     """
     _, current = positions(lease.cluster, topic)
+    offsets = _offsets(lease.cluster_id, topic, clocks, now_ms)
     moved = []
     for partition, previous, following, end, holes in moves:
         if current.get(partition) != previous:
             raise LeaseLost(f"{lease.cluster}: partition {partition} is not at {previous} any more")
         hole = holes[-1] if holes else None
         where = lease.cluster_id, topic, partition
-        moved.append((*where, following, end, topic_id, hole, now_ms, clocks.get(partition)))
+        offset = offsets.get(partition, (None, None, None))
+        moved.append((*where, following, end, topic_id, hole, now_ms, *offset))
     if moved:
         with connection.cursor() as cursor:
             cursor.executemany(_MOVE, moved)
+
+
+def _offsets(cluster_id: int, topic: str, clocks: Mapping[int, int], now_ms: int) -> dict[int, Offset]:
+    """By partition: the clock offset with what was measured now."""
+    rows = Position.objects.filter(cluster_id=cluster_id, topic=topic, partition__in=clocks)
+    known = {
+        row.partition: Offset(row.clock_ms, row.clock_window_ms, row.clock_since_ms)
+        for row in rows.exclude(clock_since_ms=None)
+        if row.clock_ms is not None and row.clock_window_ms is not None and row.clock_since_ms is not None
+    }
+    return {each: follow_offset(known.get(each), ms, now_ms) for each, ms in clocks.items()}
 
 
 def count_undecoded(lease: Lease, undecoded: Mapping[str, int]) -> None:
@@ -356,10 +391,10 @@ def clear_error(lease: Lease, now_ms: int) -> None:
         _blindness(lease).update(until_ms=now_ms)
 
 
-def _ring(cluster: str, rev: int, look: Look, folded: Folded) -> None:
+def _ring(write: WriteTransaction, look: Look, folded: Folded) -> None:
     if folded.newest:
-        live.ring(cluster, "transactions", rev, [each.transactional_id for each in folded.newest.values()])
+        write.ring("transactions", [each.transactional_id for each in folded.newest.values()])
     if folded.told:
-        live.ring(cluster, "transitions", rev)
+        write.ring("transitions")
     if look.seen_through_ms is not None or not folded.newest:
-        live.ring(cluster, "collectors", rev)
+        write.ring("collectors")

@@ -9,18 +9,35 @@ from functools import reduce
 from itertools import islice
 from operator import or_
 
-from django.db.models import Case, Count, F, IntegerField, OuterRef, Q, QuerySet, Subquery, Value, When
+from django.conf import settings
+from django.db.models import (
+    BigIntegerField,
+    Case,
+    CharField,
+    Count,
+    F,
+    IntegerField,
+    OuterRef,
+    Q,
+    QuerySet,
+    Subquery,
+    Value,
+    When,
+)
 from django.db.models.expressions import Expression, OrderBy
+from django.db.models.functions import Coalesce, Greatest
 
 from dashboard import paging
 from dashboard.models import Batch, Query, Run
 from dashboard.paging import Page
+from dashboard.slices import now_ms
+from fenceline.drivers import GRACE_MS, MISSED, OLDEST_INTERVAL_MS
 from fenceline.spark import QueryState
 
 #: What stands for every query with a prepared batch that is not committed to the end.
 PREPARED = "prepared"
 SORTS = ("worst", "name", "batch", "age")
-#: States from worst to harmless: what nobody hears of may be gone.
+#: States from worst to harmless: a driver without a heartbeat may be gone.
 WORST_STATES = (
     QueryState.FAILED,
     QueryState.UNHEARD,
@@ -37,9 +54,9 @@ MOST_RUNS = 20
 _AT_ONCE = 200
 _RANK = Case(
     When(prepared__gt=0, then=Value(0)),
-    When(state=QueryState.FAILED.value, then=Value(1)),
+    When(state_now=QueryState.FAILED.value, then=Value(1)),
     When(~Q(error=""), then=Value(2)),
-    *(When(state=state.value, then=Value(3 + n)) for n, state in enumerate(WORST_STATES)),
+    *(When(state_now=state.value, then=Value(3 + n)) for n, state in enumerate(WORST_STATES)),
     default=Value(9),
     output_field=IntegerField(),
 )
@@ -63,7 +80,13 @@ class Filter:
 def states(cluster: str = "") -> Mapping[str, int]:
     """Return how many queries have something prepared, and how many are in each state."""
     is_prepared = Count("id", filter=Q(prepared__gt=0))
-    rows = _all(cluster).order_by().values_list("state").annotate(n=Count("id"), prepared_too=is_prepared)
+    kept = (
+        _all(cluster)
+        .order_by()
+        .values(state_at=F("state_now"))
+        .annotate(n=Count("id"), prepared_too=is_prepared)
+    )
+    rows = [(each["state_at"], each["n"], each["prepared_too"]) for each in kept]
     found = {state: (n, prepared) for state, n, prepared in rows}
     each = {state.value: found.get(state.value, (0, 0))[0] for state in WORST_STATES}
     return {PREPARED: sum(prepared for _, prepared in found.values()), **each}
@@ -156,8 +179,19 @@ def of_cluster(cluster: str) -> Sequence[Query]:
 
 
 def _all(cluster: str) -> QuerySet[Query]:
-    rows = Query.objects.filter(cluster__configured=True)
+    rows = Query.objects.filter(cluster__configured=True).annotate(state_now=_state_now())
     return rows.filter(cluster__name=cluster) if cluster else rows
+
+
+def _state_now() -> Case:
+    """Return `known_queries.state_now` in SQL: without a heartbeat, what was reported last does not count."""
+    interval = Coalesce(F("heartbeat_every_ms"), Value(OLDEST_INTERVAL_MS), output_field=BigIntegerField())
+    least_ms = Value(int(settings.FENCELINE.limits.listener_silent_s * 1_000), output_field=BigIntegerField())
+    limit = Greatest(least_ms, interval * MISSED + GRACE_MS, output_field=BigIntegerField())
+    late = Q(heard_ms=None) | Q(heard_ms__lt=Value(now_ms(), output_field=BigIntegerField()) - limit)
+    runs = Q(state__in=[QueryState.RUNNING.value, QueryState.IDLE.value])
+    unheard = Value(QueryState.UNHEARD.value)
+    return Case(When(runs & late, then=unheard), default=F("state"), output_field=CharField())
 
 
 def _filtered(wanted: Filter) -> QuerySet[Query]:
@@ -165,7 +199,7 @@ def _filtered(wanted: Filter) -> QuerySet[Query]:
     if wanted.state == PREPARED:
         rows = rows.filter(prepared__gt=0)
     elif wanted.state:
-        rows = rows.filter(state=wanted.state)
+        rows = rows.filter(Q(state_now=wanted.state))
     if wanted.sink:
         rows = rows.filter(sink="" if wanted.sink == "unknown" else wanted.sink)
     if not wanted.q:

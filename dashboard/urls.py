@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.contrib import admin
 from django.contrib.auth import views as auth
-from django.urls import path
+from django.urls import path, re_path
 
 from dashboard.api import api, ingest, problems, scrape
 from dashboard.views import (
@@ -18,6 +18,7 @@ from dashboard.views import (
     health,
     history_page,
     overview,
+    parent_paths,
     partitions,
     queries,
     recoveries,
@@ -31,10 +32,11 @@ urlpatterns = [
     path("", overview.overview, name="overview"),
     path("transactions", transactions.transaction_list, name="transactions"),
     path(
-        "transactions/<str:cluster>/<path:transactional_id>",
+        "transactions/<str:cluster>/<text:transactional_id>",
         transactions.transaction_detail,
         name="transaction",
     ),
+    path("transactions/<str:cluster>", parent_paths.transactions),
     path("fencing", fencing.fencing, name="fencing"),
     path("partitions", partitions.partition_list, name="partitions"),
     path(
@@ -45,12 +47,17 @@ urlpatterns = [
         partitions.ask_replicas,
         name="ask-replicas",
     ),
+    path("partitions/<str:cluster>", parent_paths.partitions),
+    path("partitions/<str:cluster>/<str:topic>", parent_paths.partitions),
     path("groups", groups.group_list, name="groups"),
-    path("groups/<str:cluster>/<path:group_id>", groups.group_detail, name="group"),
+    path("groups/<str:cluster>/<text:group_id>", groups.group_detail, name="group"),
+    path("groups/<str:cluster>", parent_paths.groups),
     path("queries", queries.query_list, name="queries"),
-    path("queries/<str:cluster>/<path:ident>", queries.query_detail, name="query"),
+    path("queries/<str:cluster>/<text:ident>", queries.query_detail, name="query"),
+    path("queries/<str:cluster>", parent_paths.queries),
     path("recoveries", recoveries.recovery_list, name="recoveries"),
     path("recoveries/<str:cluster>/<int:number>", recoveries.recovery_detail, name="recovery"),
+    path("recoveries/<str:cluster>", parent_paths.recoveries),
     path("feed", feed.feed, name="feed"),
     path("actions", actions.action_list, name="actions"),
     path("actions/plan", actions.make_plan, name="action-plan"),
@@ -81,6 +88,7 @@ urlpatterns = [
     path("silences/<int:number>", silences.silence_detail, name="silence"),
     path("silences/<int:number>/end", silences.end, name="silence-end"),
     path("history", history_page.history, name="history"),
+    path("rules", rules_page.rule_list, name="rules"),
     path("rules/<slug:name>", rules_page.rule, name="rule"),
     path("system", system.system, name="system"),
     path("login/", auth.LoginView.as_view(template_name="login.html"), name="login"),
@@ -89,7 +97,11 @@ urlpatterns = [
     path("readyz", health.readyz, name="readyz"),
     path("metrics", scrape.metrics, name="metrics"),
     path("ingest/v1/progress", ingest.progress, name="ingest"),
+    path("api", parent_paths.api_docs),
+    path("api/v1", parent_paths.api_docs),
+    path("api/v1/", parent_paths.api_docs),
     path("api/v1/", api.urls),
-    path("api/<path:_>", lambda request, _: problems.nowhere(request)),
+    re_path(r"^api(?:/[\s\S]*)?$", problems.nowhere),
+    re_path(r"^ingest(?:/[\s\S]*)?$", problems.nowhere),
     path("admin/", admin.site.urls),
 ]

@@ -16,8 +16,9 @@ numbered        `name-number`
 random          what holds a UUID, long hex or a long number: the name is what is left without it
 plain           all else, whole
 
-Some shapes cannot be told apart, and then the reading was chosen that gives the same application: any
-`name-N-M` counts as Flink's, and a Connect task of a group with another name as `group-connector` numbered.
+Some shapes cannot be told apart, and then the reading was chosen that gives the same application, which
+says nothing of who wrote the id: any `name-N-M` is read as Flink's, a Connect task of a group with another
+name as `group-connector` numbered.
 A prefix that itself ends in a number loses it (`orders-2-0`, numbered twice, is `orders`).
 """
 

@@ -16,3 +16,5 @@ class Batch(NamedTuple):
     #: "commit" or "abort" for an end-of-transaction marker, "" for data.
     marker: str
     records: int
+    #: The largest timestamp in it, in milliseconds; of a marker: by the clock of the leader that wrote it.
+    max_timestamp_ms: int = -1

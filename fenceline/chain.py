@@ -1,20 +1,20 @@
 """The chain of a micro-batch: planned, written, prepared, committed, recorded, checkpointed.
 
-Spark writes `offsets/N` before it runs batch N and `commits/N` after its sink is done (spark.md §1.4).
+Spark writes `offsets/N` before it runs batch N and `commits/N` after its sink is done (MicroBatchExecution).
 Between them the exactly-once sink writes its transactions, decides (`N.R.decision`, the point of no return),
 has the coordinators commit, and records that (`N.R.done`). Of other sinks the links in between are not there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from fenceline.facts import ABORTS, Kind, State, Transition
 from fenceline.safe import EXACTLY_ONCE
-from fenceline.spark import Decided, Decision, Done, Outcome, SinkTransaction
+from fenceline.sink_fates import Ended, Fate
+from fenceline.spark import Decided, Decision, Done, Outcome
 from fenceline.words import clock, count, some
 
 #: The two recoveries of the sink, and the word for what none mends.
@@ -56,53 +56,6 @@ class ChainLink(NamedTuple):
     recovery: str = ""
 
 
-class Coordinated(NamedTuple):
-    """The newest that is known of a transactional id: its coordinator's own words."""
-
-    state: State
-    producer_id: int
-    producer_epoch: int
-    #: By its coordinator's clock.
-    updated_ms: int
-    #: When its newest transaction began; None where the record has no start.
-    started_ms: int | None = None
-    #: 2 where its last writer spoke transaction protocol 2 (KIP-890).
-    client_version: int = 0
-
-
-class Fate(StrEnum):
-    """What became of one transaction of a batch."""
-
-    OPEN = "open"
-    #: Decided by its coordinator, its markers are being written.
-    COMMITTING = "committing"
-    COMMITTED = "committed"
-    #: Aborted, or being aborted: whatever it wrote is not read by anybody who reads committed.
-    ABORTED = "aborted"
-    #: The id has gone on, or nothing is known of it.
-    UNKNOWN = "unknown"
-
-
-#: A commit that is decided is never undone, and neither is an abort.
-_FATES = {
-    State.ONGOING: Fate.OPEN,
-    State.PREPARE_COMMIT: Fate.COMMITTING,
-    State.COMPLETE_COMMIT: Fate.COMMITTED,
-    State.PREPARE_ABORT: Fate.ABORTED,
-    State.COMPLETE_ABORT: Fate.ABORTED,
-}
-_ENDS = {Kind.COMMIT: Fate.COMMITTED, **dict.fromkeys(ABORTS, Fate.ABORTED)}
-_ABORTS = (State.PREPARE_ABORT, State.COMPLETE_ABORT)
-
-
-class Ended(NamedTuple):
-    """A transaction of the batch, what became of it, and when by its coordinator's clock."""
-
-    transactional_id: str
-    fate: Fate
-    at_ms: int | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class BatchFacts:
     """What is known of one batch, as plain values."""
@@ -125,7 +78,9 @@ class BatchFacts:
     ended: tuple[Ended, ...] = ()
     #: Whether a driver runs the query; None where nothing tells.
     alive: bool | None = None
-    #: Whether its decision stands for so long that whoever made it does not carry it out any more.
+    #: Its driver's last heartbeat, where the next one is overdue.
+    silent_since_ms: int | None = None
+    #: Whether its decision is open for so long that whoever made it does not carry it out any more.
     overdue: bool = False
 
     @property
@@ -138,38 +93,18 @@ class BatchFacts:
         """Return why nobody carries out its decision, in words that end a sentence; "" where somebody may."""
         if self.alive is False:
             return "its driver is gone"
-        if self.overdue and self.decision is not None:
-            return f"nobody has gone on with it since {clock(self.decision.at_ms)}"
-        return ""
+        if not self.overdue or self.decision is None:
+            return ""
+        if self.silent_since_ms is not None:
+            return f"its driver is gone (no heartbeat since {clock(self.silent_since_ms)})"
+        return f"nobody has gone on with it since {clock(self.decision.at_ms)}"
 
-
-def fate_of(written: SinkTransaction, now: Coordinated | None) -> Ended:
-    """Return what became of a transaction, by the newest that its coordinator says of its id.
-
-    A client of protocol 2 commits under the next epoch, and a coordinator aborts under it. Clients of older
-    ones keep theirs from transaction to transaction: it is ours only if it began when ours did.
-    """
-    name = written.transactional_id
-    if now is None or now.producer_id != written.producer_id:
-        return Ended(name, Fate.UNKNOWN)
-    if now.started_ms is not None and now.started_ms != written.started_ms:
-        return Ended(name, Fate.UNKNOWN)
-    steps = now.producer_epoch - written.producer_epoch
-    bumps = 1 if now.client_version >= 2 or now.state in _ABORTS else 0
-    if not 0 <= steps <= bumps:
-        return Ended(name, Fate.UNKNOWN)
-    return Ended(name, _FATES.get(now.state, Fate.UNKNOWN), now.updated_ms)
-
-
-def fate_in(written: SinkTransaction, past: Iterable[Transition]) -> Ended:
-    """Return what became of a transaction by the history of its id: the end of what began when it did."""
-    for each in past:
-        fate = _ENDS.get(each.kind)
-        if fate is None or each.open_ms is None or each.producer_id != written.producer_id:
-            continue
-        if each.at_ms - each.open_ms == written.started_ms:
-            return Ended(written.transactional_id, fate, each.completed_ms or each.at_ms)
-    return Ended(written.transactional_id, Fate.UNKNOWN)
+    @property
+    def in_progress(self) -> str:
+        """Return what is known of the driver while the batch is not finished."""
+        if self.silent_since_ms is not None:
+            return f"its driver has had no heartbeat since {clock(self.silent_since_ms)}"
+        return "in progress" if self.alive else "no listener reports whether its driver runs"
 
 
 def chain(batch: BatchFacts) -> tuple[ChainLink, ...]:
@@ -222,7 +157,7 @@ def _foreign(batch: BatchFacts) -> tuple[ChainLink, ...]:
         said = "its driver is gone: a restart runs it again and may write rows twice"
         written = ChainLink(Link.WRITTEN, LinkState.WAITING, None, said)
     else:
-        written = ChainLink(Link.WRITTEN, LinkState.WAITING, None, _under_way(batch))
+        written = ChainLink(Link.WRITTEN, LinkState.WAITING, None, batch.in_progress)
     between = (Link.PREPARED, Link.COMMITTED, Link.RECORDED)
     return written, *(ChainLink(link, state, None, words) for link in between)
 
@@ -248,7 +183,7 @@ def _undecided(batch: BatchFacts) -> tuple[ChainLink, ...]:
         words = "its driver is gone before anything was decided: a restart aborts what is open, writes again"
         written = ChainLink(Link.WRITTEN, LinkState.BROKEN, None, words, RECOVER_AND_ABORT)
     else:
-        written = ChainLink(Link.WRITTEN, LinkState.WAITING, None, _under_way(batch))
+        written = ChainLink(Link.WRITTEN, LinkState.WAITING, None, batch.in_progress)
     return written, *(ChainLink(link, LinkState.WAITING, None, "nothing is decided yet") for link in between)
 
 
@@ -297,31 +232,73 @@ def _written(decision: Decision) -> ChainLink:
 
 
 def _committed(batch: BatchFacts, decision: Decision) -> ChainLink:
-    """Return whether the coordinators have committed; what they say themselves outweighs the ledger."""
-    by_fate = {fate: [each.transactional_id for each in batch.ended if each.fate is fate] for fate in Fate}
-    at_ms = max((each.at_ms for each in batch.ended if each.at_ms is not None), default=None)
+    """Return whether the batch is committed, by the strongest evidence that there is.
+
+    Coordinators' own records come first, then the answers to EndTxn that the ledger's done mark stands for,
+    then Spark's going on alone.
+    """
+    ids = {fate: [each.transactional_id for each in batch.ended if each.fate is fate] for fate in Fate}
     whole = count(len(decision.transactions), "transaction")
-    if by_fate[Fate.ABORTED]:
-        words = f"{some(by_fate[Fate.ABORTED])} of {whole} {_are(by_fate[Fate.ABORTED])} aborted"
+    at_ms = max((each.at_ms for each in batch.ended if each.at_ms is not None), default=None)
+    if ids[Fate.ABORTED]:
+        words = f"{some(ids[Fate.ABORTED])} of {whole} {_are(ids[Fate.ABORTED])} aborted"
         return ChainLink(Link.COMMITTED, LinkState.BROKEN, at_ms, words, LOST)
-    if batch.done is not None:
-        return _told_ended(batch.done, whole)
+    if batch.done is not None and batch.done.outcome is Outcome.LOST:
+        return _recorded_loss(batch.done, whole)
     if not decision.transactions:
         return ChainLink(Link.COMMITTED, LinkState.DONE, decision.at_ms, "it has nothing to commit")
-    ended = len(by_fate[Fate.COMMITTED])
-    if ended == len(decision.transactions):
-        words = f"{'its one transaction is' if ended == 1 else f'all {whole} are'} committed"
-        return ChainLink(Link.COMMITTED, LinkState.DONE, at_ms, words)
-    if by_fate[Fate.OPEN] or by_fate[Fate.COMMITTING]:
-        return _under_commit(batch, by_fate[Fate.OPEN], ended, whole)
-    words = f"of {whole} {len(by_fate[Fate.UNKNOWN])} cannot be told: no newest state speaks of them"
-    return ChainLink(Link.COMMITTED, LinkState.UNKNOWN, None, words)
+    if len(ids[Fate.COMMITTED]) == len(decision.transactions):
+        return ChainLink(Link.COMMITTED, LinkState.DONE, at_ms, _all_complete(whole))
+    if batch.done is not None:
+        return _by_done_mark(batch, batch.done, whole)
+    if ids[Fate.OPEN] or ids[Fate.COMMITTING]:
+        return _under_commit(batch, ids[Fate.OPEN], len(ids[Fate.COMMITTED]), whole)
+    words = "; ".join(_coordinator_part(batch.ended))
+    return ChainLink(Link.COMMITTED, LinkState.UNKNOWN, None, f"{whole}: {words}")
 
 
-def _told_ended(done: Done, whole: str) -> ChainLink:
-    """Return what the ledger says where no coordinator contradicts it."""
-    if done.outcome is Outcome.COMMITTED:
-        return ChainLink(Link.COMMITTED, LinkState.DONE, done.at_ms, f"the ledger says so of {whole}")
+def _all_complete(whole: str) -> str:
+    if whole == "1 transaction":
+        return "its one transaction is CompleteCommit at its coordinator"
+    return f"all {whole} are CompleteCommit at their coordinators"
+
+
+def _by_done_mark(batch: BatchFacts, done: Done, whole: str) -> ChainLink:
+    """Return what the ledger's done mark stands for where coordinators' records do not show all of it."""
+    name = f"{done.batch_id}.{done.round}.done"
+    words = (
+        f"EndTxn was answered for {whole} ({name} by the {done.by})"
+        if done.by
+        else f"Spark went on after {whole}; {name} was not seen"
+    )
+    found = "; ".join([words, *_coordinator_part(batch.ended)])
+    contradicted = batch.overdue and any(each.fate is Fate.OPEN for each in batch.ended)
+    state = LinkState.UNKNOWN if contradicted else LinkState.DONE
+    return ChainLink(Link.COMMITTED, state, done.at_ms, found)
+
+
+def _coordinator_part(ended: Sequence[Ended]) -> Iterator[str]:
+    """Yield what coordinators' records show of a batch's transactions; what they do not show comes last."""
+    parts = (
+        (Fate.COMMITTED, "{} CompleteCommit at the coordinator"),
+        (Fate.COMMITTING, "{} PrepareCommit: markers are being written"),
+        (Fate.OPEN, "{} still Ongoing in the coordinator's newest record"),
+    )
+    for fate, words in parts:
+        if number := sum(each.fate is fate for each in ended):
+            yield words.format(number)
+    unknown = [each for each in ended if each.fate is Fate.UNKNOWN]
+    if again := sum(each.id_used_again for each in unknown):
+        yield f"{again} not confirmed by a coordinator: {_ids(again)} used again since"
+    if unseen := len(unknown) - sum(each.id_used_again for each in unknown):
+        yield f"{unseen} not confirmed by a coordinator: no record of {_ids(unseen)} is known"
+
+
+def _ids(number: int) -> str:
+    return "its id" if number == 1 else "their ids"
+
+
+def _recorded_loss(done: Done, whole: str) -> ChainLink:
     gone = some(done.lost) or "some"
     words = f"{gone} of {whole} {_are(done.lost)} lost: gone before the commit"
     return ChainLink(Link.COMMITTED, LinkState.BROKEN, done.at_ms, words, LOST)
@@ -356,10 +333,6 @@ def _checkpointed(batch: BatchFacts, recorded: ChainLink) -> ChainLink:
         return found
     words = f"{found.evidence}, and its driver is gone: a restart runs it again and writes nothing"
     return ChainLink(Link.CHECKPOINTED, LinkState.BROKEN, None, words, RECOVER_AND_COMMIT)
-
-
-def _under_way(batch: BatchFacts) -> str:
-    return "it is under way" if batch.alive else "whether its driver lives is not known"
 
 
 def _are(names: Sequence[str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fenceline.facts import Kind, Reason, Transition
+from fenceline.facts import Confidence, Kind, Reason, Transition
 from fenceline.partitions import Ground
 from fenceline.words import duration
 
@@ -17,48 +17,53 @@ _WORDS: dict[Reason, str] = {
     ),
     Reason.PARTITION_ADDED: ("The coordinator added a partition, or a group's offsets, at epoch {epoch}."),
     Reason.SAME_EPOCH: (
-        "Ended at epoch {epoch}, the one it was begun with, after {open}: an end that the client asked for "
-        "itself (protocol 0 or 1)."
+        "Ended at epoch {epoch}, the one it was begun with, after {open}: its producer, or a process that "
+        "continues its session, ended it (EndTxn, transaction version 0 or 1)."
     ),
     Reason.ROUTINE_BUMP: (
         "Ended after {open}; the epoch rose from {before} to {epoch}, as it does at each end under "
-        "transaction protocol 2. That is routine, not fencing."
+        "transaction version 2 (KIP-890). That is routine, not fencing."
     ),
     Reason.BROKER_IN_TIME: (
-        "The epoch rose from {before} to {epoch}, which only the coordinator does to this client, after "
-        "{open} of the {timeout} allowed: somebody initialised the id again. Who, the next record may tell."
+        "The epoch rose from {before} to {epoch}, as in the coordinator's own abort, after {open} of the "
+        "{timeout} allowed: consistent with an InitProducerId. The log does not record who sent it; the next "
+        "record may show it."
     ),
     Reason.BROKER_LATE: (
-        "The epoch rose from {before} to {epoch}, which only the coordinator does to this client, after "
-        "{open} where {timeout} were allowed."
+        "The epoch rose from {before} to {epoch}, as in the coordinator's own abort, after {open} where "
+        "{timeout} were allowed."
     ),
     Reason.EITHER_IN_TIME: (
-        "Under transaction protocol 2 a client's abort and the coordinator's leave the same record: epoch "
-        "{before} to {epoch}, after {open} of the {timeout} allowed. The next record of the id may tell."
+        "Under transaction version 2 (KIP-890) a client's abort and the coordinator's leave the same record: "
+        "epoch {before} to {epoch}, after {open} of the {timeout} allowed. The next record of the id may "
+        "decide."
     ),
     Reason.EITHER_LATE: (
-        "Open for {open} where {timeout} were allowed. Under transaction protocol 2 a client's abort and "
-        "the coordinator's leave the same record, so a client's own abort shortly before the coordinator's "
-        "is not ruled out."
+        "Open for {open} where {timeout} were allowed. Under transaction version 2 (KIP-890) a client's "
+        "abort and the coordinator's leave the same record, so a client's own abort shortly before the "
+        "coordinator's is not ruled out."
     ),
     Reason.CLOCK_WENT_BACK: (
         "Its end is stamped {back} before its start: two coordinators' clocks differ, so whether its time "
         "was up is not known."
     ),
     Reason.CLIENT_WENT_ON: (
-        "The next record goes on with epoch {epoch}, which only the client that aborted was told."
+        "The next record continues with epoch {epoch}, which the coordinator returns to the client that "
+        "aborts. A foreign InitProducerId just before that client's abort leaves the same records."
     ),
     Reason.CAME_BACK_SOON: (
-        "The id was initialised again {gap} after the abort was complete, as a producer comes back that was"
-        " told to wait for this abort."
+        "The id was initialised again {gap} after the abort was complete, within the time in which "
+        "clients retry."
     ),
     Reason.CAME_BACK: (
-        "The id was initialised again {gap} after an abort was complete: neither at once, as who waited for"
-        " it would, nor late enough to rule that out."
+        "The id was initialised again {gap} after an abort was complete. Records cannot decide between the "
+        "client's own abort followed by a new initialisation and a takeover whose client retried after "
+        "CONCURRENT_TRANSACTIONS; clients retry after 20 ms to 2 s, which does not fit."
     ),
     Reason.CAME_BACK_LATE: (
-        "The id was next initialised {gap} after the abort was complete. Nobody who took it over would have"
-        " waited so long, so its own client most likely aborted."
+        "The id was next initialised {gap} after the abort was complete. No known client waits that long "
+        "before it retries, so its own client most likely aborted; a takeover that was never retried leaves "
+        "the same records."
     ),
     Reason.OWN_EPOCH: (
         "Initialised again at epoch {epoch}, without a new one: the same producer recovered by itself "
@@ -66,7 +71,7 @@ _WORDS: dict[Reason, str] = {
     ),
     Reason.INITIALISED: (
         "Nothing was open, and the epoch rose from {before} to {epoch}: a restart, a takeover of the idle "
-        "id or a producer's own bump; these look alike."
+        "id, a producer's own bump or a fence with a timeout of its own leave the same record."
     ),
     Reason.DEFAULT_TIMEOUT: (
         "Initialised again with a timeout of 30 s, which it had before and which is also what the Admin "
@@ -78,8 +83,8 @@ _WORDS: dict[Reason, str] = {
     ),
     Reason.ADMIN_TIMEOUT_SOON: (
         "The id was initialised again {gap} after the abort was complete, with a timeout of 30 s, which the "
-        "Admin client writes when it fences. Under transaction protocol 2 a client's own abort just before "
-        "that is not ruled out."
+        "Admin client writes when it fences. Under transaction version 2 (KIP-890) a client's own abort just "
+        "before that is not ruled out."
     ),
     Reason.WENT_ON_TO_BEGIN: (
         "Whoever initialised it went on to begin a transaction, which an operator's fence never does."
@@ -89,8 +94,8 @@ _WORDS: dict[Reason, str] = {
         "{producer_id}."
     ),
     Reason.NOTHING_OPEN: (
-        "An abort with no transaction open and no partition: clients of protocol 2 write it for an abort of"
-        " nothing, or after a failed send."
+        "An abort with no transaction open and no partition: clients of transaction version 2 (KIP-890) "
+        "write it for an abort of an empty transaction, or after a failed send."
     ),
     Reason.FORGOTTEN: (
         "The coordinator wrote a tombstone: the id was idle for longer than transactional.id.expiration.ms."
@@ -98,6 +103,29 @@ _WORDS: dict[Reason, str] = {
     Reason.NO_SUCH_STEP: (
         "Kafka's state machine has no such step from the record before (epoch {before} to {epoch}): records"
         " are missing."
+    ),
+    Reason.CLIENT_AT_LAST_EPOCH: (
+        "Epoch {before} was the last one, and the abort went on under a new producer id, as only the end "
+        "that a client asks for does (EndTxn, transaction version 2)."
+    ),
+    Reason.BROKER_AT_LAST_EPOCH: (
+        "Epoch {before} was the last one, and the abort kept producer id {producer_id}, as only the "
+        "coordinator's own abort does, after {open} of the {timeout} allowed: consistent with an "
+        "InitProducerId. A client's abort leaves the same only where its coordinator moved meanwhile."
+    ),
+    Reason.LATE_AT_LAST_EPOCH: (
+        "Epoch {before} was the last one, and the abort kept producer id {producer_id}, as only the "
+        "coordinator's own abort does, after {open} where {timeout} were allowed."
+    ),
+    Reason.FENCED_BY_ACTION: (
+        "Fenced by {action}: the coordinator answered its InitProducerId with this producer id and epoch."
+    ),
+    Reason.ABORTED_BY_ACTION: (
+        "Aborted by {action}: its EndTxn was confirmed for this producer id and epoch. The producer's own "
+        "abort just before that would leave the same record."
+    ),
+    Reason.COMMITTED_BY_ACTION: (
+        "Committed after {open} by {action}: its EndTxn was confirmed for this producer id and epoch."
     ),
 }
 
@@ -119,9 +147,13 @@ def because(ground: Ground) -> str:
     return _GROUNDS[ground]
 
 
-def explain(transition: Transition) -> str:
-    """Return the evidence for a transition's kind and confidence, one or two sentences."""
+def explain(transition: Transition, action: str = "") -> str:
+    """Return the evidence for a transition's kind and confidence, one or two sentences.
+
+    `action` names the action of Fenceline that caused it, "olga, action 12", "" where that is not known.
+    """
     text = _WORDS[transition.reason].format(
+        action=action or "an action of Fenceline",
         producer_id=transition.producer_id,
         epoch=transition.producer_epoch,
         before="unknown" if transition.previous_epoch is None else transition.previous_epoch,
@@ -130,15 +162,30 @@ def explain(transition: Transition) -> str:
         back=_span(-(transition.open_ms or 0)),
         gap=_span(transition.gap_ms),
     )
-    return f"{text} {_soon_after_late(transition)}".rstrip()
+    return f"{text} {_alternative(transition)}".rstrip()
 
 
-def _soon_after_late(transition: Transition) -> str:
-    if transition.kind is Kind.TIMEOUT and transition.reason is Reason.CAME_BACK_SOON:
-        opened, allowed = _span(transition.open_ms), duration(transition.timeout_ms)
-        return (
-            f"It was open for {opened} where {allowed} were allowed: time ran out, or a takeover came then."
-        )
+def _alternative(transition: Transition) -> str:
+    """Return what else leaves the same records, where that depends on the verdict; "" elsewhere."""
+    match transition.reason, transition.kind, transition.confidence:
+        case Reason.CAME_BACK_SOON, Kind.TIMEOUT, _:
+            opened, allowed = _span(transition.open_ms), duration(transition.timeout_ms)
+            return (
+                f"It was open for {opened} where {allowed} were allowed: a timeout, or a takeover after it."
+            )
+        case Reason.CAME_BACK_SOON, _, Confidence.AMBIGUOUS:
+            return (
+                "A takeover whose client retried after CONCURRENT_TRANSACTIONS, or the client's own abort "
+                "followed by a new initialisation: under transaction version 2 (KIP-890) records cannot "
+                "decide."
+            )
+        case Reason.CAME_BACK_SOON, _, _:
+            return (
+                "Consistent with a client retrying after CONCURRENT_TRANSACTIONS; a fence with a timeout of "
+                "its own leaves the same records."
+            )
+        case Reason.OWN_EPOCH, _, Confidence.PROBABLE:
+            return "An abort by another's InitProducerId just before that leaves the same records."
     return ""
 
 

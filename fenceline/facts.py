@@ -113,9 +113,9 @@ class Kind(StrEnum):
     COMMIT = "commit"
     CLIENT_ABORT = "client_abort"
     TIMEOUT = "timeout"
-    #: Initialised again while a transaction was open.
+    #: Another producer initialised the id while a transaction was open.
     TAKEOVER = "takeover"
-    #: Initialised again while none was.
+    #: Initialised again while none was open, by whomever.
     REINIT = "reinit"
     #: The same producer bumped its own epoch (KIP-360).
     SELF_RECOVERY = "self_recovery"
@@ -127,13 +127,23 @@ class Kind(StrEnum):
     #: An abort whose cause the log does not tell; always ambiguous.
     ABORT = "abort"
     EXPIRY = "expiry"
+    #: An action of ours ended it with an abort (EndTxn), and fenced nobody.
+    ADMIN_ABORT = "admin_abort"
 
 
 #: Everyday kinds: they live in an id's `recent` and in the counters; all others have rows of their own.
 EVERYDAY = frozenset({Kind.BASELINE, Kind.INIT, Kind.BEGIN, Kind.EXTEND, Kind.COMMIT})
 #: The kinds that end a transaction without its records.
 ABORTS = frozenset(
-    {Kind.CLIENT_ABORT, Kind.TIMEOUT, Kind.TAKEOVER, Kind.ADMIN_FENCE, Kind.SELF_RECOVERY, Kind.ABORT}
+    {
+        Kind.CLIENT_ABORT,
+        Kind.TIMEOUT,
+        Kind.TAKEOVER,
+        Kind.ADMIN_FENCE,
+        Kind.ADMIN_ABORT,
+        Kind.SELF_RECOVERY,
+        Kind.ABORT,
+    }
 )
 
 
@@ -173,6 +183,18 @@ class Reason(StrEnum):
     NOTHING_OPEN = "nothing_open"
     FORGOTTEN = "forgotten"
     NO_SUCH_STEP = "no_such_step"
+    # New ones go last: their places are stored (`fenceline.recent`).
+    CLIENT_AT_LAST_EPOCH = "client_at_last_epoch"
+    BROKER_AT_LAST_EPOCH = "broker_at_last_epoch"
+    LATE_AT_LAST_EPOCH = "late_at_last_epoch"
+    #: An action of Fenceline caused it (`fenceline.attributions`).
+    FENCED_BY_ACTION = "fenced_by_action"
+    ABORTED_BY_ACTION = "aborted_by_action"
+    COMMITTED_BY_ACTION = "committed_by_action"
+
+
+#: The reasons that name an action of ours.
+ACTION_REASONS = frozenset({Reason.FENCED_BY_ACTION, Reason.ABORTED_BY_ACTION, Reason.COMMITTED_BY_ACTION})
 
 
 class Transition(NamedTuple):

@@ -12,10 +12,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from types import MappingProxyType
 from typing import NamedTuple
 
 from fenceline import recent
 from fenceline.applications import application_of
+from fenceline.attributions import CausesByRecord, action_of, attribute_step
 from fenceline.decode.transaction_state import decode_key, decode_value, peek, record_of
 from fenceline.facts import (
     ABORTS,
@@ -75,6 +77,8 @@ class Told(NamedTuple):
     revised_from: str = ""
     #: Of an abort, what the transaction wrote to; () where a later record only changed the verdict.
     partitions: tuple[TopicPartitions, ...] = ()
+    #: The number of our action that caused it, None for every other.
+    action: int | None = None
 
 
 @dataclass(slots=True)
@@ -126,11 +130,17 @@ class Folded:
 
 
 def fold(
-    folded: Folded, partition: int, records: Records, priors: Mapping[bytes, Prior], holes: Sequence[int]
+    folded: Folded,
+    partition: int,
+    records: Records,
+    priors: Mapping[bytes, Prior],
+    holes: Sequence[int],
+    actions: Mapping[bytes, CausesByRecord] = MappingProxyType({}),
 ) -> None:
     """Fold the records of one partition onto what was known of their ids; `folded` grows by what is found.
 
-    `priors` are by key. `holes` are the first offsets after stretches that compaction had removed before we
+    `priors` are by key, and so are `actions`: what our own actions had coordinators write.
+    `holes` are the first offsets after stretches that compaction had removed before we
     came, ascending; of those before what `priors` know, the last is enough. Never raises: what cannot be
     decoded is counted by reason.
     """
@@ -140,11 +150,13 @@ def fold(
             for raw in raws:
                 _count_undecoded(folded, name, partition, raw.offset)
         else:
-            _IdFold(folded, partition, key, name, priors.get(key, _UNKNOWN)).run(raws, holes)
+            ours = actions.get(key, _NO_ACTIONS)
+            _IdFold(folded, partition, key, name, priors.get(key, _UNKNOWN), ours).run(raws, holes)
 
 
 _UNKNOWN = Prior()
 _FORGOTTEN = Life()
+_NO_ACTIONS: CausesByRecord = MappingProxyType({})
 _NO_TALLY = Tally()
 _NO_COMMIT: tuple[int, ...] = ()
 
@@ -164,12 +176,21 @@ class _IdFold:
     """The fold of one id's records."""
 
     __slots__ = (
-        "application", "folded", "found", "fresh", "key", "life", "lost", "name", "offset", "older",
-        "partition", "prior",
+        "actions", "application", "folded", "found", "fresh", "key", "life", "lost", "name", "offset",
+        "older", "partition", "prior",
     )  # fmt: skip
 
-    def __init__(self, folded: Folded, partition: int, key: bytes, name: str, prior: Prior) -> None:
+    def __init__(
+        self,
+        folded: Folded,
+        partition: int,
+        key: bytes,
+        name: str,
+        prior: Prior,
+        actions: CausesByRecord = _NO_ACTIONS,
+    ) -> None:
         self.folded, self.partition, self.key, self.name, self.prior = folded, partition, key, name, prior
+        self.actions = actions
         self.application = application_of(name).application
         self.offset = prior.offset
         #: Entries of transitions made here, oldest first; `older` holds those from before.
@@ -185,7 +206,8 @@ class _IdFold:
         """Fold all of them, and note what is known of the id then."""
         at = 0
         while at < len(raws):
-            if not holes or self.offset >= holes[-1]:
+            # The everyday knows nothing of our own actions, and few ids have any.
+            if not self.actions and (not holes or self.offset >= holes[-1]):
                 at = self._everyday(raws, at)
             if at < len(raws):
                 self._step(raws[at], holes)
@@ -208,6 +230,8 @@ class _IdFold:
             self.life = _FORGOTTEN
         whole = not holes or offset < holes[0]
         step = derive(self.life, record, self.partition, offset, whole=whole)
+        if self.actions:
+            step = attribute_step(self.life, record, step, self.actions)
         if step.revised is not None and self.life.newest is not None:
             self._revise(self.life.newest, step.revised)
         if step.made is not None:
@@ -311,7 +335,8 @@ class _IdFold:
         if earlier is not None:
             revised_from = earlier.revised_from or revised_from
             partitions = earlier.partitions
-        told = Told(self.key, self.name, self.application, transition, revised_from, partitions)
+        action = action_of(transition, self.actions)
+        told = Told(self.key, self.name, self.application, transition, revised_from, partitions, action)
         self.folded.told[place] = told
 
     def _tally_at(self, at_ms: int) -> Tally:

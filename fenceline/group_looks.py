@@ -11,6 +11,7 @@ from fenceline.clocks import ours_ms
 from fenceline.ends import End
 from fenceline.facts import TopicPartition
 from fenceline.groups import (
+    BLOCKED_AFTER_MS,
     POINTS_APART_MS,
     Commit,
     Committed,
@@ -155,6 +156,7 @@ def stand(
     around: Around,
     *,
     now_ms: int,
+    blocked_after_ms: int = BLOCKED_AFTER_MS,
 ) -> Stood:
     """Return how a group stands in a partition now. `logged` is None where the log tells nothing of it."""
     offset = committed.offset if committed else None
@@ -163,6 +165,7 @@ def stand(
     unread = to_read(offset, offsets, around.only_markers)
     points = _points(before, offset, unread, now_ms)
     waits = waiting(offset, offsets, around.only_markers)
+    waiting_ms = _waiting_ms(before, waits, offsets, unstable, now_ms)
     return Stood(
         offset=offset,
         leader_epoch=committed.leader_epoch if committed else None,
@@ -180,13 +183,12 @@ def stand(
             points,
             unread_ms=_unread_ms(offset, around, points, now_ms),
             now_ms=now_ms,
+            at_lso_ms=now_ms - waiting_ms if waits is Waiting.PROBABLY and waiting_ms is not None else None,
+            blocked_after_ms=blocked_after_ms,
         ),
         waiting=waits,
-        waiting_ms=_waiting_ms(before, waits, offset, unstable, now_ms),
-        blockers=(
-            *(around.holders if waits is Waiting.PROBABLY else ()),
-            *(around.pending if unstable else ()),
-        ),
+        waiting_ms=waiting_ms,
+        blockers=_blockers(waits, unstable, around),
         points=points,
     )
 
@@ -278,12 +280,17 @@ def _lag_ms(offset: int | None, around: Around, points: Sequence[Point], now_ms:
 
 
 def _waiting_ms(
-    before: Stood | None, waits: Waiting | None, offset: int | None, unstable: bool, now_ms: int
+    before: Stood | None, waits: Waiting | None, offsets: Offsets | None, unstable: bool, now_ms: int
 ) -> int | None:
-    """Return since when the group stands where it stands, or has a commit pending."""
-    if waits is not Waiting.PROBABLY and not unstable:
+    """Return since when the group is at this very LSO; else, since when a commit of it is pending.
+
+    An LSO never comes back to where it was, so one that is the same has not moved in between.
+    """
+    at_lso = waits is Waiting.PROBABLY and offsets is not None
+    if not at_lso and not unstable:
         return None
     if before is None or before.waiting_ms is None:
         return now_ms
-    same = before.unstable if unstable else before.waiting is waits and before.offset == offset
+    at_the_same = before.waiting is waits and offsets is not None and before.lso == offsets.lso
+    same = at_the_same if at_lso else before.unstable
     return before.waiting_ms if same else now_ms

@@ -30,18 +30,20 @@ class Status(StrEnum):
     STOP = "STOP"
     #: Its offset went back.
     REWIND = "REWIND"
+    #: It has consumed everything below the last stable offset, which an open transaction keeps from moving.
+    BLOCKED = "BLOCKED"
     #: Too little is known yet, or it cannot be seen.
     UNKNOWN = "UNKNOWN"
 
 
 #: From harmless to worst.
-STATUSES = (Status.OK, Status.UNKNOWN, Status.WARN, Status.REWIND, Status.STALL, Status.STOP)
+STATUSES = (Status.OK, Status.UNKNOWN, Status.WARN, Status.REWIND, Status.STALL, Status.STOP, Status.BLOCKED)
 
 
 class Waiting(StrEnum):
-    """How a group stands to a pinned LSO (its isolation level is not visible)."""
+    """Where a group is, seen from an LSO below the high watermark; its isolation level is not visible."""
 
-    #: It stands at the LSO: probably read_committed, and waiting there.
+    #: It is at the LSO, as a read_committed consumer is that an open transaction blocks.
     PROBABLY = "probably"
     #: It committed past the LSO: read_uncommitted, certainly.
     READS_PAST = "reads_past"
@@ -83,6 +85,9 @@ class Point(NamedTuple):
 #: Nobody is called stopped, or stuck, sooner: commits come every 5 s by default, Kafka Streams' every 30 s.
 STOP_AFTER_MS = 60_000
 STALL_AFTER_MS = 30_000
+#: A group at an LSO that has not moved for so long is blocked. Shorter transactions are a healthy topic's
+#: everyday work: without this, its groups would flicker through BLOCKED with each of them.
+BLOCKED_AFTER_MS = 10_000
 #: So many commits at one offset are no chance.
 _STALLED_COMMITS = 3
 #: Where one pause outlasts all the rest, the usual one counts so many times.
@@ -135,16 +140,20 @@ def status_of(
     *,
     unread_ms: int | None,
     now_ms: int,
+    at_lso_ms: int | None = None,
+    blocked_after_ms: int = BLOCKED_AFTER_MS,
 ) -> Status:
     """Judge a group in one partition; the worst that holds.
 
     `unread` is `to_read`; `unread_ms` for how long the first of it has been there, None where that is not
     known. `commits` are the last ones and `points` the last looks, both oldest first and by our clock.
+    `at_lso_ms` is for how long the group has been at an LSO that has not moved and is below the high
+    watermark, None where it is not: a group that died before the LSO has something to read, and is STOP.
     """
     if unread is None:
         return Status.UNKNOWN
     if unread == 0:
-        return Status.OK
+        return Status.BLOCKED if at_lso_ms is not None and at_lso_ms >= blocked_after_ms else Status.OK
     if not commits:
         return Status.UNKNOWN
     # For so long it could have read, and has not committed.

@@ -23,7 +23,15 @@ class Limits:
     late_grace_s: float = 15.0
     stuck_in_prepare_s: float = 15.0
     lso_pinned_s: float = 60.0
+    #: A group at an LSO that has not moved for so long has the status BLOCKED, and after `group_stalled_s` a
+    #: finding.
+    group_blocked_s: float = 10.0
     group_stalled_s: float = 60.0
+    #: Severity (`fenceline.severity`): a reader that has been blocked for so long is critical, sooner where
+    #: so many records are blocked; so is a loss that is so near.
+    blocked_critical_s: float = 300.0
+    blocked_records: float = 10_000.0
+    loss_critical_s: float = 600.0
     offsets_unstable_s: float = 30.0
     #: So many takeovers of one id within so many seconds: two live owners.
     fencing_storm: float = 4.0
@@ -51,12 +59,15 @@ class Limits:
     data_loss_s: float = 3600.0
     #: The watermark has not moved over so many batches that had input.
     watermark_stalled_batches: float = 10.0
-    #: A listener that has not been heard for so long: its query may run or not.
-    listener_silent_s: float = 60.0
+    #: A heartbeat that is so old is overdue; never before two heartbeats in a row are missing.
+    listener_silent_s: float = 12.0
     coordinator_loading_s: float = 10.0
     collector_behind_s: float = 5.0
     #: The same for what looks around instead of reading on: partitions, groups, lists, recoveries.
     poller_behind_s: float = 30.0
+    #: A collector that is late for so long is a finding, until it has been on time for so long.
+    collector_late_s: float = 60.0
+    collector_on_time_s: float = 20.0
     gap_s: float = 60.0
     #: How often coordinators are asked for their open transactions, at most; 0 asks them nothing at all.
     reconcile_every_s: float = 1.0

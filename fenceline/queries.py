@@ -9,6 +9,7 @@ from itertools import groupby
 from math import ceil
 from typing import NamedTuple
 
+from fenceline.drivers import Driver
 from fenceline.facts import Severity
 from fenceline.spark import Damage, QueryState
 
@@ -54,6 +55,8 @@ class SinkBatch(NamedTuple):
     input: str = ""
     #: Whether the ledger itself says that it is lost: somebody took note.
     recorded: bool = False
+    #: For how long our own looks have found it open; None where they do not tell, then its decision counts.
+    open_for_ms: int | None = None
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -103,6 +106,8 @@ class QueryStatus:
     state: QueryState = QueryState.UNHEARD
     #: Whether a driver runs it; None where nothing tells.
     alive: bool | None = None
+    #: What is known of its driver, where more than `alive` is.
+    driver: Driver | None = None
     #: When its listener was heard, or one of its files written, last; None where neither ever was.
     moved_ms: int | None = None
     ended_ms: int | None = None

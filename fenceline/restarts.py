@@ -17,8 +17,8 @@ from fenceline.spark import Broken, Checkpoint, CommitsEntry, Damage, OffsetsEnt
 
 #: Since when Spark reads which version of a log: (log, version) -> (major, minor).
 _SINCE = {(OFFSETS, 2): (4, 2), (COMMITS, 2): (4, 0), (COMMITS, 3): (4, 2)}
-#: What holes in both logs may be as well.
-_DELETED = " (files of the same batches that were deleted from both logs would look no different)"
+#: What comes before any advice to remove files.
+COPY_FIRST = "copy the checkpoint folder to another place, then"
 #: Since when it refuses a checkpoint without `metadata` (SPARK-55058).
 _REFUSES_LOST_IDENTITY = (4, 2)
 
@@ -100,13 +100,13 @@ def restart(
 ) -> Restart:
     """Return what a restart on this checkpoint would do.
 
-    `alive`: whether a driver runs the query, None where nothing tells. `asynchronous`: whether it is known to
-    track its progress asynchronously; logs with the same holes are taken so anyway. `spark`: the version that
-    would restart it, major and minor, from 3.5 on.
+    `alive`: whether a driver runs the query, None where that is not known. `asynchronous`: whether its
+    listener has reported that it tracks its progress asynchronously. Logs with the same holes are no proof of
+    that: files lost from both leave the same, and then a restart fails. `spark`: the version that would
+    restart it, major and minor, from 3.5 on.
     """
     planned, finished = (-1 if each is None else each for each in (checkpoint.planned, checkpoint.finished))
-    sparse = asynchronous or is_sparse(checkpoint.offsets, checkpoint.commits)
-    case = _Case(checkpoint, planned, finished, alive, sparse, spark)
+    case = _Case(checkpoint, planned, finished, alive, asynchronous, spark)
     return _first(case, _ROWS)
 
 
@@ -158,7 +158,7 @@ def _last_offsets(case: _Case) -> Restart | None:
     name = f"{OFFSETS}/{case.planned}"
     remedy = f"restore {name} from a copy: its batch may be done, and nothing else says how far it went"
     if case.finished < case.planned and not case.sparse:
-        remedy = f"remove {name}: nothing of its batch has run, it is planned anew"
+        remedy = f"{COPY_FIRST} remove {name}: nothing of its batch has run, it is planned anew"
     return _log_file(case, OFFSETS, case.of.last_offsets, Verdict.TORN_OFFSETS, remedy)
 
 
@@ -171,10 +171,16 @@ def _previous_offsets(case: _Case) -> Restart | None:
     missing = case.planned - 1
     words = f"fails: batch {missing} doesn't exist ({OFFSETS}/{missing} is missing)"
     remedy = f"restore {OFFSETS}/{missing} from a copy"
+    if is_sparse(case.of.offsets, case.of.commits):
+        words += (
+            "; asynchronous progress tracking leaves such logs too and goes on over them, but the query's "
+            "listener has not reported it"
+        )
+        remedy = f"attach the listener if the query tracks its progress asynchronously; if not, {remedy}"
     if case.before is not None:
         remedy += (
-            f"; without one, remove {OFFSETS}/{case.planned} and {COMMITS} from {case.before + 1} on: "
-            f"what {_span(case.before + 1, case.planned)} wrote comes twice"
+            f"; if there is none, {COPY_FIRST} remove {OFFSETS}/{case.planned} and {COMMITS} from "
+            f"{case.before + 1} on: what {_span(case.before + 1, case.planned)} wrote comes twice"
         )
     return Restart(Verdict.PREVIOUS_MISSING, None, words, Severity.CRITICAL, remedy)
 
@@ -196,8 +202,8 @@ def _sources(case: _Case) -> Restart | None:
 
 def _last_commit(case: _Case) -> Restart | None:
     remedy = (
-        f"restore {COMMITS}/{case.finished} from a copy; without one, remove it: batch {case.planned} runs "
-        "again with the same range"
+        f"restore {COMMITS}/{case.finished} from a copy; if there is none, {COPY_FIRST} remove it: batch "
+        f"{case.planned} runs again with the same range"
     )
     return _log_file(case, COMMITS, case.of.last_commit, Verdict.TORN_COMMITS, remedy)
 
@@ -229,32 +235,32 @@ def _rolled_back(case: _Case) -> Restart | None:
         f"is there already; {OFFSETS} end at {case.planned} and {COMMITS} at {case.finished}"
     )
     remedy = (
-        f"restore {OFFSETS} up to {case.finished} from a copy; or remove {COMMITS} from {meets} on: those "
-        "batches run again, and what they wrote comes twice"
+        f"restore {OFFSETS} up to {case.finished} from a copy; if there is none, {COPY_FIRST} remove "
+        f"{COMMITS} from {meets} on: those batches run again, and what they wrote comes twice"
     )
     return Restart(Verdict.ROLLED_BACK, case.planned, words, Severity.CRITICAL, remedy)
 
 
 def _behind(case: _Case) -> Restart | None:
     """Answer for an offset log that is more than one batch ahead."""
-    if case.planned <= case.finished + 1:
+    if case.planned <= case.finished + 1 or _is_without_commits(case):
         return None
     after = [each for each in case.of.offsets if each > case.finished]
     if case.sparse and len(after) == 1:
         words = (
             f"runs batch {case.planned} from {OFFSETS}/{case.before} on: all that ran after batch "
             f"{case.finished} comes again, in one range; without asynchronous progress tracking it fails: "
-            f"batch {case.planned - 1} doesn't exist{_DELETED}"
+            f"batch {case.planned - 1} doesn't exist"
         )
         return Restart(Verdict.ASYNC, case.planned, words, Severity.INFO)
     missed = _span(case.finished + 1, case.planned - 1)
     words = (
-        f"runs batch {case.planned} again from {OFFSETS}/{case.before}; {missed} never again, and only a "
-        "warning in the log says so: what the sink has not finished of that is lost"
+        f"runs batch {case.planned} again from {OFFSETS}/{case.before} and skips {missed} with no more than "
+        "a warning in Spark's log: what the sink has not finished of that is lost"
     )
     remedy = (
-        f"look in the sink for {missed} before anything starts here; where something is missing, remove "
-        f"{OFFSETS} after {case.finished + 1}: Spark goes on from there, and writes again what is there"
+        f"check the sink for {missed} before anything starts here; if something is missing, {COPY_FIRST} "
+        f"remove {OFFSETS} after {case.finished + 1}: Spark goes on from there and repeats what is there"
     )
     if _has_state_ids(case):
         needed = case.planned - 1
@@ -292,7 +298,7 @@ def _done(case: _Case) -> Restart:
 def _sparse(case: _Case, first: int) -> Restart:
     words = (
         f"runs batch {first} with asynchronous progress tracking; without it, it fails: batch "
-        f"{case.planned - 1} doesn't exist{_DELETED}"
+        f"{case.planned - 1} doesn't exist"
     )
     return Restart(Verdict.ASYNC, first, words, Severity.INFO)
 
@@ -332,6 +338,15 @@ def _is_continuous(case: _Case) -> bool:
     """Whether epochs of continuous processing are logged: it alone writes no metadata line."""
     last = case.of.last_offsets
     return isinstance(last, OffsetsEntry) and last.planned_ms is None and not last.conf
+
+
+def _is_without_commits(case: _Case) -> bool:
+    """Whether Spark before 2.2 wrote the checkpoint: it had no commit log, and no `conf` in its offset log.
+
+    It planned a batch only when the one before was done. Later ones make `commits/` before they plan any.
+    """
+    last = case.of.last_offsets
+    return not case.of.has_commits and isinstance(last, OffsetsEntry) and not last.conf
 
 
 def _has_state_ids(case: _Case) -> bool:

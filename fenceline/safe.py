@@ -1,30 +1,43 @@
-"""Whether a query may be stopped now: what a stop would leave behind, and how long that can wait.
+"""Whether a query is safe to restart now: gracefully, and by killing its driver.
 
-Spark's own sinks have nothing to wait for between batches. The exactly-once sink has a decided batch to carry
-out, whose transactions time out; and any sink that does not commit with its batch may write it twice.
+A graceful stop lets the batch in progress finish; a kill may fall anywhere into a batch. The answer is *no*
+only where stopping now loses or repeats something that waiting would not, or where the query could not start
+again. What passes within a batch (a batch in progress, open transactions, a prepared batch that a driver
+commits) changes no answer: a script that asks twice gets the same answer twice. The whole table is in
+docs/queries.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
+from fenceline.drivers import Driver, DriverStatus
 from fenceline.facts import Severity
-from fenceline.words import clock, count, some
+from fenceline.words import clock, some
 
 #: The kinds of sinks that `Query.sink` names.
 EXACTLY_ONCE, KAFKA, OTHER = "exactly_once", "kafka", "other"
+#: When to ask again where waiting may change the answer, in seconds.
+RETRY_S = 5
 
 
-class SafeToStop(NamedTuple):
-    """A verdict with its reasons, worst first."""
+class RestartSafety(NamedTuple):
+    """Whether a query is safe to restart, with the reasons, the deciding one first."""
 
-    #: None where too little is seen to tell.
+    #: By a graceful stop; None where too little is known.
     safe: bool | None
     #: One sentence.
     sentence: str
     reasons: tuple[str, ...] = ()
+    #: Whether its driver may be killed as well, and why not.
+    kill: bool | None = None
+    kill_reason: str = ""
+    #: When to ask again; None where it is safe, and where waiting alone changes nothing.
+    retry_after_s: int | None = None
+    #: Of a prepared batch that nobody commits: the batch, its driver, and until when a restart finishes it.
+    headline: str = ""
     #: Decisions that are prepared and not carried out.
     prepared: int = 0
     #: When the first of their transactions times out, by its coordinator's clock.
@@ -32,140 +45,213 @@ class SafeToStop(NamedTuple):
     #: Transactional ids of the query's sink that are open, as escaped text.
     open_ids: tuple[str, ...] = ()
 
+    @property
+    def graceful(self) -> bool | None:
+        """Whether a graceful stop is safe: the same as `safe`."""
+        return self.safe
+
 
 @dataclass(frozen=True, slots=True)
-class Stopping:
-    """What there is to say of one query at this moment."""
+class PreparedBatches:
+    """The batches of a query whose decision to commit is not carried out, ascending."""
+
+    batches: Sequence[int] = ()
+    #: When the oldest was decided; by the driver's clock.
+    since_ms: int | None = None
+    #: When the first transaction that is not known to be committed times out; None where none is open.
+    expires_ms: int | None = None
+    #: Whether that lasts for longer than a commit takes, by our own looks at the ledger.
+    overdue: bool = False
+
+    def __str__(self) -> str:
+        return some([f"batch {each:,}" for each in self.batches])
+
+    @property
+    def waiting(self) -> str:
+        """Return since when they wait, to follow their names: `has been prepared since …`."""
+        has, is_ = ("has", "is") if len(self.batches) == 1 else ("have", "are")
+        since = "" if self.since_ms is None else f" since {clock(self.since_ms)}"
+        return f"{has} been prepared{since} but {is_} not committed"
+
+    def is_orphaned(self, driver: Driver) -> bool:
+        """Whether the driver that prepared them is gone.
+
+        Its end was reported; or its heartbeat is missing, and it has not committed what it would have by now.
+        """
+        if not self.batches:
+            return False
+        silent = driver.status is DriverStatus.NO_HEARTBEAT
+        return driver.status is DriverStatus.ENDED or (silent and self.overdue)
+
+
+@dataclass(frozen=True, slots=True)
+class RestartFacts:
+    """What is known of one query at this moment."""
 
     name: str
     sink: str
-    #: Why it cannot be seen, "" where it can: its checkpoint, or its collector.
+    driver: Driver
+    #: Why its checkpoint cannot be read for longer than a look takes; "" where it can.
     unseen: str = ""
-    #: Whether a driver runs it; None where nothing tells.
-    alive: bool | None = None
     #: The newest batch that is planned and not finished; None between batches.
-    under_way: int | None = None
-    #: Batches with a prepared decision that is not carried out, ascending.
-    prepared: Sequence[int] = ()
-    expires_ms: int | None = None
+    batch_in_progress: int | None = None
+    prepared: PreparedBatches = PreparedBatches()
     open_ids: Sequence[str] = ()
     #: What a restart would do, to follow "a restart", and how bad that is; None where it is harmless.
     restart: str = ""
     severity: Severity | None = None
 
 
-@dataclass(slots=True)
-class _Case:
-    against: list[str] = field(default_factory=list)
-    unknown: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+class _Obstacle(NamedTuple):
+    """What speaks against a restart, or hides whether something does."""
+
+    safe: bool | None
+    reason: str
+    retry_after_s: int | None
 
 
-def safe_to_stop(query: Stopping, *, now_ms: int) -> SafeToStop:
-    """Return whether one query may be stopped now."""
-    case = _Case()
-    if query.unseen:
-        case.unknown.append(query.unseen)
-    _weigh_prepared(query, case, now_ms)
-    _weigh_batch(query, case)
-    _weigh_restart(query, case)
-    safe = False if case.against else None if case.unknown else True
-    reasons = (*case.against, *case.unknown, *case.notes)
-    return SafeToStop(
+def restart_safety(query: RestartFacts, *, now_ms: int) -> RestartSafety:
+    """Return whether one query is safe to restart now."""
+    found = _worst_first(_obstacles(query, now_ms))
+    kill = found or _worst_first(_kill_obstacles(query))
+    deciding = found[0] if found else None
+    safe = deciding.safe if deciding else True
+    return RestartSafety(
         safe,
-        _sentence(query, safe, reasons),
-        reasons,
-        len(query.prepared),
-        query.expires_ms,
+        _sentence(query, safe, deciding.reason if deciding else "", now_ms),
+        (*(each.reason for each in found), *_notes(query)),
+        kill[0].safe if kill else True,
+        kill[0].reason if kill else "",
+        deciding.retry_after_s if deciding else None,
+        prepared_headline(query.prepared, query.driver, now_ms=now_ms),
+        len(query.prepared.batches),
+        query.prepared.expires_ms,
         tuple(query.open_ids),
     )
 
 
-def safe_together(cluster: str, verdicts: Iterable[tuple[str, SafeToStop]]) -> SafeToStop:
-    """Return whether all queries of a cluster, each with its name, may be stopped now."""
+def cluster_restart_safety(cluster: str, verdicts: Iterable[tuple[str, RestartSafety]]) -> RestartSafety:
+    """Return whether all queries of a cluster, each with its name, are safe to restart now."""
     found = list(verdicts)
     against = [(name, each) for name, each in found if each.safe is False]
     unknown = [(name, each) for name, each in found if each.safe is None]
-    told = against or unknown
+    waits = [each.retry_after_s for _, each in (*against, *unknown)]
+    kills = [(name, each) for kill in (False, None) for name, each in found if each.kill is kill]
     safe = False if against else None if unknown else True
-    expiries = [each.expires_ms for _, each in found if each.expires_ms is not None]
-    return SafeToStop(
+    return RestartSafety(
         safe,
-        _together(cluster, safe, [name for name, _ in told], len(found)),
+        _together(cluster, safe, [name for name, _ in against or unknown], len(found)),
         tuple(f"{name}: {each.sentence}" for name, each in (*against, *unknown)),
+        kills[0][1].kill if kills else True,
+        f"{kills[0][0]}: {kills[0][1].kill_reason}" if kills else "",
+        None if None in waits else max((each for each in waits if each is not None), default=None),
+        next((each.headline for _, each in found if each.headline), ""),
         sum(each.prepared for _, each in found),
-        min(expiries, default=None),
+        min((each.expires_ms for _, each in found if each.expires_ms is not None), default=None),
         tuple(name for _, each in found for name in each.open_ids),
     )
 
 
-def _weigh_prepared(query: Stopping, case: _Case, now_ms: int) -> None:
-    if not query.prepared:
-        return
-    batches = some([f"batch {each}" for each in query.prepared])
-    words = f"{batches} {'is' if len(query.prepared) == 1 else 'are'} prepared and not committed"
-    if query.expires_ms is None:
-        case.against.append(words)
-    elif query.expires_ms <= now_ms:
-        case.against.append(f"{words}, and may be lost since {clock(query.expires_ms)}")
+def prepared_headline(prepared: PreparedBatches, driver: Driver, *, now_ms: int, of: str = "") -> str:
+    """Return the first thing to know of a prepared batch that nobody commits; "" while a driver may do it.
+
+    `of` is the query's name where the sentence stands without it.
+    """
+    orphaned = prepared.is_orphaned(driver)
+    if not orphaned and not (prepared.batches and prepared.overdue):
+        return ""
+    batches = f"{prepared}{of and f' of {of}'}"
+    if orphaned:
+        is_are = "is" if len(prepared.batches) == 1 else "are"
+        fact = f"{batches} {is_are} prepared and the driver is gone ({driver.words})"
     else:
-        case.against.append(f"{words}; lost at {clock(query.expires_ms)} unless that is done before")
+        fact = f"{batches} {prepared.waiting} ({'the driver runs' if driver.alive else driver.words})"
+    return f"{fact[:1].upper()}{fact[1:]}{_until(prepared, now_ms, orphaned=orphaned)}."
 
 
-def _weigh_batch(query: Stopping, case: _Case) -> None:
-    if query.sink == EXACTLY_ONCE:
-        _weigh_open(query, case)
-        return
-    if query.under_way is None:
-        return
-    if query.alive is False:
-        case.notes.append(f"batch {query.under_way} was not finished: a restart runs it again")
-    elif query.sink == "":
-        case.unknown.append(
-            f"batch {query.under_way} is under way, and nothing tells what its sink does when it runs again"
-        )
-    else:
-        case.against.append(
-            f"batch {query.under_way} is under way: a restart runs it again and may write its rows twice"
-        )
+def _until(prepared: PreparedBatches, now_ms: int, *, orphaned: bool) -> str:
+    it = "it" if len(prepared.batches) == 1 else "them"
+    if prepared.expires_ms is None:
+        return f": a restart finishes {it}" if orphaned else ""
+    if prepared.expires_ms <= now_ms:
+        return f"; transactions timed out at {clock(prepared.expires_ms)} and may be lost"
+    if orphaned:
+        return f": a restart finishes {it} until {clock(prepared.expires_ms)}"
+    return f"; transactions time out at {clock(prepared.expires_ms)}"
 
 
-def _weigh_open(query: Stopping, case: _Case) -> None:
-    """Open transactions without a prepared decision are lost work, never lost data."""
-    if query.prepared:
-        return
-    if query.open_ids:
-        number = len(query.open_ids)
-        case.notes.append(
-            f"{count(number, 'transaction')} of it {'is' if number == 1 else 'are'} open: read_committed "
-            "consumers wait until the restart aborts them or they time out"
-        )
-    if query.under_way is not None:
-        case.notes.append(f"batch {query.under_way} is under way: a restart runs it again, exactly once")
-
-
-def _weigh_restart(query: Stopping, case: _Case) -> None:
+def _obstacles(query: RestartFacts, now_ms: int) -> Iterator[_Obstacle]:
+    """Yield what speaks against any stop, however gentle."""
     if query.severity is Severity.CRITICAL and query.restart:
-        case.against.append(f"a restart {query.restart}")
+        yield _Obstacle(False, f"a restart {query.restart}", None)
+    if query.prepared.batches:
+        yield from _prepared_obstacles(query, now_ms)
+    if query.unseen:
+        yield _Obstacle(None, query.unseen, RETRY_S)
 
 
-def _sentence(query: Stopping, safe: bool | None, reasons: Sequence[str]) -> str:
+def _prepared_obstacles(query: RestartFacts, now_ms: int) -> Iterator[_Obstacle]:
+    """Yield what a prepared batch has against a restart: nothing while its driver commits it, or is gone."""
+    prepared = query.prepared
+    if prepared.expires_ms is not None and prepared.expires_ms <= now_ms:
+        words = f"transactions of {prepared} timed out at {clock(prepared.expires_ms)} and may be lost"
+        yield _Obstacle(False, f"{words}: a restart then fails and names what is lost", None)
+        return
+    if not prepared.overdue or prepared.is_orphaned(query.driver):
+        return
+    words = f"{prepared} {prepared.waiting}"
+    if query.driver.alive:
+        yield _Obstacle(False, f"{words}, and the driver still runs", RETRY_S)
+    else:
+        yield _Obstacle(None, f"{words}, and {query.driver.words}", RETRY_S)
+
+
+def _kill_obstacles(query: RestartFacts) -> Iterator[_Obstacle]:
+    """Yield what speaks against a kill alone: it may fall into a batch, which then runs again."""
+    if query.sink == EXACTLY_ONCE or query.driver.alive is False:
+        return
+    if query.sink == "":
+        yield _Obstacle(None, "the sink is not known: a batch that is killed runs again", None)
+    else:
+        yield _Obstacle(False, "a batch that is killed runs again and may write its rows twice", None)
+
+
+def _notes(query: RestartFacts) -> Iterator[str]:
+    """Yield what a restart repeats where a driver has ended amid a batch: waiting does not change that."""
+    batch = query.batch_in_progress
+    if query.driver.alive is False and batch is not None and query.sink != EXACTLY_ONCE:
+        twice = " and may write its rows twice" if query.sink else ""
+        yield f"batch {batch} was not finished: a restart runs it again{twice}"
+
+
+def _worst_first(obstacles: Iterable[_Obstacle]) -> Sequence[_Obstacle]:
+    return sorted(obstacles, key=lambda each: each.safe is None)
+
+
+def _sentence(query: RestartFacts, safe: bool | None, reason: str, now_ms: int) -> str:
     if safe is None:
-        return f"Whether {query.name} may be stopped cannot be told: {reasons[0]}."
+        return f"Whether {query.name} is safe to restart is not known: {reason.rstrip('.')}."
     if not safe:
-        return f"Do not stop {query.name} now: {_plain(reasons[0])}."
-    return f"{query.name} may be stopped now." if query.alive is not False else f"{query.name} is stopped."
-
-
-def _plain(reason: str) -> str:
-    return reason.rstrip(".")
+        return f"Do not restart {query.name} now: {reason.rstrip('.')}."
+    if query.prepared.is_orphaned(query.driver):
+        until = query.prepared.expires_ms
+        before = "now" if until is None else f"before {clock(until)}"
+        return f"Restart {query.name} {before}: that finishes {query.prepared}."
+    if query.driver.status is DriverStatus.ENDED:
+        return f"{query.name} has stopped and is safe to restart."
+    if query.driver.silent_since_ms is not None:
+        return f"{query.name} is safe to restart; {query.driver.words}."
+    return f"{query.name} is safe to restart."
 
 
 def _together(cluster: str, safe: bool | None, names: Sequence[str], number: int) -> str:
     if not number:
         return f"No query of {cluster} is known."
     if safe is None:
-        return f"Whether the queries of {cluster} may be stopped cannot be told: see {some(names)}."
+        return f"Whether the queries of {cluster} are safe to restart is not known: see {some(names)}."
     if not safe:
-        return f"Do not stop the queries of {cluster} now: see {some(names)}."
-    return f"{'The one query' if number == 1 else f'All {number} queries'} of {cluster} may be stopped now."
+        return f"Do not restart the queries of {cluster} now: see {some(names)}."
+    verb = "is" if number == 1 else "are"
+    return (
+        f"{'The one query' if number == 1 else f'All {number} queries'} of {cluster} {verb} safe to restart."
+    )

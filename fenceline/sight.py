@@ -12,6 +12,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from fenceline.facts import Gap
+from fenceline.limits import Limits
+
 #: The scope of a gap that hides all there is.
 EVERYWHERE = "cluster"
 
@@ -78,6 +81,33 @@ class Sight:
         if places is None:
             return any(map(_is_place, scopes))
         return not places.isdisjoint(scopes)
+
+
+def expected_ms(limits: Limits, *, reads_on: bool) -> int:
+    """Return how old what a source has seen through may be: a tail's that reads on, or a poller's."""
+    return int(1_000 * (limits.collector_behind_s if reads_on else limits.poller_behind_s))
+
+
+def stale_gap(
+    cluster: str,
+    source: str,
+    *,
+    seen_through_ms: int | None,
+    since_ms: int,
+    expected_ms: int,
+    now_ms: int,
+    reason: str,
+    scope: str = EVERYWHERE,
+) -> Gap | None:
+    """Return the gap that a source leaves while it has seen nothing newer for `expected_ms`; None on time.
+
+    It is not seen since the last instant that it has seen through, or, before its first complete poll, since
+    `since_ms`, when it came to be. Rules that need the source are silent meanwhile, as behind any gap.
+    """
+    last_ms = since_ms if seen_through_ms is None else seen_through_ms
+    if now_ms - last_ms <= expected_ms:
+        return None
+    return Gap(cluster, source, scope, last_ms, None, reason)
 
 
 def _is_named(scope: str) -> bool:

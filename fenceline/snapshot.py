@@ -15,7 +15,7 @@ from fenceline.habits import Habit, Usual
 from fenceline.limits import Limits
 from fenceline.partitions import Pin, Verdict
 from fenceline.queries import QueryStatus
-from fenceline.sight import EVERYWHERE, Sense, Sight
+from fenceline.sight import EVERYWHERE, Sense, Sight, expected_ms
 
 
 class StandingQuery(NamedTuple):
@@ -114,8 +114,8 @@ class Repeated(NamedTuple):
     #: `transaction:ID` or `application:NAME`.
     subject: str
     times: int
-    #: How many of them the log proves.
-    certain: int
+    #: How many of them the log shows as certain or probable; the others are ambiguous.
+    unambiguous: int
     first_ms: int
     last_ms: int
     timeout_ms: int = 0
@@ -164,6 +164,10 @@ class CollectorStatus:
     scope: str = EVERYWHERE
     #: Parts that did not answer its last question, in words for an operator.
     unseen: tuple[str, ...] = ()
+    #: Since when the open finding about it says (`collector_behind`), None without one; and since when it has
+    #: been on time again, None while it is not, or where that is not known yet.
+    reported_ms: int | None = None
+    on_time_ms: int | None = None
 
     @property
     def is_eye(self) -> bool:
@@ -178,8 +182,16 @@ class CollectorStatus:
     def is_behind(self, now_ms: int, limits: Limits) -> bool:
         """Whether it has not seen the last seconds: `collector_behind_s`, `poller_behind_s` for pollers."""
         reads_on = self.is_eye or Sense.HISTORY in self.senses
-        limit = limits.collector_behind_s if reads_on else limits.poller_behind_s
-        return now_ms - self.blind_since_ms > limit * 1000
+        return now_ms - self.blind_since_ms > expected_ms(limits, reads_on=reads_on)
+
+    @property
+    def is_aside(self) -> bool:
+        """Whether the cluster is seen by others: a second opinion has a pace of its own, and only fails."""
+        return not self.is_eye and not self.senses.isdisjoint({Sense.LISTS, Sense.HISTORY})
+
+    def is_in_trouble(self, now_ms: int, limits: Limits) -> bool:
+        """Whether it fails, or is late, now: for a moment that is no finding."""
+        return bool(self.error) if self.is_aside else self.is_behind(now_ms, limits)
 
     def hides(self, sense: Sense, now_ms: int, limits: Limits) -> bool:
         """Whether what a sense knows through it may be old.

@@ -135,6 +135,8 @@ class Checkpoint:
     operators: tuple[StateOperator, ...] = ()
     #: Whether `state/` has files.
     has_state: bool = False
+    #: Whether there is a folder `commits/`: Spark before 2.2 wrote none.
+    has_commits: bool = True
     #: Files that could not be read, beside those above.
     broken: tuple[Broken, ...] = ()
     #: Names in it that no Spark writes there, the first few.
@@ -279,7 +281,8 @@ class SourceProgress:
     start: str | None
     end: str | None
     latest: str | None
-    input_rows: int
+    #: None where Spark does not count them.
+    input_rows: int | None
     input_rate: float | None = None
     processed_rate: float | None = None
     #: Kafka's: minOffsetsBehindLatest, … as Spark writes them: text.
@@ -287,14 +290,14 @@ class SourceProgress:
 
 
 class OperatorProgress(NamedTuple):
-    """What a batch did to one stateful operator's state."""
+    """What a batch did to one stateful operator's state; rows are None where Spark does not count them."""
 
     name: str
-    rows_total: int
-    rows_updated: int
-    rows_removed: int
+    rows_total: int | None
+    rows_updated: int | None
+    rows_removed: int | None
     memory_bytes: int
-    rows_dropped_by_watermark: int
+    rows_dropped_by_watermark: int | None
     commit_ms: int
     custom: Mapping[str, int]
 
@@ -310,7 +313,8 @@ class BatchProgress:
     #: When its trigger began.
     started_ms: int
     duration_ms: int
-    input_rows: int
+    #: None where Spark does not count them.
+    input_rows: int | None
     input_rate: float | None
     processed_rate: float | None
     #: Milliseconds by phase, in Spark's words: addBatch, walCommit, commitOffsets, triggerExecution, …

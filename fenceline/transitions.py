@@ -1,8 +1,9 @@
 """What happened: the record before + this record -> Transition, with its confidence and its reason.
 
-The table is kafka.md §1.6 with what was measured on brokers (§0). Where the log cannot tell (under protocol
-2 a client's own abort and the coordinator's leave the same bytes) the verdict stays open: the next record of
-the id may revise it, and what no record can tell is called ambiguous, never guessed.
+A verdict is certain only where nothing else leaves the same records (docs/history.md); the table of verdicts
+with their alternatives is tests/fenceline/test_stories.py. Under transaction version 2 (KIP-890) a client's
+own abort and the coordinator's leave the same bytes: the next record of the id may revise such a verdict, and
+what no record decides stays ambiguous.
 
 Hot path of the intake: each function looks at two records and makes at most one transition.
 """
@@ -28,17 +29,19 @@ from fenceline.facts import (
 LAST_EPOCH = 32766
 #: `request.timeout.ms` of Java's Admin, which its fenceProducers writes as the id's timeout.
 ADMIN_TIMEOUT_MS = 30_000
-#: How long after an abort's completion a client asks again that was told CONCURRENT_TRANSACTIONS: Java
-#: after 100 ms with 20 % jitter, librdkafka after 500 ms, each with a busy machine's delay (kafka.md §0).
-RETRY_GAPS_MS = ((70, 140), (450, 1_100))
-#: No client waits so long between two tries: who comes later was not waiting for this abort.
+#: From an abort's first record to the retry of the client that was answered CONCURRENT_TRANSACTIONS: franz-go
+#: retries after 20 ms, Java after 100 ms with 20 % jitter, librdkafka after 500 ms, and a loaded host delays
+#: each of them. Who initialises sooner did not wait; who does later more likely restarted.
+RETRY_MS = (15, 2_000)
+#: No client waits so long between two tries.
 LONGEST_RETRY_MS = 10_000
 
 _CERTAIN, _PROBABLE, _AMBIGUOUS = Confidence.CERTAIN, Confidence.PROBABLE, Confidence.AMBIGUOUS
 #: Verdicts on an abort that the next record of the id may revise.
-_BROKERS = frozenset({Reason.BROKER_IN_TIME, Reason.BROKER_LATE})
-_EITHERS = frozenset({Reason.EITHER_IN_TIME, Reason.EITHER_LATE})
-_LATE = frozenset({Reason.BROKER_LATE, Reason.EITHER_LATE})
+_BROKERS_IN_TIME = frozenset({Reason.BROKER_IN_TIME, Reason.BROKER_AT_LAST_EPOCH})
+_BROKERS_LATE = frozenset({Reason.BROKER_LATE, Reason.LATE_AT_LAST_EPOCH})
+_LATE = _BROKERS_LATE | {Reason.EITHER_LATE}
+_OPEN_TO_REVISION = _BROKERS_IN_TIME | _LATE | {Reason.EITHER_IN_TIME}
 #: Verdicts on an initialisation that a transaction begun by it settles.
 _FENCE_LIKE = frozenset({Reason.ADMIN_TIMEOUT, Reason.ADMIN_TIMEOUT_SOON, Reason.DEFAULT_TIMEOUT})
 _IDLE = frozenset({State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
@@ -148,6 +151,8 @@ def _abort(last: TransactionRecord, record: TransactionRecord) -> tuple[Kind, Co
     raised = _raised(last, record)
     if raised == 0:
         return Kind.CLIENT_ABORT, _CERTAIN, Reason.SAME_EPOCH
+    if raised == 1 and record.producer_epoch > LAST_EPOCH and record.next_producer_id is not None:
+        return Kind.CLIENT_ABORT, _CERTAIN, Reason.CLIENT_AT_LAST_EPOCH
     # Kafka 4.0.0 raised the epoch twice for the coordinator's own aborts (KAFKA-19367).
     if not (raised == 1 or (raised == 2 and record.client_version == 2)):
         return Kind.ABORT, _AMBIGUOUS, Reason.NO_SUCH_STEP
@@ -170,20 +175,39 @@ def _complete(last: TransactionRecord, newest: Transition | None, record: Transa
         kind = Kind.COMMIT if committed else Kind.ABORT
         lost = _make(kind, _AMBIGUOUS, Reason.NO_SUCH_STEP, record, last, at)
         return Step(lost._replace(open_ms=None, completed_ms=record.updated_ms))
-    ended = newest and _is_end(newest) and newest._replace(completed_ms=record.updated_ms)
+    ended = None
+    if newest is not None and _is_end(newest):
+        ended = _at_last_epoch(newest, last, record)._replace(completed_ms=record.updated_ms)
     if record.producer_id != last.producer_id:
-        return Step(_rotation(last, record, at), ended or None)
-    return Step(None, ended or None)
+        return Step(_rotation(last, record, at), ended)
+    return Step(None, ended)
+
+
+def _at_last_epoch(ended: Transition, last: TransactionRecord, record: TransactionRecord) -> Transition:
+    """Revise an abort at the last epoch, where the two ends differ.
+
+    A client's end under version 2 goes on with a new producer id (`TransactionMetadata.prepareComplete`), the
+    coordinator's own keeps the old one until the next InitProducerId.
+    """
+    if ended.reason not in _OPEN_TO_REVISION or last.producer_epoch <= LAST_EPOCH:
+        return ended
+    if record.producer_id != last.producer_id:
+        return _revise(ended, Kind.CLIENT_ABORT, _CERTAIN, Reason.CLIENT_AT_LAST_EPOCH)
+    if ended.reason is Reason.EITHER_IN_TIME:
+        return _revise(ended, Kind.TAKEOVER, _PROBABLE, Reason.BROKER_AT_LAST_EPOCH)
+    if ended.reason is Reason.EITHER_LATE:
+        return _revise(ended, Kind.TIMEOUT, _PROBABLE, Reason.LATE_AT_LAST_EPOCH)
+    return ended
 
 
 def _empty(last: TransactionRecord, newest: Transition | None, record: TransactionRecord, at: _At) -> Step:
     if last.state not in _IDLE:
         return Step(_make(Kind.REINIT, _AMBIGUOUS, Reason.NO_SUCH_STEP, record, last, at))
-    gap_ms = record.updated_ms - last.updated_ms
-    revised, own = None, False
-    follows = last.state is State.COMPLETE_ABORT and _raised(last, record) in (None, 0, 1)
-    if newest is not None and follows and newest.reason in _BROKERS | _EITHERS:
-        revised, own = _after_abort(newest, last, record, gap_ms)
+    gap_ms = record.updated_ms - last.updated_ms if last.state is State.COMPLETE_ABORT else None
+    revised, own, unsure = None, False, False
+    if newest is not None and gap_ms is not None and _raised(last, record) in (None, 0, 1):
+        unsure = newest.reason in _OPEN_TO_REVISION
+        revised, own = _after_abort(newest, last, record, gap_ms) if unsure else (None, False)
     if record.producer_id != last.producer_id:
         return Step(_rotation(last, record, at), revised)
     if own:
@@ -191,37 +215,43 @@ def _empty(last: TransactionRecord, newest: Transition | None, record: Transacti
     made = _make(*_initialised(last, newest, record), record, last, at)
     if revised is not None and revised.confidence is _AMBIGUOUS:
         made = made._replace(confidence=_AMBIGUOUS, reason=Reason.CAME_BACK)
-    elif revised is not None and made.confidence is _CERTAIN:
-        # It belongs to the abort if that was no more than probable what it seems.
-        made = made._replace(confidence=revised.confidence)
+    elif unsure and made.confidence is _CERTAIN:
+        # A takeover that was retried late would have written it too.
+        made = made._replace(confidence=_PROBABLE)
     return Step(made._replace(gap_ms=gap_ms), revised)
 
 
 def _after_abort(
     abort: Transition, last: TransactionRecord, record: TransactionRecord, gap_ms: int
 ) -> tuple[Transition | None, bool]:
-    """Revise an abort by the initialisation after it; tell too whether that one belongs to the abort."""
-    told = abort._replace(gap_ms=gap_ms)
-    if record.producer_id == last.producer_id and record.producer_epoch == last.producer_epoch:
-        return _say(told, Kind.SELF_RECOVERY, _CERTAIN, Reason.OWN_EPOCH), True
-    soon = any(low <= gap_ms <= high for low, high in RETRY_GAPS_MS)
+    """Revise an abort by the initialisation after it; return too whether that one belongs to the abort."""
+    gapped = abort._replace(gap_ms=gap_ms)
+    soon = RETRY_MS[0] <= record.updated_ms - abort.at_ms <= RETRY_MS[1]
     if abort.reason in _LATE:
-        # A takeover just between the timeout and the coordinator's look for it would leave the same.
-        return (_say(told, Kind.TIMEOUT, _PROBABLE, Reason.CAME_BACK_SOON) if soon else None), False
-    if abort.reason is Reason.BROKER_IN_TIME:
+        # A takeover just between the timeout and the coordinator's scan for it leaves the same.
+        same = record.producer_epoch == last.producer_epoch
+        late = _revise(gapped, Kind.TIMEOUT, _PROBABLE, Reason.CAME_BACK_SOON)
+        return (late if soon and not same else None), False
+    if record.producer_id == last.producer_id and record.producer_epoch == last.producer_epoch:
+        return _revise(gapped, Kind.SELF_RECOVERY, _PROBABLE, Reason.OWN_EPOCH), True
+    if abort.reason in _BROKERS_IN_TIME:
         mine = 0 <= gap_ms <= LONGEST_RETRY_MS
-        return (_say(told, *_taken_over(last, record)) if mine else None), mine
+        return (_revise(gapped, *_taken_over(last, record)) if mine else None), mine
     if soon:
-        return _say(told, *_perhaps_taken_over(last, record)), True
+        return _revise(gapped, *_perhaps_taken_over(last, record)), True
     if gap_ms > LONGEST_RETRY_MS:
-        return _say(told, Kind.CLIENT_ABORT, _PROBABLE, Reason.CAME_BACK_LATE), False
-    return _say(told, Kind.ABORT, _AMBIGUOUS, Reason.CAME_BACK), False
+        return _revise(gapped, Kind.CLIENT_ABORT, _PROBABLE, Reason.CAME_BACK_LATE), False
+    return _revise(gapped, Kind.ABORT, _AMBIGUOUS, Reason.CAME_BACK), False
 
 
 def _taken_over(last: TransactionRecord, record: TransactionRecord) -> tuple[Kind, Confidence, Reason]:
-    """Tell a producer's takeover from an Admin's fence, which writes its own timeout."""
+    """Judge by the timeout whether a producer initialised the id, or an Admin that fences.
+
+    Never certain: an Admin may be given another timeout, or have ended the transaction by a first request
+    without the second one that a producer made instead.
+    """
     if record.timeout_ms != ADMIN_TIMEOUT_MS:
-        return Kind.TAKEOVER, _CERTAIN, Reason.CAME_BACK_SOON
+        return Kind.TAKEOVER, _PROBABLE, Reason.CAME_BACK_SOON
     if last.timeout_ms == ADMIN_TIMEOUT_MS:
         return Kind.TAKEOVER, _AMBIGUOUS, Reason.DEFAULT_TIMEOUT
     return Kind.ADMIN_FENCE, _PROBABLE, Reason.ADMIN_TIMEOUT
@@ -230,10 +260,10 @@ def _taken_over(last: TransactionRecord, record: TransactionRecord) -> tuple[Kin
 def _perhaps_taken_over(
     last: TransactionRecord, record: TransactionRecord
 ) -> tuple[Kind, Confidence, Reason]:
-    """Judge an initialisation that came as soon after an abort as one that had to wait for it.
+    """Judge an initialisation that came as soon after an abort as the retry of a takeover.
 
-    Under protocol 2 it may as well have followed the client's own abort: some frameworks initialise their
-    pooled ids before every transaction (kafka.md §0).
+    Under version 2 it may as well have followed the client's own abort: some frameworks initialise their
+    pooled ids before every transaction.
     """
     if record.timeout_ms == ADMIN_TIMEOUT_MS != last.timeout_ms:
         return Kind.ADMIN_FENCE, _PROBABLE, Reason.ADMIN_TIMEOUT_SOON
@@ -266,15 +296,18 @@ def _rotation(last: TransactionRecord, record: TransactionRecord, at: _At) -> Tr
 def _settled_by_going_on(newest: Transition, last: TransactionRecord) -> Transition | None:
     """Revise what came before by the fact that its producer goes on.
 
-    Under protocol 2 only the client that aborted is told the new epoch: whoever goes on with it did that. An
-    Admin that fences never begins a transaction.
+    A client whose own abort ended the transaction goes on with the next epoch, but so does one whose abort
+    came after a foreign InitProducerId had ended it: the coordinator answers both with success
+    (`TransactionCoordinator.endTransaction` takes the second for a retry). The same holds for an abort after
+    the timeout, where the coordinator was most likely first. An Admin that fences never begins a transaction.
     """
-    if last.state is State.COMPLETE_ABORT and newest.reason in _EITHERS:
-        return _say(newest, Kind.CLIENT_ABORT, _CERTAIN, Reason.CLIENT_WENT_ON)
+    if last.state is State.COMPLETE_ABORT and newest.reason is Reason.EITHER_IN_TIME:
+        return _revise(newest, Kind.CLIENT_ABORT, _PROBABLE, Reason.CLIENT_WENT_ON)
     if last.state is State.EMPTY and newest.reason in _FENCE_LIKE:
         kind = Kind.REINIT if newest.open_ms is None else Kind.TAKEOVER
-        sure = _AMBIGUOUS if newest.reason is Reason.ADMIN_TIMEOUT_SOON else _CERTAIN
-        return _say(newest, kind, sure, Reason.WENT_ON_TO_BEGIN)
+        sure = _PROBABLE if kind is Kind.TAKEOVER or newest.gap_ms is not None else _CERTAIN
+        sure = _AMBIGUOUS if newest.reason is Reason.ADMIN_TIMEOUT_SOON else sure
+        return _revise(newest, kind, sure, Reason.WENT_ON_TO_BEGIN)
     return None
 
 
@@ -297,8 +330,8 @@ def _is_end(transition: Transition) -> bool:
     return transition.open_ms is not None and transition.completed_ms is None
 
 
-def _say(told: Transition, kind: Kind, confidence: Confidence, reason: Reason) -> Transition:
-    return told._replace(kind=kind, confidence=confidence, reason=reason)
+def _revise(transition: Transition, kind: Kind, confidence: Confidence, reason: Reason) -> Transition:
+    return transition._replace(kind=kind, confidence=confidence, reason=reason)
 
 
 def _make(

@@ -61,11 +61,21 @@ SETS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "org.apache.commons:commons-pool2:2.12.0",
         ),
     ),
+    # Spark's own tests: the checkpoints that each of its versions must be able to read.
+    "spark-tests": (
+        (),
+        (
+            "org.apache.spark:spark-sql_2.12:3.5.8:tests",
+            "org.apache.spark:spark-sql_2.13:4.0.2:tests",
+            "org.apache.spark:spark-sql_2.13:4.1.1:tests",
+            "org.apache.spark:spark-sql_2.13:4.2.0:tests",
+        ),
+    ),
     # What Spark's own jars lack to be a NameNode and a DataNode; of the version that they have.
     "hdfs": ((), ("org.apache.hadoop:hadoop-client-minicluster:3.5.0",)),
 }
 #: Sets that only some tests need, which fetch them.
-_TESTS_ONLY = ("hdfs", *(f"kafka-{version}" for version in MATRIX_KAFKA))
+_TESTS_ONLY = ("hdfs", "spark-tests", *(f"kafka-{version}" for version in MATRIX_KAFKA))
 
 Progress = Callable[[str], None]
 
@@ -86,7 +96,7 @@ class Java:
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """One line of the lock file: `group:artifact:version`, its SHA-256 in hex and its size in bytes."""
+    """One line of the lock file: `group:artifact:version[:classifier]`, its SHA-256 and size in bytes."""
 
     coordinate: str
     sha256: str
@@ -95,14 +105,14 @@ class Jar:
     @property
     def path(self) -> str:
         """Where a Maven repository keeps it, relative to the repository's root."""
-        group, artifact, version = self.coordinate.split(":")
+        group, artifact, version = self.coordinate.split(":")[:3]
         return f"{group.replace('.', '/')}/{artifact}/{version}/{self.filename}"
 
     @property
     def filename(self) -> str:
         """The jar's own name."""
-        _, artifact, version = self.coordinate.split(":")
-        return f"{artifact}-{version}.jar"
+        _, artifact, version, *classifier = self.coordinate.split(":")
+        return f"{'-'.join([artifact, version, *classifier])}.jar"
 
 
 def everyday_sets() -> list[str]:

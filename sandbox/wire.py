@@ -158,10 +158,13 @@ def produce(
     identity: Identity,
     where: tuple[str, int],
     values: Sequence[bytes],
+    *,
+    version: int = _PRODUCE,
 ) -> int:
     """Write the first records of a transaction to a partition; return the offset of the first.
 
-    The coordinator is told nothing: no AddPartitionsToTxn comes before. Raises Refused.
+    No AddPartitionsToTxn comes before: from version 12 on the broker itself adds the partition (KIP-890),
+    before that the coordinator does not know of it. Raises Refused.
     """
     size = 1000 + sum(map(len, values))
     builder = DefaultRecordBatchBuilder(2, 0, True, identity.producer_id, identity.epoch, 0, size)
@@ -176,7 +179,7 @@ def produce(
         timeout_ms=int(_ANSWER_WITHIN_S * 1000),
         topic_data=[of_topic(name=topic, partition_data=[data])],
     )
-    (answer,) = leader.ask(request, ProduceResponse, _PRODUCE).responses[0].partition_responses
+    (answer,) = leader.ask(request, ProduceResponse, version).responses[0].partition_responses
     if answer.error_code:
         raise Refused("Produce", answer.error_code)
     return int(answer.base_offset)

@@ -48,14 +48,14 @@ class Pace:
     every: float = 1.0
     #: The first and the longest pause while Fenceline is away; while it refuses us, always the longest.
     first_pause: float = 1.0
-    longest_pause: float = 60.0
+    longest_pause: float = 15.0
     #: While it refuses what a person must mend.
     refused_pause: float = 30.0
     #: How long an answer may take.
     timeout: float = 10.0
-    #: How often it looks for spools that others left behind, and says that its queries still run.
+    #: How often it looks for spools that others left behind, and reports that its queries still run.
     adopt_every: float = 30.0
-    alive_every: float = 20.0
+    alive_every: float = 5.0
 
 
 class Answer(NamedTuple):
@@ -155,7 +155,7 @@ class Emitter(threading.Thread):
         self._wake = threading.Event()
         self._stop_at: float | None = None
         self._pause = 0.0
-        self._adopt_at = self._posted_at = 0.0
+        self._adopt_at = self._beat_at = 0.0
         self._trouble = ""
 
     def wake(self) -> None:
@@ -201,18 +201,23 @@ class Emitter(threading.Thread):
                 self._deliver_left(hand)
             while self._deliver(self._own):
                 pass
-            if now - self._posted_at >= self._pace.alive_every and self._alive():
-                self._post(self._own, [])
+            self._beat()
         except Trouble as trouble:
             self._failed(trouble)
         else:
             self._recovered()
 
+    def _beat(self) -> None:
+        """Report that our queries run, unless a post of our own has just done so."""
+        if time.monotonic() - self._beat_at >= self._pace.alive_every and self._alive():
+            self._post(self._own, [])
+
     def _deliver_left(self, hand: _Hand) -> None:
         """Deliver what a driver left that is gone; where it is refused, our own events need not be."""
         try:
             while self._deliver(hand):
-                pass
+                # Another driver's hour of events is not to hide that our own queries run.
+                self._beat()
         except Trouble as trouble:
             if not trouble.refused:
                 raise
@@ -261,7 +266,8 @@ class Emitter(threading.Thread):
         except (OSError, HTTPException, ValueError) as error:
             raise Trouble(f"Fenceline at {self._url} cannot be reached: {error}") from None
         self._judge(answer)
-        self._posted_at = time.monotonic()
+        if hand is self._own:
+            self._beat_at = time.monotonic()
 
     def _timeout(self) -> float:
         left = self._pace.timeout if self._stop_at is None else self._stop_at - time.monotonic()
@@ -279,6 +285,7 @@ class Emitter(threading.Thread):
             "listener": self._about["listener"],
             "spark": spool.about.get("spark", ""),
             "alive": self._alive() if own else [],
+            "heartbeat_every_ms": round(self._pace.alive_every * 1_000),
         }
         cluster = spool.about.get("cluster") or self._about["cluster"]
         head = {"v": WIRE_VERSION, "cluster": cluster, "sent_ms": sent_ms, "report": report}

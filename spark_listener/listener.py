@@ -20,6 +20,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pyspark
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from spark_listener.emit import Emitter, Pace
@@ -66,6 +67,8 @@ class FencelineListener(StreamingQueryListener):
         about = {"cluster": cluster, "listener": VERSION, "spark": pyspark.__version__}
         most_bytes = int(spool_mb * 2**20)
         self._alive: dict[str, str] = {}
+        #: By run id: whether it tracks its progress asynchronously.
+        self._asynchronous: dict[str, bool | None] = {}
         self._failed = False
         self._pid = os.getpid()
         self._spool = Spool(root, about, most_bytes)
@@ -91,7 +94,9 @@ class FencelineListener(StreamingQueryListener):
             progress = event.progress
             text = progress.json.replace("\n", " ")
             self._alive[str(progress.runId)] = str(progress.id)
-            self._spool.append(f'"kind":"progress","progress":{text}}}'.encode(), at_ms)
+            tracked = json.dumps(self._is_asynchronous(str(progress.id), str(progress.runId)))
+            head = f'"kind":"progress","asynchronous":{tracked}'
+            self._spool.append(f'{head},"progress":{text}}}'.encode(), at_ms)
         except Exception as error:  # nothing of ours may reach Spark's listener bus
             self._warn(error)
 
@@ -125,14 +130,22 @@ class FencelineListener(StreamingQueryListener):
                 "id": query,
                 "runId": run,
                 "timestamp": getattr(event, "timestamp", None),
+                "asynchronous": self._is_asynchronous(query, run),
             }
             if ends:
                 self._alive.pop(run, None)
+                self._asynchronous.pop(run, None)
             else:
                 self._alive[run] = query
             self._spool.append(json.dumps({**document, **more})[1:].encode(), at_ms)
         except Exception as error:
             self._warn(error)
+
+    def _is_asynchronous(self, query: str, run: str) -> bool | None:
+        """Whether a run tracks its progress asynchronously; asked for once. None under Spark Connect."""
+        if run not in self._asynchronous:
+            self._asynchronous[run] = _tracks_asynchronously(query)
+        return self._asynchronous[run]
 
     def _running(self) -> list[list[str]]:
         """Return query id and run id of what runs, as far as was told."""
@@ -153,6 +166,19 @@ class FencelineListener(StreamingQueryListener):
         if not self._failed:
             log.warning("an event could not be told to Fenceline: %s: %s", type(error).__name__, error)
         self._failed = True
+
+
+def _tracks_asynchronously(query: str) -> bool | None:
+    """Return it from Spark's class that executes the query; no event and no file of a checkpoint has it."""
+    try:
+        session: Any = SparkSession._instantiatedSession
+        queries = session._jsparkSession.sharedState().activeStreamingQueries()
+        jvm = session._jvm
+        execution = queries.get(jvm.java.util.UUID.fromString(query))
+        return None if execution is None else "Async" in str(execution.getClass().getSimpleName())
+    except Exception as error:  # another Spark's inner parts may look otherwise: then it is not known
+        log.debug("the kind of query %s is not known: %s", query, error)
+        return None
 
 
 def _made(arguments: dict[str, Any]) -> FencelineListener:

@@ -82,7 +82,7 @@ def lease(holder: str) -> Any:
 
 def hang() -> None:
     """Make all of it, tick, and stand still where everything is written but not committed."""
-    from dashboard import store
+    from dashboard import write_transactions
     from dashboard.alerts import tick
 
     def stand(cluster_id: int) -> int:
@@ -91,7 +91,7 @@ def hang() -> None:
         return cluster_id
 
     seed()
-    store.next_rev = stand
+    write_transactions.next_rev = stand
     tick.tick(lease("hang"), now_ms=NOW_MS + 1_000)
 
 

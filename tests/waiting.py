@@ -11,10 +11,11 @@ T = TypeVar("T")
 _REST_S, _LONGEST_REST_S = 0.02, 1.0
 
 
-def wait_for(condition: Callable[[], T], what: str, seconds: float = 30) -> T:
+def wait_for(condition: Callable[[], T], what: str, seconds: float = 30, *, rest_s: float = _REST_S) -> T:
     """Return the first true answer of `condition`; fail after `seconds`, naming what was waited for.
 
     It rests as long as an answer took: who asks all the time takes the cores from what is waited for.
+    `rest_s` is the shortest rest.
     """
     end = time.monotonic() + seconds
     while True:
@@ -24,4 +25,4 @@ def wait_for(condition: Callable[[], T], what: str, seconds: float = 30) -> T:
             return answer
         now = time.monotonic()
         assert now < end, f"not within {seconds:g} s: {what}; last answer {answer!r}"
-        time.sleep(min(max(_REST_S, now - asked), _LONGEST_REST_S))
+        time.sleep(min(max(rest_s, now - asked), _LONGEST_REST_S))

@@ -76,6 +76,9 @@ class Ended(NamedTuple):
     code: int | None
     #: Kafka's own name of the error, or why there is no answer; "" when it is ended.
     word: str
+    #: What an InitProducerId that succeeded has given the id; None for everything else.
+    producer_id: int | None = None
+    producer_epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,9 @@ def batches(records: bytes | memoryview) -> Iterator[Batch]:
 
 
 def _batch(records: bytes | memoryview, at: int, first: int) -> Batch:
-    attributes, delta, _, _, producer_id, epoch, _, number = _HEADER.unpack_from(records, at + _ATTRIBUTES)
+    attributes, delta, _, newest_ms, producer_id, epoch, _, number = _HEADER.unpack_from(
+        records, at + _ATTRIBUTES
+    )
     return Batch(
         first,
         first + delta,
@@ -49,6 +51,7 @@ def _batch(records: bytes | memoryview, at: int, first: int) -> Batch:
         transactional=bool(attributes & _TRANSACTIONAL),
         marker=_marker(records, at + _RECORDS) if attributes & _CONTROL and number else "",
         records=number,
+        max_timestamp_ms=newest_ms,
     )
 
 

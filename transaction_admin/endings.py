@@ -132,8 +132,11 @@ def _read(asked: Asked, answer: Any) -> tuple[Ended, bool, bool]:
     if isinstance(answer, errors.KafkaError):
         return Ended(None, explain(answer)), isinstance(asked, Ending), True
     error = errors.for_code(answer.error_code)
+    given: tuple[int, ...] = ()
+    if isinstance(asked, Fencing) and error is errors.NoError:
+        given = answer.producer_id, answer.producer_epoch
     return (
-        Ended(answer.error_code, "" if error is errors.NoError else kafka_word(error)),
+        Ended(answer.error_code, "" if error is errors.NoError else kafka_word(error), *given),
         issubclass(error, _AGAIN),
         issubclass(error, _MOVED),
     )

@@ -23,6 +23,7 @@ T = TypeVar("T")
 #: Partition numbers by topic.
 Topics = Mapping[str, Sequence[int]]
 _NOWHERE = Leader(None, None, (), ())
+_UNKNOWN = errors.UnknownTopicOrPartitionError.errno
 
 
 class Said(NamedTuple):
@@ -83,6 +84,7 @@ class Leaders:
                 for each in cluster.topics
                 if each.error_code
             ),
+            frozenset(each.name for each in cluster.topics if each.error_code == _UNKNOWN),
         )
 
     def leader_epoch(self, which: TopicPartition) -> int | None:
@@ -218,7 +220,12 @@ def _leaders(topic: Any) -> dict[int, Leader]:
 
 
 def _written(topic_id: Any) -> str:
-    """Return a topic's id as librdkafka writes it; Kafka's own tools have `-` and `_` for `+` and `/`."""
+    """A topic's id as librdkafka writes it; Kafka's own tools have `-` and `_` for `+` and `/`.
+
+    "" where the broker reports none.
+    """
+    if not topic_id.int:
+        return ""
     return b64encode(topic_id.bytes).decode().rstrip("=")
 
 

@@ -36,6 +36,8 @@ class Topology:
     topic_ids: Mapping[str, str]
     #: Topics that were asked for, or listed, and could not be seen.
     unseen: tuple[Unseen, ...] = ()
+    #: Topics that were asked for by name and do not exist, by a broker that would let us see them.
+    missing: frozenset[str] = frozenset()
 
 
 class GroupListed(NamedTuple):

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 
 from celery import shared_task
 from django.conf import settings
 
-from collectors.recoveries import Search, find_lost
+from collectors.recoveries import Search, Topics, find_lost
 from collectors.tasks.slice import ANSWER_S, POLL_TTL, POLLERS, RETRY_S, Warm, goes_on, report, wait
 from dashboard import aftermath, leases, save_recoveries, slices, store
 from dashboard.models import Recovery
-from fenceline.facts import Kind
-from fenceline.recoveries import Lost
+from fenceline.facts import Kind, TopicPartition
+from fenceline.recoveries import Lost, TopicNow, deletion, same_topic
 from transaction_admin.api import CannotAdminister
 from transaction_admin.kafka_reads import KafkaPythonReads
 from transaction_admin.properties import CannotTranslate
@@ -21,7 +23,11 @@ _TICK_S = 1.0
 #: The broker's own aborts raise the epoch: no other one of the producer has the same.
 _ALONE = frozenset({Kind.TIMEOUT, Kind.TAKEOVER, Kind.ADMIN_FENCE})
 
+#: How often topics that may be deleted are asked for.
+_TOPICS_S = 3.0
+
 _reads = Warm(lambda properties: KafkaPythonReads(properties, ANSWER_S))
+_topics: defaultdict[str, Topics] = defaultdict(Topics)
 
 
 def start() -> None:
@@ -40,6 +46,7 @@ def recover(cluster: str, previous: int | None = None) -> None:
 
 def follow(lease: leases.Lease, end: float) -> None:
     """Open, search and follow as the holder of `lease` until `time.monotonic()` passes `end`."""
+    topics_at = 0.0
     while goes_on(end):
         began = time.monotonic()
         limit_ms = settings.FENCELINE.limits.open_too_long_s * 1_000
@@ -48,7 +55,11 @@ def follow(lease: leases.Lease, end: float) -> None:
             for row in save_recoveries.waiting_for_a_search(lease):
                 if not goes_on(end):
                     return
-                save_recoveries.save_lost(lease, row, _search(row, lease.cluster))
+                if (lost := _search(row, lease.cluster)) is not None:
+                    save_recoveries.save_lost(lease, row, lost)
+            if began >= topics_at:
+                check_topics(lease)
+                topics_at = began + _TOPICS_S
             store.clear_error(lease, slices.now_ms())
         except (CannotAdminister, CannotTranslate) as blind:
             report(lease, str(blind))
@@ -57,12 +68,49 @@ def follow(lease: leases.Lease, end: float) -> None:
         wait(lease, max(0.0, _TICK_S - (time.monotonic() - began)), end)
 
 
-def _search(row: Recovery, cluster: str) -> list[Lost]:
-    """Return what the transaction of an episode had written, partition by partition."""
-    starts = aftermath.starts(row)
-    if not starts:
+def check_topics(lease: leases.Lease) -> None:
+    """Ask for the topics that open episodes wait for in vain: a deleted one holds nobody."""
+    waiting = save_recoveries.waiting_for_topics(lease)
+    if not waiting:
+        return
+    names = {name for _, some in waiting.values() for name in some}
+    now = _topics[lease.cluster].ask(_reads.of(lease.cluster), names, slices.now_ms())
+    for row, some in waiting.values():
+        known = aftermath.topics(row)
+        notes = {name: deletion(known[name], now[name]) for name in some & now.keys()}
+        if any(notes.values()):
+            save_recoveries.save_deleted(lease, row, {name: note for name, note in notes.items() if note})
+
+
+def _search(row: Recovery, cluster: str) -> list[Lost] | None:
+    """What the transaction of an episode had written, by partition; None to try again in a while.
+
+    The topics are asked for behind the logs: if their ids are what they were, the logs read were theirs.
+    """
+    wrote = aftermath.wrote_to(row)
+    if not wrote:
         return []
     reads = _reads.of(cluster)
     alone = Kind(row.cause) in _ALONE
     who = row.producer_id, row.producer_epoch
-    return [find_lost(reads, Search(where, start, *who, alone)) for where, start in starts.items()]
+    starts = aftermath.starts(row).items()
+    found = {where: find_lost(reads, Search(where, start, *who, alone)) for where, start in starts}
+    now = _topics[cluster].ask(reads, {where.topic for where in wrote}, slices.now_ms())
+    if any(where.topic not in now for where in wrote):
+        return None
+    return list(_judged(row, wrote, found, now))
+
+
+def _judged(
+    row: Recovery,
+    wrote: Iterable[TopicPartition],
+    found: Mapping[TopicPartition, Lost],
+    now: Mapping[str, TopicNow],
+) -> Iterator[Lost]:
+    known, pins = aftermath.topics(row), aftermath.pins(row)
+    for where in wrote:
+        topic = known[where.topic]
+        if note := deletion(topic, now[where.topic]):
+            yield Lost(*where, pins.get(where), None, None, False, note, deleted=True)
+        elif where in found:
+            yield same_topic(found[where], topic, now[where.topic])

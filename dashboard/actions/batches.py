@@ -8,12 +8,22 @@ decision out; to roll back decides against the batch first, and a driver that wa
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from dashboard import slices
 from dashboard.actions.hands import Hands
 from dashboard.actions.results import Fate, Part, Result, failed, stale
-from dashboard.actions.sink_transactions import Found, Opened, Standing, end, not_ended, standings, those
+from dashboard.actions.sink_transactions import (
+    Found,
+    Opened,
+    Standing,
+    end,
+    not_ended,
+    standings,
+    those,
+    written,
+)
 from fenceline.decode.ledger import Round
 from fenceline.plans.plan import SubjectPlan
 from fenceline.spark import Decided, Decision, Done, Ledger, Outcome, SinkTransaction
@@ -71,7 +81,8 @@ def finish(subject: SubjectPlan, hands: Hands) -> Result:
         return stale(str(what))
     every = [_opened(each) for each in decision.transactions]
     parts = _end_open(every, hands, commit=True)
-    return _committed(subject, decision, ledger, hands, parts)
+    result = _committed(subject, decision, ledger, hands, parts)
+    return replace(result, records=written(every, parts, commit=True))
 
 
 def roll_back(subject: SubjectPlan, hands: Hands) -> Result:
@@ -100,7 +111,8 @@ def roll_back(subject: SubjectPlan, hands: Hands) -> Result:
         Part(f"{ledger.path}/{seen.batch_id}.{seen.round}.decision", 0, "decided: aborted"),
     )
     parts += _end_open(is_open, hands, commit=False)
-    return _aborted(seen, is_open, ledger, hands, parts)
+    result = _aborted(seen, is_open, ledger, hands, parts)
+    return replace(result, records=written(is_open, parts, commit=False))
 
 
 def look_finished(subject: SubjectPlan, hands: Hands) -> Result:

@@ -211,7 +211,7 @@ class _Execution:
 
     def _one(self, subject: SubjectPlan, hands: Hands) -> None:
         if subject.refused:
-            self._keep(skipped(subject).as_json(subject.subject, None, None))
+            self._keep(skipped(subject), subject, None)
             return
         began_ms = slices.now_ms()
         self._tell("verify", subject)
@@ -219,7 +219,8 @@ class _Execution:
         hands.before_write = partial(self._about_to, subject, began_ms)
         hands.asked = ""
         result = self._do(subject, hands)
-        self._keep(result.as_json(subject.subject, began_ms, slices.now_ms()))
+        self._tell("answered", subject)
+        self._keep(result, subject, began_ms)
         self._tell("kept", subject)
 
     def _do(self, subject: SubjectPlan, hands: Hands) -> Result:
@@ -232,9 +233,10 @@ class _Execution:
                 return failed(f"nothing was asked for it: {told(trouble)}")
             return Result(Fate.UNKNOWN, f"{hands.asked} was sent, and then: {told(trouble)}")
 
-    def _keep(self, result: dict[str, Any]) -> None:
-        self._results.append(result)
-        hold.write(self._row, self._results)
+    def _keep(self, result: Result, subject: SubjectPlan, began_ms: int | None) -> None:
+        ended_ms = None if began_ms is None else slices.now_ms()
+        self._results.append(result.as_json(subject.subject, began_ms, ended_ms))
+        hold.write(self._row, self._results, result.records)
 
     def _about_to(self, subject: SubjectPlan, began_ms: int, request: str) -> None:
         """Write down that something is about to be asked; raise `hold.Lost` where it may not be."""

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from dashboard.actions.hands import Hands
 from dashboard.actions.results import Fate, Part, Result, failed, stale
+from dashboard.attributions import WrittenRecord
 from fenceline.facts import State
 from fenceline.plans.plan import SubjectPlan
 from fenceline.plans.producers import asked_timeout_ms
@@ -46,11 +47,17 @@ class _Asked:
     def __init__(self) -> None:
         #: Whether some request may have begun the abort.
         self.began = False
+        #: Whether a coordinator has confirmed that it began while the id was as it was seen.
+        self.confirmed = False
         self.unanswered = False
         self.parts: tuple[Part, ...] = ()
 
-    def note(self, seen: Seen, ended: Ended) -> Part:
-        """Take an answer in; return it as a part of the result, which has the last one alone."""
+    def note(self, seen: Seen, before: Described, ended: Ended) -> Part:
+        """Take an answer in; return it as a part of the result, which has the last one alone.
+
+        `before` is what its coordinator said of the id right before it was asked.
+        """
+        self.confirmed = self.confirmed or (_same(seen, before) and ended.code == _CONCURRENT)
         self.unanswered = self.unanswered or ended.code is None
         self.began = self.began or ended.code in (None, _CONCURRENT)
         part = Part(seen.transactional_id, ended.code, ended.word or "initialised")
@@ -132,9 +139,9 @@ def _ask_until(seen: Seen, hands: Hands) -> Result:
             return _settled(seen, now, asked)
         else:
             ended = _ask(seen, now, hands)
-            part = asked.note(seen, ended)
+            part = asked.note(seen, now, ended)
             if ended.code == 0:
-                return _fenced(seen, now, asked, hands)
+                return _fenced(seen, now, ended, asked, hands)
             if ended.code is not None and ended.code not in _FOR_NOW:
                 return _refused(seen, ended, part, hands)
         if time.monotonic() > until:
@@ -151,13 +158,26 @@ def _ask(seen: Seen, said: Described, hands: Hands) -> Ended:
     return hands.admin.fence_producers([fencing], timeout_s=0)[name]
 
 
-def _fenced(seen: Seen, before: Described, asked: _Asked, hands: Hands) -> Result:
+def _fenced(seen: Seen, before: Described, ended: Ended, asked: _Asked, hands: Hands) -> Result:
     said = hands.describe(seen.transactional_id)
     now = f": {_epochs(seen, said)}, {said.state.value}" if isinstance(said, Described) else ""
+    records = _written(seen, ended, asked)
     if before.state is State.ONGOING and not asked.began:
         words = f"plan is stale: it ended between the last look and the request{now}"
-        return Result(Fate.STALE, words, asked.parts)
-    return Result(Fate.DONE, f"what was open is aborted and its producer fenced{now}", asked.parts)
+        return Result(Fate.STALE, words, asked.parts, records)
+    return Result(Fate.DONE, f"what was open is aborted and its producer fenced{now}", asked.parts, records)
+
+
+def _written(seen: Seen, ended: Ended, asked: _Asked) -> tuple[WrittenRecord, ...]:
+    """Return the records of the fence: the initialisation that was answered, and the abort before it."""
+    if ended.producer_id is None or ended.producer_epoch is None:
+        return ()
+    name = seen.transactional_id
+    initialised = WrittenRecord(name, ended.producer_id, ended.producer_epoch, State.EMPTY.value, True)
+    if not asked.confirmed:
+        return (initialised,)
+    aborted = name, seen.producer_id, seen.producer_epoch + 1, State.PREPARE_ABORT.value, True
+    return WrittenRecord(*aborted), initialised
 
 
 def _settled(seen: Seen, said: Described, asked: _Asked) -> Result:

@@ -48,7 +48,7 @@ class Following:
         self._held = {
             TopicPartition(topic, number): lso
             for each in self._done
-            for topic, number, lso, _ in each.subject.held
+            for topic, number, lso, *_ in each.subject.held
             if lso is not None
         }
 

@@ -10,14 +10,18 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from django.db import DatabaseError, connection
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from dashboard import attributions, slices
 from dashboard.actions import rows
+from dashboard.attributions import WrittenRecord
 from dashboard.models import Action
+from dashboard.write_transactions import WriteTransaction
 
 #: How long a lease lives without being prolonged.
 LIVES = timedelta(seconds=15)
@@ -50,11 +54,21 @@ def prolong(row: Action) -> None:
         raise Lost(f"action {row.pk} was settled by somebody else")
 
 
-def write(row: Action, results: Sequence[dict[str, Any]]) -> None:
-    """Write down what is known so far; raise `Lost`."""
+def write(row: Action, results: Sequence[dict[str, Any]], records: Sequence[WrittenRecord] = ()) -> None:
+    """Write down what is known so far; raise `Lost`.
+
+    `records` are what the last subject's requests had coordinators write: what follows from them, transitions
+    and counters that are ours, is saved in the same transaction.
+    """
     live = _EXECUTING & Q(lease_token=row.lease_token, lease_until__gt=Now())
-    if not rows.change(row, live, results=list(results), lease_until=Now() + LIVES):
+    also = partial(_attribute, row, records) if records else None
+    if not rows.change(row, live, also=also, results=list(results), lease_until=Now() + LIVES):
         raise Lost(f"action {row.pk} was settled by somebody else")
+
+
+def _attribute(row: Action, records: Sequence[WrittenRecord], write: WriteTransaction) -> None:
+    attributions.save(row, records, rev=write.next_rev(), now_ms=slices.now_ms())
+    write.ring("transitions")
 
 
 def take_over(row: Action, token: str) -> bool:

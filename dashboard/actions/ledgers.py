@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from django.conf import settings
@@ -10,13 +11,14 @@ from dashboard import chains, streaming
 from dashboard.actions import looking
 from dashboard.config import CheckpointRoot
 from dashboard.known_queries import is_alive
-from dashboard.models import Query
-from fenceline.chain import Coordinated, Fate, fate_of
+from dashboard.models import Query, SinkDecision, Transaction
+from dashboard.queries import partitions_of
 from fenceline.decode import text
 from fenceline.facts import State, TopicPartition
 from fenceline.paths import to_url
 from fenceline.plans.batches import SinkBatch, Written
 from fenceline.reconcile import Described, NotDescribed, Obstacle
+from fenceline.sink_fates import Coordinated, Fate, fate_of
 from fenceline.spark import Decided, Decision, Done, Ledger, SinkTransaction
 from fenceline.words import said, some
 from spark_pipeline.sink.errors import SinkError
@@ -80,6 +82,58 @@ def batch(look: looking.Eyes, ident: str, batch_id: int, *, finish: bool) -> Sin
         planned=read.planned,
     )
     return _with_written(look, found) if finish else _with_undecided(look, found, read)
+
+
+def batch_of_rows(query: Query, batch_id: int, *, now_ms: int) -> SinkBatch:
+    """Return a batch of a query as our rows have it, without reading its ledger or asking a coordinator."""
+    told = SinkBatch(
+        query.ident, _name(query), batch_id, alive=is_alive(query, now_ms), heard_ms=query.heard_ms
+    )
+    try:
+        root, url = _where(query.cluster.name, query)
+    except _Unreadable as trouble:
+        return replace(told, trouble=str(trouble))
+    rows = SinkDecision.objects.filter(query=query)
+    rounds = list(rows.filter(batch_id=batch_id).order_by("round"))
+    prepared = rows.filter(decided=Decided.PREPARED.value)
+    waiting = list(prepared.filter(outcome="").order_by("batch_id"))
+    newest = prepared.order_by("-batch_id").first()
+    written = chains.decision_of(rounds[-1]).transactions if rounds else ()
+    fates = chains.fates(query.cluster_id, written)
+    return replace(
+        told,
+        checkpoint=url,
+        root=root.root,
+        ledger_id=query.ledger_id,
+        query_id=query.query_id,
+        generation=query.generation or 0,
+        rounds=tuple(map(chains.decision_of, rounds)),
+        done=chains.done_of(rounds[-1]) if rounds else None,
+        last_prepared=newest.batch_id if newest else None,
+        prepared=tuple(each.batch_id for each in waiting),
+        planned=query.planned,
+        written=tuple(Written(each, fates[each].fate) for each in written),
+        undecided=_undecided_rows(query, waiting),
+    )
+
+
+def _undecided_rows(query: Query, waiting: Sequence[SinkDecision]) -> tuple[Described, ...]:
+    """Return the open transactions of a query's sink that no prepared decision names."""
+    if not query.ledger_id:
+        return ()
+    stem = f"{query.prefix}-{query.ledger_id[:8]}-p"
+    rows = Transaction.objects.filter(
+        cluster_id=query.cluster_id, state=State.ONGOING.value, transactional_id__startswith=stem
+    )
+    decided = {_identity(each) for row in waiting for each in chains.decision_of(row).transactions}
+    said = [
+        Described(
+            row.transactional_id, State.ONGOING, row.producer_id, row.producer_epoch, row.timeout_ms,
+            row.started_ms, tuple(partitions_of(row)),
+        )
+        for row in rows
+    ]  # fmt: skip
+    return tuple(each for each in said if _identity(each) not in decided)
 
 
 def _name(query: Query) -> str:

@@ -183,8 +183,13 @@ def _batches(look: Eyes, where: TopicPartition, said: Offsets) -> tuple[Batch, .
 
 def pins(look: Eyes, producer_ids: Collection[int]) -> Mapping[int, Sequence[PinRecord]]:
     """Return our rows of where producers are open, by their ids."""
+    return pins_of(look.cluster_id, producer_ids)
+
+
+def pins_of(cluster_id: int, producer_ids: Collection[int]) -> Mapping[int, Sequence[PinRecord]]:
+    """Return our rows of where producers of a cluster are open, by their ids."""
     found: dict[int, list[PinRecord]] = defaultdict(list)
-    for row in PinRecord.objects.filter(cluster_id=look.cluster_id, producer_id__in=set(producer_ids)):
+    for row in PinRecord.objects.filter(cluster_id=cluster_id, producer_id__in=set(producer_ids)):
         found[row.producer_id].append(row)
     return found
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from dashboard import partitions
 from dashboard.actions import looking, waiters
 from dashboard.figures import Figures
 from dashboard.micro_batches import written_for
 from dashboard.models import PinRecord, Position, Query, SinkDecision, Transaction
+from dashboard.queries import partitions_of
 from dashboard.rows import key_of
-from fenceline.applications import Shape, application_of
+from fenceline.applications import application_of
 from fenceline.clocks import start_ms
 from fenceline.decode import text
-from fenceline.facts import TopicPartition
+from fenceline.facts import State, TopicPartition
+from fenceline.plans.plan import Ground
 from fenceline.plans.producers import Producer, Sink
+from fenceline.plans.protected import protection
 from fenceline.plans.reach import HeldLog
 from fenceline.reconcile import Described, NotDescribed
 from fenceline.spark import Decided
@@ -30,6 +33,7 @@ def producers(look: looking.Eyes, names: Sequence[str]) -> Sequence[Producer]:
     usual = Figures(look.cluster_id).usual({application_of(name).application for name in names}, look.now_ms)
     coordinators = partitions.coordinators(look.cluster_id, [row.log_partition for row in rows.values()])
     committing = waiters.committing(look.cluster_id, names)
+    sinks, places = _Sinks(look.cluster_id), _places(look.cluster_id, rows.values())
     found = []
     for name in names:
         row = rows.get(name)
@@ -40,14 +44,46 @@ def producers(look: looking.Eyes, names: Sequence[str]) -> Sequence[Producer]:
                 said[name],
                 those,
                 coordinators.get(row.log_partition) if row else None,
-                _started_ms(look, said[name], row, pins),
+                _started_ms(look.now_ms, said[name], places.get(row.log_partition) if row else None, pins),
                 _silent_since_ms(look, said[name], those, pins),
                 usual.get(application_of(name).application),
-                _sink(look, name, said[name]),
+                sinks.of(name, said[name]),
                 committing.get(name, ()),
             )
         )
     return found
+
+
+def producers_of_rows(rows: Sequence[Transaction], *, now_ms: int) -> Sequence[Producer]:
+    """Return transactional ids of one cluster as our rows have them, without asking the cluster.
+
+    The logs of their partitions are missing, so a plan has no effects.
+    """
+    if not rows:
+        return ()
+    cluster_id = rows[0].cluster_id
+    pins = looking.pins_of(cluster_id, [row.producer_id for row in rows])
+    usual = Figures(cluster_id).usual({row.application for row in rows}, now_ms)
+    sinks, places = _Sinks(cluster_id), _places(cluster_id, rows)
+    found = []
+    for row in rows:
+        name, said, its = row.transactional_id, _described(row), pins.get(row.producer_id, ())
+        found.append(
+            Producer(
+                name,
+                said,
+                started_ms=_started_ms(now_ms, said, places.get(row.log_partition), pins),
+                silent_since_ms=max((pin.seen_ms for pin in its), default=None),
+                usual=usual.get(row.application),
+                sink=sinks.of(name, said),
+            )
+        )
+    return found
+
+
+def _described(row: Transaction) -> Described:
+    ids = row.producer_id, row.producer_epoch, row.timeout_ms, row.started_ms
+    return Described(row.transactional_id, State(row.state), *ids, tuple(partitions_of(row)))
 
 
 def _transactions(look: looking.Eyes, names: Sequence[str]) -> Mapping[str, Transaction]:
@@ -68,25 +104,32 @@ def _wheres(
 
 
 def _started_ms(
-    look: looking.Eyes,
+    now_ms: int,
     said: Described | NotDescribed,
-    row: Transaction | None,
+    place: Position | None,
     pins: Mapping[int, Sequence[PinRecord]],
 ) -> int | None:
-    """Return since when a transaction is open by our clock, as the rules tell it."""
+    """Return since when a transaction is open by our clock, as the rules tell it.
+
+    `place` is the partition of `__transaction_state` that holds its id, None where that was not read.
+    """
     if not isinstance(said, Described) or said.started_ms is None:
         return None
     ahead_ms = since_ms = None
-    if row is not None:
-        place = Position.objects.filter(
-            cluster_id=look.cluster_id, topic=partitions.STATE_TOPIC, partition=row.log_partition
-        ).first()
-        if place is not None:
-            ahead_ms, since_ms = place.clock_ms, place.since_ms or None
-    found = start_ms(said.started_ms, now_ms=look.now_ms, ahead_ms=ahead_ms, since_ms=since_ms)
+    if place is not None:
+        ahead_ms, since_ms = place.clock_ms, place.since_ms or None
+    found = start_ms(said.started_ms, now_ms=now_ms, ahead_ms=ahead_ms, since_ms=since_ms)
     if found is not None:
         return found
     return min((pin.first_seen_ms for pin in pins.get(said.producer_id, ())), default=None)
+
+
+def _places(cluster_id: int, rows: Iterable[Transaction]) -> Mapping[int, Position]:
+    """Return the partitions of `__transaction_state` that hold some ids, by number."""
+    found = Position.objects.filter(
+        cluster_id=cluster_id, topic=partitions.STATE_TOPIC, partition__in={row.log_partition for row in rows}
+    )
+    return {place.partition: place for place in found}
 
 
 def _silent_since_ms(
@@ -107,28 +150,37 @@ def _silent_since_ms(
     return max(each for each in opened if each is not None)
 
 
-def _sink(look: looking.Eyes, name: str, said: Described | NotDescribed) -> Sink | None:
-    """Return whose sink an id is of, None for any other id."""
-    holding = _open_decision(look, name, said)
-    if holding is not None:
-        return Sink(holding.query.ident, str(holding.query), holding.batch_id, prepared=True)
-    written = written_for(look.cluster_id, name)
-    if written is not None:
-        return Sink(written.query.ident, str(written.query), under_way(written.query))
-    return Sink() if application_of(name).kind is Shape.FENCELINE_SINK else None
+class _Sinks:
+    """Whose sinks the transactional ids of a cluster are of; the prepared decisions are read once."""
 
+    def __init__(self, cluster_id: int) -> None:
+        self._cluster_id = cluster_id
+        self._prepared: Sequence[SinkDecision] | None = None
 
-def _open_decision(look: looking.Eyes, name: str, said: Described | NotDescribed) -> SinkDecision | None:
-    """Return the prepared decision, not carried out to the end, that names an id's open transaction."""
-    rows = SinkDecision.objects.filter(
-        query__cluster_id=look.cluster_id, outcome="", decided=Decided.PREPARED.value
-    )
-    for row in rows.select_related("query"):
-        for each in row.transactions:
-            same = not isinstance(said, Described) or each["producer_id"] == said.producer_id
-            if each["transactional_id"] == name and same:
-                return row
-    return None
+    def of(self, name: str, said: Described | NotDescribed) -> Sink | None:
+        """Whose sink an id is of, None for any other id."""
+        decision = self._open_decision(name, said)
+        if decision is not None:
+            return Sink(decision.query.ident, str(decision.query), decision.batch_id, prepared=True)
+        written = written_for(self._cluster_id, name)
+        if written is not None:
+            return Sink(written.query.ident, str(written.query), under_way(written.query))
+        timeout_ms = said.timeout_ms if isinstance(said, Described) else 0
+        return Sink() if protection(name, timeout_ms) is Ground.OWN_SINK else None
+
+    def _open_decision(self, name: str, said: Described | NotDescribed) -> SinkDecision | None:
+        """The prepared decision, not carried out to the end, that names an id's open transaction."""
+        if self._prepared is None:
+            rows = SinkDecision.objects.filter(
+                query__cluster_id=self._cluster_id, outcome="", decided=Decided.PREPARED.value
+            )
+            self._prepared = list(rows.select_related("query"))
+        for row in self._prepared:
+            for each in row.transactions:
+                same = not isinstance(said, Described) or each["producer_id"] == said.producer_id
+                if each["transactional_id"] == name and same:
+                    return row
+        return None
 
 
 def under_way(query: Query) -> int | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from dashboard.attributions import WrittenRecord
 from dashboard.models import Action
 
 
@@ -41,6 +42,8 @@ class Result:
     fate: Fate
     words: str
     parts: tuple[Part, ...] = ()
+    #: What it is joined with the transitions by (`fenceline.attributions`).
+    records: tuple[WrittenRecord, ...] = ()
 
     def as_json(self, subject: str, started_ms: int | None, ended_ms: int | None) -> dict[str, Any]:
         """Return it as it is kept in `Action.results`."""
@@ -49,6 +52,7 @@ class Result:
             "outcome": self.fate.value,
             "words": self.words,
             "parts": [each._asdict() for each in self.parts],
+            "records": [each._asdict() for each in self.records],
             "started_ms": started_ms,
             "ended_ms": ended_ms,
         }

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
-from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.db.models.expressions import Combinable
 
-from dashboard import live, store
+from dashboard import live
 from dashboard.access import Actor
 from dashboard.models import Action, Cluster
+from dashboard.write_transactions import WriteTransaction, cluster_transaction, retry_write
 from fenceline.plans.plan import Plan, from_json
 
 KIND: live.Kind = "actions"
@@ -32,6 +31,7 @@ class Filter:
     actor: str = ""
 
 
+@retry_write
 def keep(plan: Plan, actor: Actor, *, now_ms: int) -> Action:
     """Keep a plan as an audit row; the bell rings after the commit.
 
@@ -49,10 +49,10 @@ def keep(plan: Plan, actor: Actor, *, now_ms: int) -> Action:
         planned_via=actor.via,
         expires_ms=plan.expires_ms,
     )
-    with transaction.atomic():
-        row.rev = store.next_rev(cluster.pk)
+    with cluster_transaction(cluster.name, cluster.pk) as write:
+        row.rev = write.next_rev()
         row.save()
-        transaction.on_commit(partial(live.ring, cluster.name, KIND, row.rev))
+        write.ring(KIND)
     return row
 
 
@@ -75,19 +75,22 @@ def newest(wanted: Filter, *, before: int | None, limit: int) -> tuple[Sequence[
     return found[:limit], found[limit - 1].pk if len(found) > limit else None
 
 
-def change(row: Action, *where: Q, **fields: Combinable | Any) -> bool:
+@retry_write
+def change(
+    row: Action, *where: Q, also: Callable[[WriteTransaction], None] | None = None, **fields: Combinable | Any
+) -> bool:
     """Set columns of a row while it is still as `where` says; ring, and return whether it was.
 
-    The row in hand is not touched: read it again.
+    The row in hand is not touched: read it again. `also` writes what belongs to it in the same transaction.
     """
-    with transaction.atomic():
-        # In the order of every save: the cluster's row first, which orders the revisions.
-        rev = store.next_rev(row.cluster_id)
-        changed = Action.objects.filter(*where, pk=row.pk).update(rev=rev, **fields)
+    with cluster_transaction(row.cluster.name, row.cluster_id) as write:
+        changed = Action.objects.filter(*where, pk=row.pk).update(rev=write.next_rev(), **fields)
         if not changed:
-            transaction.set_rollback(True)
+            write.cancel()
             return False
-        transaction.on_commit(partial(live.ring, row.cluster.name, KIND, rev))
+        if also is not None:
+            also(write)
+        write.ring(KIND)
     return True
 
 

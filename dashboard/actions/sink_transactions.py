@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from dashboard.actions.hands import Hands
 from dashboard.actions.results import Fate, Part, Result, failed
+from dashboard.attributions import WrittenRecord
 from fenceline.facts import State
 from fenceline.reconcile import Described, NotDescribed, Obstacle
 from fenceline.words import some
@@ -82,6 +83,18 @@ def end(wanted: Sequence[Opened], hands: Hands, *, commit: bool) -> tuple[Part, 
     answers = hands.admin.end_transactions(endings, timeout_s=_PATIENCE_S)
     word = "committed" if commit else "aborted"
     return tuple(Part(name, ended.code, ended.word or word) for name, ended in answers.items())
+
+
+def written(ended: Sequence[Opened], parts: Sequence[Part], *, commit: bool) -> tuple[WrittenRecord, ...]:
+    """Return the decisions that coordinators confirmed for transactions that were open right before."""
+    confirmed = {part.where for part in parts if part.code == 0}
+    state = State.PREPARE_COMMIT if commit else State.PREPARE_ABORT
+    # EndTxn before version 5 keeps the epoch (KIP-890).
+    return tuple(
+        WrittenRecord(each.transactional_id, each.producer_id, each.producer_epoch, state.value, fence=False)
+        for each in ended
+        if each.transactional_id in confirmed
+    )
 
 
 def not_ended(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import TypeVar
 
-from dashboard import owners
+from dashboard import owners, query_names
 from dashboard.alerts.engine import PENDING, RESOLVED, Change, Look, State, follow
 from dashboard.alerts.labels import Said, annotations_of, labels_of
 from dashboard.alerts.limits import Alerting
@@ -35,6 +35,7 @@ class Book:
         self.before: dict[bytes, Sequence[Sequence[str]]] = {}
         self._findings: dict[bytes, dict[int, FindingRecord]] = {}
         self._owners: Mapping[int, Owner | None] = {}
+        self._query_names: Mapping[str, str] = {}
         self._changed: set[bytes] = set()
 
     def follow(self, after: int, now_ms: int) -> tuple[list[tuple[Alert, Change]], int]:
@@ -47,7 +48,10 @@ class Book:
         self._keep(Alert.objects.filter(cluster_id=self._lease.cluster_id).exclude(state=RESOLVED))
         self.want(self._findings)
         self._find_pending()
-        self._owners = owners.of_findings([row for rows in self._findings.values() for row in rows.values()])
+        findings = [row for rows in self._findings.values() for row in rows.values()]
+        self._owners = owners.of_findings(findings)
+        subjects = {row.subject for row in findings}
+        self._query_names = query_names.names_by_subject(self._lease.cluster_id, subjects)
         happened: list[tuple[Alert, Change]] = []
         news: list[Alert] = []
         for key in self.rows.keys() | self._findings.keys():
@@ -119,7 +123,7 @@ class Book:
     def _look(self, row: FindingRecord) -> Look:
         said = Said(
             row.rule, self._lease.cluster, row.subject, row.severity,
-            row.summary, row.evidence, row.next_step,
+            row.summary, row.evidence, row.next_step, self._query_names.get(row.subject, ""),
         )  # fmt: skip
         owner = self._owners[row.pk]
         return Look(

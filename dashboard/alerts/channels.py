@@ -13,7 +13,9 @@ from django.utils import timezone
 from dashboard.alerts import checks, deliver, signing
 from dashboard.alerts.bells import ring
 from dashboard.alerts.silences import Matchers, fit_matchers
+from dashboard.eyes import ALERTS
 from dashboard.models import Channel
+from dashboard.write_transactions import guarded_transaction, retry_write
 from fenceline.facts import Severity
 
 KINDS = tuple(kind.value for kind in Channel.Kind)
@@ -179,5 +181,11 @@ def disable(row: Channel, *, by: str) -> None:
 
 def delete(row: Channel) -> None:
     """Forget a channel and everything that was sent through it."""
-    row.delete()
+    _delete(row.pk)
     ring()
+
+
+@retry_write
+def _delete(number: int) -> None:
+    with guarded_transaction(ALERTS):
+        Channel.objects.filter(pk=number).delete()

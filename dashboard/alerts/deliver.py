@@ -18,6 +18,7 @@ from django.db.models.functions import Now
 
 from dashboard.alerts import bells, claims, guard, messages, payload, redact, signing, vendors
 from dashboard.alerts.limits import Alerting
+from dashboard.database_errors import log_line
 from dashboard.models import Channel, Delivery
 
 log = logging.getLogger(__name__)
@@ -214,7 +215,7 @@ def _deliver(pk: int) -> None:
         if claimed is not None:
             send(claimed)
     except DatabaseError as error:
-        log.error("delivery %d: the database refused, trying again soon: %s", pk, error)
+        log.error("delivery %d: trying again soon: %s", pk, log_line(error))
         connection.close()
     except Exception:
         log.exception("delivery %d: an error of ours", pk)

@@ -35,6 +35,8 @@ class Said(NamedTuple):
     summary: str
     evidence: str
     next_step: str
+    #: The name of a streaming query, whose subject has its id; "" for every other subject.
+    query_name: str = ""
 
 
 def labels_of(said: Said, owner: Owner | None) -> dict[str, str]:
@@ -47,10 +49,17 @@ def labels_of(said: Said, owner: Owner | None) -> dict[str, str]:
         "subject": said.subject,
         "subject_kind": kind,
         **_named(kind, name),
+        "query_name": said.query_name,
     }
     if owner is not None:
         found |= {"team": owner.team, "contact": owner.contact, "runbook": owner.runbook}
     return {label: fitting(value) for label, value in found.items() if value}
+
+
+def readable_name(subject: str, labels: Mapping[str, str]) -> str:
+    """Return the name that people know a subject by: of a streaming query its name instead of its id."""
+    kind, _, name = subject.partition(":")
+    return (labels.get("query_name", "") if kind == "query" else "") or name or kind
 
 
 def annotations_of(said: Said, owner: Owner | None) -> dict[str, str]:

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from dashboard.alerts.fates import Why
 from dashboard.alerts.grouping import Item, Route, unwanted
+from dashboard.alerts.labels import readable_name
 from dashboard.alerts.matching import Inhibitors, matches
 from dashboard.alerts.payload import rfc3339
 
@@ -44,7 +45,8 @@ class Muting:
         """Return what inhibits an alert for a channel; without one, whoever is told. None: nothing."""
         for cause, line in self._causes.get(item.fingerprint, ()):
             if route is None or self._wants(route, cause):
-                return ["inhibited", f"#{cause.number}", f"by {cause.rule} of {cause.subject}: {line.why}"]
+                name = f"{cause.subject.partition(':')[0]}:{readable_name(cause.subject, cause.labels)}"
+                return ["inhibited", f"#{cause.number}", f"by {cause.rule} of {name}: {line.why}"]
         return None
 
     def is_muted(self, item: Item, route: Route) -> bool:

@@ -6,7 +6,7 @@ Everything that listens to an Alertmanager understands the first (`webhook_confi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -168,7 +168,15 @@ def _common(sets: Iterable[Mapping[str, str]]) -> dict[str, str]:
 def _title(message: Message, firing: int) -> str:
     over = len(message.notices) - firing
     state = f"FIRING:{firing + message.truncated}" if firing else f"RESOLVED:{over + message.truncated}"
-    return f"[{state}] {' '.join(message.group_labels.values()) or message.receiver}"[:200]
+    return f"[{state}] {' '.join(_group_names(message)) or message.receiver}"[:200]
+
+
+def _group_names(message: Message) -> Iterator[str]:
+    """Yield what the alerts of a group have in common, of a streaming query its name instead of its id."""
+    name = _common([each.labels for each in message.notices]).get("query_name", "")
+    for label, value in message.group_labels.items():
+        is_query = label == "query" or (label == "subject" and value.startswith("query:"))
+        yield name if name and is_query else value
 
 
 def _line(each: Notice) -> str:

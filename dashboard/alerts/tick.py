@@ -1,9 +1,10 @@
 """One tick of one cluster's alerts: from findings to alerts, changes and deliveries, in one transaction.
 
 It reads findings as the judge left them, alerts that are not over, and the newest message of each group; what
-follows is for `engine`, `grouping` and `fates` to say. It begins with the lease: of two that run at once one
-writes. Killed anywhere it has written nothing, and the next one finds what this one did. How many queries it
-needs does not depend on how many alerts there are that do not change.
+follows is for `engine`, `grouping` and `fates` to say. It begins with the lease, which guards alerts and
+their messages: of two that run at once one writes. Killed anywhere it has written nothing, and the next one
+finds what this one did. How many queries it needs does not depend on how many alerts there are that do not
+change.
 """
 
 from __future__ import annotations
@@ -13,11 +14,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from django.conf import settings
-from django.db import transaction
 from django.db.models import Max
 from django.db.models.functions import Now
 
-from dashboard import leases, live, store
+from dashboard import leases
 from dashboard.alerts import engine, fates, grouping, payload
 from dashboard.alerts.book import Book, state_of
 from dashboard.alerts.engine import FIRING, Change
@@ -28,6 +28,7 @@ from dashboard.alerts.muting import Muting
 from dashboard.eyes import ALERTS
 from dashboard.leases import Lease
 from dashboard.models import Alert, AlertChange, Channel, Delivery, FindingRecord, Silence
+from dashboard.write_transactions import WriteTransaction, retry_write, write_transaction
 
 NAME = ALERTS
 #: Messages of one channel that one tick makes; the others are made by the next.
@@ -38,11 +39,11 @@ SETTLE_MS = 10_000
 _UPTO = "finding"
 
 
+@retry_write
 def tick(lease: Lease, *, now_ms: int) -> int:
     """Look once at one cluster; return how many messages were made. Raises `leases.LeaseLost`."""
-    with transaction.atomic():
-        leases.renew(lease, seen_through_ms=now_ms)
-        return _Tick(lease, settings.FENCELINE.alerts, now_ms).run()
+    with write_transaction(lease, {"seen_through_ms": now_ms}, lock_cluster=False) as write:
+        return _Tick(lease, settings.FENCELINE.alerts, now_ms).run(write)
 
 
 class _Tick:
@@ -50,7 +51,7 @@ class _Tick:
         self._lease, self._limits, self._now_ms = lease, limits, now_ms
         self._book = Book(lease, limits)
 
-    def run(self) -> int:
+    def run(self, write: WriteTransaction) -> int:
         after = self._upto()
         happened, upto = self._book.follow(after, self._now_ms)
         changes = [*self._unsettled(), *self._note(happened)]
@@ -66,7 +67,8 @@ class _Tick:
         if upto != after:
             leases.collector(self._lease).update(detail={_UPTO: upto})
         if self._book.is_changed or settled:
-            self._save()
+            self._book.save(write.next_rev())
+            write.ring("alerts")
         return sum(len(each.outlook.sendings) for each in views)
 
     def _upto(self) -> int:
@@ -197,12 +199,6 @@ class _Tick:
         inhibited = {each.route.number: why for each in views if (why := muting.inhibited(item, each.route))}
         anyhow = muting.inhibited(item, None)
         return fates.why_quiet(item, muting.silenced(item), views, inhibited, anyhow)
-
-    def _save(self) -> None:
-        rev = store.next_rev(self._lease.cluster_id)
-        self._book.save(rev)
-        cluster = self._lease.cluster
-        transaction.on_commit(lambda: live.ring(cluster, "alerts", rev))
 
 
 def _route(row: Channel, limits: Alerting) -> Route:

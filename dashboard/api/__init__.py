@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ninja import NinjaAPI
-
+from dashboard import converters  # noqa: F401 - its addresses need it
 from dashboard.api import (
     actions,
     alerts,
@@ -24,8 +23,9 @@ from dashboard.api import (
     transitions,
 )
 from dashboard.api.auth import bearer, session
+from dashboard.api.description import DescribedAPI
 
-api = NinjaAPI(
+api = DescribedAPI(
     title="Fenceline",
     version="1",
     description="The control room for exactly-once between Kafka and Spark.",

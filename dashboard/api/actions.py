@@ -17,7 +17,7 @@ from dashboard.actions import execute, rows
 from dashboard.api import cursors, schemas
 from dashboard.eyes import ACTIONS
 from dashboard.models import Action
-from fenceline.plans.plan import MOST_SUBJECTS, Act, Ground, Refusal, SubjectPlan
+from fenceline.plans.plan import MOST_SUBJECTS, Act, Bound, Ground, Refusal, SubjectPlan
 
 router = Router(tags=["actions"])
 StateFilter = Literal["", "planned", "executing", "done", "partly", "stale", "failed", "unknown"]
@@ -32,11 +32,16 @@ class StepOut(Schema):
 
 
 class EffectOut(Schema):
-    """One thing that is otherwise afterwards; `amount` is null where it has no number."""
+    """One thing that is otherwise afterwards; `amount` is null where it has no number.
+
+    `bound`: "at_least" or "at_most" where the amount is a bound, since producers go on writing until the plan
+    is carried out; "" where it is exact.
+    """
 
     name: str
     amount: int | None
     words: str
+    bound: Bound
 
 
 class RefusalOut(Schema):
@@ -48,12 +53,16 @@ class RefusalOut(Schema):
 
 
 class HeldOut(Schema):
-    """A partition whose LSO it holds back; null where the offsets were not seen."""
+    """A partition whose LSO it blocks; null where the offsets were not seen.
+
+    `lso_at_least`: what the LSO reaches at least once the action is done.
+    """
 
     topic: str
     partition: int
     lso: int | None
     high_watermark: int | None
+    lso_at_least: int | None
 
 
 class PartOut(Schema):
@@ -287,11 +296,14 @@ def _subject(of: SubjectPlan, result: dict[str, Any] | None) -> SubjectOut:
         name=acted.named(of),
         title=of.title,
         steps=[StepOut(request=each.request, words=each.words) for each in of.steps],
-        effects=[EffectOut(name=each.name, amount=each.amount, words=each.words) for each in of.effects],
+        effects=[
+            EffectOut(name=each.name, amount=each.amount, words=each.words, bound=each.bound)
+            for each in of.effects
+        ],
         refusals=[_refusal(each) for each in of.refusals],
         held=[
-            HeldOut(topic=topic, partition=partition, lso=lso, high_watermark=end)
-            for topic, partition, lso, end in of.held
+            HeldOut(topic=topic, partition=partition, lso=lso, high_watermark=end, lso_at_least=at_least)
+            for topic, partition, lso, end, at_least in of.held
         ],
         waiting=list(of.waiting),
         result=None if result is None else _result(result),

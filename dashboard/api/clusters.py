@@ -19,8 +19,8 @@ _NOUNS = (TRANSACTIONS, PARTITIONS, GROUPS, QUERIES, RECOVERIES)
 class ClusterOut(Schema):
     """A configured cluster; `rev` rises with every change. `as_of` is told for each noun.
 
-    `transactions` counts ids by Kafka's state, `partitions` by verdict, `groups` by status, of which
-    "blocked" ones are counted a second time, `queries` by state, of which "prepared" ones are.
+    `transactions` counts ids by Kafka's state, `partitions` by verdict, `groups` by status, of which those
+    with a commit "pending" are counted a second time, `queries` by state, of which "prepared" ones are.
     """
 
     cluster: str
@@ -44,9 +44,9 @@ def list_clusters(request: HttpRequest) -> dict[str, object]:
     return {"items": items, "next": None, **schemas.seen(queries.sight("", EVERYTHING))}
 
 
-@router.get("/{cluster}/safe_to_stop", response=SafeAnswer, summary="May all queries be stopped now?")
+@router.get("/{cluster}/safe_to_stop", response=SafeAnswer, summary="Are all queries safe to restart now?")
 def get_safe_to_stop(request: HttpRequest, cluster: schemas.Name) -> SafeAnswer:
-    """Whether every streaming query of a cluster may be stopped now; for deploy scripts."""
+    """Whether every streaming query of a cluster is safe to restart now; for deploy scripts."""
     for row in queries.clusters():
         if row.name == cluster:
             at_ms = now_ms()

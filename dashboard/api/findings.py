@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal
 
@@ -9,11 +10,13 @@ from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import Field
 
-from dashboard import owners, queries
+from dashboard import offers, owners, queries, slices
 from dashboard.api import cursors, schemas
 from dashboard.api.named import OwnerOut
+from dashboard.api.offered import OfferOut
 from dashboard.eyes import EVERYTHING
 from dashboard.models import FindingRecord
+from dashboard.offers import Offer
 from fenceline.facts import Severity
 from fenceline.owners import Owner
 
@@ -23,7 +26,8 @@ router = Router(tags=["findings"])
 class FindingOut(Schema):
     """A rule's verdict about a subject, `kind:name`; not `complete`: not all that the rule needs was seen.
 
-    `closed_at` is null while it holds. `/rules/{rule}` says what the rule means.
+    `closed_at` is null while it holds. `/rules/{rule}` says what the rule means. `offers` are the acts that
+    may be planned now, by what the planner would refuse.
     """
 
     id: int
@@ -39,6 +43,7 @@ class FindingOut(Schema):
     evidence: str
     next_step: str
     affected: list[str]
+    offers: list[OfferOut]
     owner: OwnerOut | None
 
 
@@ -73,8 +78,9 @@ def list_findings(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, obje
     )
     page, more = found[: wanted.limit], len(found) > wanted.limit
     whose = owners.of_findings(page)
+    may = offers.of_findings(page, now_ms=slices.now_ms())
     return {
-        "items": [_out(row, whose[row.pk]) for row in page],
+        "items": [_out(row, whose[row.pk], may[row.pk]) for row in page],
         "next": cursors.write("findings", page[-1].pk) if more else None,
         **schemas.seen(queries.sight(wanted.cluster, EVERYTHING)),
     }
@@ -86,10 +92,11 @@ def get_finding(request: HttpRequest, number: int) -> FindingOut:
     row = queries.finding(number) if number < 2**63 else None
     if row is None:
         raise Http404(f"No finding {number} is known.")
-    return _out(row, owners.of_finding(row))
+    may = offers.of_findings([row], now_ms=slices.now_ms())
+    return _out(row, owners.of_finding(row), may[row.pk])
 
 
-def _out(row: FindingRecord, owner: Owner | None) -> FindingOut:
+def _out(row: FindingRecord, owner: Owner | None, may: Sequence[Offer]) -> FindingOut:
     return FindingOut(
         id=row.pk,
         rule=row.rule,
@@ -104,6 +111,7 @@ def _out(row: FindingRecord, owner: Owner | None) -> FindingOut:
         evidence=row.evidence,
         next_step=row.next_step,
         affected=row.affected,
+        offers=OfferOut.each(may),
         owner=OwnerOut.told(owner),
     )
 

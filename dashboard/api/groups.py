@@ -17,17 +17,18 @@ from fenceline.groups import Status, Waiting
 
 router = Router(tags=["groups"])
 
-StatusFilter = Literal["", "blocked", "OK", "WARN", "STALL", "STOP", "REWIND", "UNKNOWN"]
+StatusFilter = Literal["", "BLOCKED", "STOP", "STALL", "REWIND", "WARN", "UNKNOWN", "OK", "pending"]
 #: More partitions of a group than these are not told at once.
 _MOST_OFFSETS = 10_000
 
 
 class GroupOut(Schema):
-    """A consumer group; its status is its worst partition's (Burrow's words).
+    """A consumer group; its status is its worst partition's (Burrow's words, and BLOCKED).
 
     `lag_lso` and `lag_hw` count offsets over all partitions, null where one cannot be told; `lag_ms` is the
-    longest. `blocked` partitions stand at a pinned LSO; for `unstable` ones a transactional commit is
-    pending. Groups with random ids share a `family`.
+    longest. In `blocked` partitions its status is BLOCKED: it has consumed everything up to the last stable
+    offset, which an open transaction has kept from moving for `group_blocked_s`. For `unstable` partitions a
+    transactional commit is pending. Groups with random ids share a `family`.
     """
 
     cluster: str
@@ -53,7 +54,8 @@ class GroupOut(Schema):
 class OffsetOut(Schema):
     """What a group committed for a partition; `offset` is null where only a pending commit is there.
 
-    `waiting`: it probably waits at a pinned LSO, reads past it (read_uncommitted), or is not there yet.
+    `waiting`, where the LSO is below the high watermark: it is at the LSO (`probably`; BLOCKED once that
+    lasts), past it (`reads_past`: read_uncommitted), or `not_yet` there. `waiting_since` is since when.
     """
 
     topic: str
@@ -94,7 +96,7 @@ class GroupList(schemas.Listing):
 
 
 class Wanted(Schema):
-    """The query string of the list; `q` is a part of a group's id."""
+    """The query string of the list; `q` is a part of a group's id, `pending` groups have a commit pending."""
 
     cluster: schemas.Name = ""
     status: StatusFilter = ""
@@ -118,7 +120,7 @@ def list_groups(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, object
     }
 
 
-@router.get("/{cluster}/{path:group}", response=GroupDetail, summary="One consumer group")
+@router.get("/{cluster}/{text:group}", response=GroupDetail, summary="One consumer group")
 def get_group(request: HttpRequest, cluster: schemas.Name, group: str) -> GroupDetail:
     """One group in each of its partitions; percent-encode all but letters and digits."""
     row = groups.group(cluster, group)

@@ -18,7 +18,7 @@ from django.views.decorators.csrf import csrf_exempt
 
 from dashboard import save_progress, slices
 from dashboard.api.auth import digest
-from dashboard.api.problems import problem
+from dashboard.api.problems import database_problem, problem
 from dashboard.models import Token
 from dashboard.save_progress import UnknownCluster
 from fenceline.decode import told
@@ -55,9 +55,7 @@ def progress(request: HttpRequest) -> HttpResponse:
     except UnknownCluster as error:
         return problem(HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
     except DatabaseError as error:
-        log.error("a listener's events could not be saved: %s", error)
-        detail = "The database cannot be reached; nothing is lost, try again."
-        return problem(HTTPStatus.SERVICE_UNAVAILABLE, detail)
+        return database_problem(request, error)
     if post.strange:
         log.warning("a listener told what cannot be read: %s", dict(post.strange))
     refusals = [{"seq": seq, "reason": reason} for seq, reason in post.refused]

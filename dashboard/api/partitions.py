@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 from dashboard import groups, owners, partitions, queries
 from dashboard.api import cursors, schemas
@@ -25,6 +25,9 @@ _MOST_READERS = 1_000
 #: No partition has a larger number.
 _LARGEST = 2**31
 
+#: Written in full: refusals of acts have a `Ground` of their own, and a description knows a name once.
+PinGround = Annotated[Ground, WithJsonSchema({"type": "string", "enum": [each.value for each in Ground]})]
+
 
 class OpenTransaction(Schema):
     """A transaction that is open in a partition, as its leader tells.
@@ -40,7 +43,7 @@ class OpenTransaction(Schema):
     last_sequence: int
     coordinator_epoch: int | None
     verdict: Verdict
-    ground: Ground
+    ground: PinGround
     first_seen_at: str | None
     last_record_at: str | None
 

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import json
+import logging
 from http import HTTPStatus
 from typing import Any
 
 from django.db import DatabaseError
 from django.http import Http404, HttpRequest, HttpResponse
-from ninja import NinjaAPI
+from django.views.decorators.csrf import csrf_exempt
+from ninja import NinjaAPI, Schema
 from ninja.errors import AuthenticationError, HttpError, ValidationError
+
+from dashboard.database_errors import explain, log_line
+
+log = logging.getLogger(__name__)
+
+#: When to ask again after an error that passes.
+RETRY_AFTER_S = 5
 
 
 def problem(status: int, detail: str, **members: Any) -> HttpResponse:
@@ -20,9 +29,34 @@ def problem(status: int, detail: str, **members: Any) -> HttpResponse:
     )
 
 
+class Problem(Schema):
+    """What every error is: RFC 9457. `detail` says what happened, and what to do, to whoever asked."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+
+
+@csrf_exempt
 def nowhere(request: HttpRequest) -> HttpResponse:
-    """Answer an address that the API does not have."""
+    """Answer an address that the API does not have, whatever the method."""
     return _not_found(request, "")
+
+
+def as_problem(request: HttpRequest, response: HttpResponse) -> HttpResponse:
+    """Return an error that Django itself has answered as a problem; keeps what its headers say."""
+    words = {
+        405: f"{request.method} is not possible here: use {response.get('Allow', 'another method')}.",
+        413: "The request is too large.",
+        404: f"There is nothing at {request.path}.",
+    }
+    status = response.status_code
+    told = problem(status, words.get(status, f"The request cannot be answered: {HTTPStatus(status).phrase}."))
+    for name in "Allow", "Retry-After", "WWW-Authenticate":
+        if name in response:
+            told[name] = response[name]
+    return told
 
 
 class Refused(HttpError):
@@ -39,7 +73,7 @@ def install(api: NinjaAPI) -> None:
     api.add_exception_handler(ValidationError, _invalid)
     api.add_exception_handler(Http404, _not_found)
     api.add_exception_handler(HttpError, _refused)
-    api.add_exception_handler(DatabaseError, _no_database)
+    api.add_exception_handler(DatabaseError, database_problem)
 
 
 def _unauthenticated(request: HttpRequest, error: Any) -> HttpResponse:
@@ -61,5 +95,11 @@ def _refused(request: HttpRequest, error: Any) -> HttpResponse:
     return problem(error.status_code, str(error), **getattr(error, "members", {}))
 
 
-def _no_database(request: HttpRequest, error: Any) -> HttpResponse:
-    return problem(503, "The database cannot be reached; nothing is lost, try again.")
+def database_problem(request: HttpRequest, error: Any) -> HttpResponse:
+    """Answer a request that the database has not served, with what its error means; log it."""
+    log.error("%s: %s", request.path, log_line(error))
+    explanation = explain(error)
+    response = problem(explanation.status, explanation.text)
+    if explanation.is_passing:
+        response["Retry-After"] = str(RETRY_AFTER_S)
+    return response

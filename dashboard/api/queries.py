@@ -1,4 +1,4 @@
-"""`/api/v1/queries`: how each streaming query does, its batches, and whether it may be stopped now."""
+"""`/api/v1/queries`: how each streaming query does, its batches, and whether it is safe to restart."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ from dashboard.api.query_parts import (
 )
 from dashboard.chains import chains_of, safe_each
 from dashboard.eyes import QUERIES
+from dashboard.known_queries import state_now
 from dashboard.models import Query as Row
 from dashboard.slices import now_ms
 from fenceline.chain import ChainLink
-from fenceline.safe import SafeToStop
+from fenceline.safe import RestartSafety
 from fenceline.spark import QueryState
 
 router = Router(tags=["queries"])
@@ -45,7 +46,8 @@ class QueryOut(Schema):
     `id` is its identity here: Spark's query id, unless two folders hold the same one. `planned` and
     `finished` are the newest batches of its offset log and its commit log, `newest` the newest that anything
     told of, and `chain` that one's. `restart_words` follow "a restart …". `sink` is "" where nothing tells.
-    Lag counts offsets over all partitions, null where it cannot be told.
+    `state` is "unheard" where the driver's heartbeat is missing, or no listener reports the query. Lag counts
+    offsets over all partitions, null where it is not known.
     """
 
     cluster: str
@@ -154,7 +156,7 @@ def list_queries(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, objec
     }
 
 
-@router.get("/{path:query}/batches", response=BatchList, summary="The batches of a query")
+@router.get("/{text:query}/batches", response=BatchList, summary="The batches of a query")
 def list_batches(
     request: HttpRequest, query: schemas.Name, wanted: Query[WantedBatches]
 ) -> dict[str, object]:
@@ -171,13 +173,13 @@ def list_batches(
     }
 
 
-@router.get("/{path:query}/safe_to_stop", response=SafeAnswer, summary="May this query be stopped now?")
+@router.get("/{text:query}/safe_to_stop", response=SafeAnswer, summary="Is this query safe to restart now?")
 def get_safe_to_stop(request: HttpRequest, query: schemas.Name, cluster: schemas.Name = "") -> SafeAnswer:
-    """Whether a stop now leaves nothing behind that times out or is written twice; for deploy scripts."""
+    """Whether a restart now loses and repeats nothing that waiting would not; for deploy scripts."""
     return _safe(_one(query, cluster), now_ms())
 
 
-@router.get("/{path:query}", response=QueryDetail, summary="One streaming query")
+@router.get("/{text:query}", response=QueryDetail, summary="One streaming query")
 def get_query(request: HttpRequest, query: schemas.Name, cluster: schemas.Name = "") -> QueryDetail:
     """One query by its id here, by Spark's query id, or by its name where no other query has it."""
     row, at_ms = _one(query, cluster), now_ms()
@@ -222,13 +224,18 @@ def _told(rows: Sequence[Row]) -> list[dict[str, Any]]:
     newest, read = streaming.newest(rows), reading.sources(rows)
     chains, safe = chains_of(rows, now_ms=at_ms), safe_each(rows, at_ms)
     return [
-        _columns(row, newest.get(row.pk), chains[row.pk], safe[row.pk], reading.lag(read[row.pk]))
+        _columns(row, newest.get(row.pk), chains[row.pk], safe[row.pk], reading.lag(read[row.pk]), at_ms)
         for row in rows
     ]
 
 
 def _columns(
-    row: Row, newest: int | None, chain: Sequence[ChainLink], safe: SafeToStop, lag: reading.Lag
+    row: Row,
+    newest: int | None,
+    chain: Sequence[ChainLink],
+    safe: RestartSafety,
+    lag: reading.Lag,
+    at_ms: int,
 ) -> dict[str, Any]:
     return {
         "cluster": row.cluster.name,
@@ -236,7 +243,7 @@ def _columns(
         "query_id": row.query_id,
         "name": row.name,
         "checkpoint": row.checkpoint,
-        "state": QueryState(row.state),
+        "state": state_now(row, at_ms),
         "run_id": row.run_id,
         "heard_at": schemas.iso(row.heard_ms),
         "started_at": schemas.iso(row.started_ms),

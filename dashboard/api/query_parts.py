@@ -16,7 +16,7 @@ from dashboard.models import PinRecord, Run, SinkDecision
 from dashboard.queries import Sight
 from fenceline.chain import ChainLink, Link, LinkState
 from fenceline.groups import Waiting
-from fenceline.safe import SafeToStop
+from fenceline.safe import RestartSafety
 from fenceline.spark import Decided, Outcome
 
 
@@ -30,7 +30,7 @@ class LinkOut(Schema):
     recovery: str
 
 
-class TransactionOut(Schema):
+class LedgerTransactionOut(Schema):
     """A transaction of a batch, as the sink's ledger names it."""
 
     transactional_id: str
@@ -54,12 +54,16 @@ class DecisionOut(Schema):
     done_at: str | None
     done_by: str
     reason: str
-    transactions: list[TransactionOut]
+    transactions: list[LedgerTransactionOut]
     lost: list[str]
 
 
 class BatchOut(Schema):
-    """A micro-batch; what nothing has told is null. `durations_ms` is by Spark's phases."""
+    """A micro-batch; what nothing has reported is null. `durations_ms` is by Spark's phases.
+
+    `output_rows` is Spark's count of rows written; where Spark does not count them (foreachBatch), the count
+    of the sink's ledger once the batch is committed. What was lost does not count.
+    """
 
     batch: int
     planned_at: str | None
@@ -76,7 +80,7 @@ class BatchOut(Schema):
     decision: DecisionOut | None
 
 
-class PartOut(Schema):
+class PositionOut(Schema):
     """How far a query has read a partition; `position` is the next offset it reads.
 
     `behind_ms` is since when there has been something to read; `waiting` how it stands to a pinned LSO.
@@ -104,7 +108,7 @@ class SourceOut(Schema):
     source: str
     description: str
     offset: str | None
-    partitions: list[PartOut]
+    partitions: list[PositionOut]
 
 
 class RunOut(Schema):
@@ -134,9 +138,20 @@ class PreparedOut(Schema):
 
 
 class SafeOut(Schema):
-    """Whether it may be stopped, why, which batches are prepared, and how long that can wait."""
+    """Whether it is safe to restart, why, which batches are prepared, and how long that can wait.
+
+    `safe` and `graceful` are the same: a graceful stop lets the batch in progress finish. `kill`: its driver
+    may be killed at any moment; `kill_reason` is why not. `retry_after_s` is when to ask again, null where it
+    is safe and where waiting alone changes nothing. `headline` is "" unless a batch is prepared and nobody
+    commits it. What passes within a batch changes none of these.
+    """
 
     safe: bool | None
+    graceful: bool | None
+    kill: bool | None
+    kill_reason: str
+    retry_after_s: int | None
+    headline: str
     verdict: str
     reasons: list[str]
     prepared: list[PreparedOut]
@@ -166,11 +181,16 @@ def links_out(chain: Sequence[ChainLink]) -> list[LinkOut]:
     ]
 
 
-def safe_out(safe: SafeToStop, prepared: Sequence[SinkDecision], sight: Sight, now_ms: int) -> SafeAnswer:
+def safe_out(safe: RestartSafety, prepared: Sequence[SinkDecision], sight: Sight, now_ms: int) -> SafeAnswer:
     """Return a verdict as the API tells it; no time is left where the timeout has passed."""
     left_ms = None if safe.expires_ms is None else max(0, safe.expires_ms - now_ms)
     return SafeAnswer(
         safe=safe.safe,
+        graceful=safe.graceful,
+        kill=safe.kill,
+        kill_reason=safe.kill_reason,
+        retry_after_s=safe.retry_after_s,
+        headline=safe.headline,
         verdict=safe.sentence,
         reasons=list(safe.reasons),
         prepared=[
@@ -202,7 +222,7 @@ def batch_out(entry: Entry) -> BatchOut:
         duration_ms=batch.duration_ms,
         durations_ms=batch.durations,
         input_rows=batch.input_rows,
-        output_rows=batch.output_rows,
+        output_rows=entry.output_rows,
         input_rows_per_second=batch.input_rate,
         processed_rows_per_second=batch.processed_rate,
         watermark_at=schemas.iso(batch.watermark_ms or None),
@@ -253,8 +273,8 @@ def _decision(row: SinkDecision) -> DecisionOut:
     )
 
 
-def _transaction(told: dict[str, Any]) -> TransactionOut:
-    return TransactionOut(
+def _transaction(told: dict[str, Any]) -> LedgerTransactionOut:
+    return LedgerTransactionOut(
         transactional_id=told["transactional_id"],
         producer_id=told["producer_id"],
         producer_epoch=told["producer_epoch"],
@@ -266,9 +286,9 @@ def _transaction(told: dict[str, Any]) -> TransactionOut:
     )
 
 
-def _part(part: reading.Part) -> PartOut:
+def _part(part: reading.Part) -> PositionOut:
     row = part.seen
-    return PartOut(
+    return PositionOut(
         topic=part.topic,
         partition=part.partition,
         position=part.position,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 from dashboard import owners, queries, recoveries
 from dashboard.api import cursors, schemas
@@ -18,8 +18,14 @@ from fenceline.recoveries import Outcome
 
 router = Router(tags=["recoveries"])
 
-OutcomeFilter = Literal["", "open", "resumed", "not_resumed", "unseen"]
-CauseFilter = Literal["", "takeover", "timeout", "admin_fence", "abort", "client_abort", "self_recovery"]
+#: Written in full: decisions of the sink have an `Outcome` of their own, and a description knows a name once.
+EpisodeOutcome = Annotated[
+    Outcome, WithJsonSchema({"type": "string", "enum": [each.value for each in Outcome]})
+]
+OutcomeFilter = Literal["", "open", "resumed", "not_resumed", "unseen", "topic_deleted"]
+CauseFilter = Literal[
+    "", "takeover", "timeout", "admin_fence", "admin_abort", "abort", "client_abort", "self_recovery"
+]
 
 
 class WaitOut(Schema):
@@ -36,7 +42,8 @@ class WaitOut(Schema):
 class LostOut(Schema):
     """The aborted records of a partition, offsets inclusive; null where nothing was written there.
 
-    Not `sure`: only bounds are known, `note` says why, and `records` is null.
+    Not `sure`: only bounds are known, or nothing (`records` is null), or the topic may be another one since;
+    `note` says why. `topic_deleted`: the topic was deleted since, re-created or not, and the records with it.
     """
 
     topic: str
@@ -46,12 +53,16 @@ class LostOut(Schema):
     records: int | None
     sure: bool
     note: str
+    topic_deleted: bool
 
 
 class RecoveryOut(Schema):
     """An episode; null instants have not come, or were not seen.
 
-    `records_released` counts offsets that became readable. `lost` is whole once `lost_complete`.
+    `released_at` is by the timestamps of the markers that consumers waited for; where `release_noticed`, the
+    logs did not show them: consumers were unblocked then or before. `resumed_at` may come before it, where
+    other transactions block the same partitions. `records_released` counts offsets that became readable when
+    that was noticed, in topics that still exist. `lost` is whole once `lost_complete`.
     """
 
     id: int
@@ -62,11 +73,12 @@ class RecoveryOut(Schema):
     confidence: Confidence
     producer_id: int
     producer_epoch: int
-    outcome: Outcome
+    outcome: EpisodeOutcome
     begun_at: str | None
     opened_at: str | None
     completed_at: str | None
     released_at: str | None
+    release_noticed: bool
     resumed_at: str | None
     resumed_by: str
     closed_at: str | None
@@ -140,6 +152,7 @@ def _out(row: Recovery) -> RecoveryOut:
         opened_at=schemas.iso(row.opened_ms),
         completed_at=schemas.iso(row.completed_ms),
         released_at=schemas.iso(row.released_ms),
+        release_noticed=row.release_noticed,
         resumed_at=schemas.iso(row.resumed_ms),
         resumed_by=row.resumed_by,
         closed_at=schemas.iso(row.closed_ms),
@@ -164,6 +177,7 @@ def _out(row: Recovery) -> RecoveryOut:
                 records=each.records,
                 sure=each.sure,
                 note=each.note,
+                topic_deleted=each.deleted,
             )
             for each in recoveries.lost(row)
         ],

@@ -10,8 +10,9 @@ from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import Field
 
-from dashboard import history, ids, queries, waits
+from dashboard import attributions, history, ids, offers, queries, waits
 from dashboard.api import cursors, schemas
+from dashboard.api.offered import OfferOut
 from dashboard.api.transitions import Fact
 from dashboard.models import Transaction
 from fenceline.facts import NOT_TOLD
@@ -79,9 +80,13 @@ class TransactionOut(Schema):
 
 
 class TransactionDetail(TransactionOut):
-    """A transactional id with its last transitions of any kind, newest first, at most 20."""
+    """A transactional id with its last transitions of any kind, newest first, at most 20.
+
+    `offers` are the acts that may be planned now, by what the planner would refuse.
+    """
 
     recent: list[Fact]
+    offers: list[OfferOut]
 
 
 class TransactionList(schemas.Listing):
@@ -127,7 +132,7 @@ def _place(wanted: Wanted) -> ids.Place:
     return str(cluster), str(name), int(row)
 
 
-@router.get("/{cluster}/{path:transactional_id}", response=TransactionDetail, summary="One transactional id")
+@router.get("/{cluster}/{text:transactional_id}", response=TransactionDetail, summary="One transactional id")
 def get_transaction(request: HttpRequest, cluster: schemas.Name, transactional_id: str) -> TransactionDetail:
     """The newest state of one id, and how it came there; percent-encode all but letters and digits."""
     row = queries.transaction(cluster, transactional_id)
@@ -135,7 +140,10 @@ def get_transaction(request: HttpRequest, cluster: schemas.Name, transactional_i
         raise Http404(f"No transactional id '{transactional_id}' is known on cluster '{cluster}'.")
     life = history.life(row.cluster.name, bytes(row.key), row.log_partition)
     (told,) = _all_told([row])
-    return TransactionDetail(**told, recent=[Fact.told(each) for each in life.recent])
+    actions = attributions.of_transitions(row.cluster.name, bytes(row.key), life.recent)
+    recent = [Fact.told(each, action) for each, action in zip(life.recent, actions, strict=True)]
+    may = offers.of_transactions([row], now_ms=time.time_ns() // 1_000_000)[row.pk]
+    return TransactionDetail(**told, recent=recent, offers=OfferOut.each(may))
 
 
 def _if_told(number: int) -> int | None:

@@ -10,26 +10,38 @@ from ninja import Query, Router, Schema
 from ninja.errors import HttpError
 from pydantic import Field
 
-from dashboard import history, queries
+from dashboard import attributions, history, queries
 from dashboard.api import cursors, schemas
-from dashboard.models import TransitionRecord
+from dashboard.models import Action, TransitionRecord
 from fenceline.evidence import explain
 from fenceline.facts import Confidence, Kind, Transition
+from fenceline.plans.plan import Act
 
 router = Router(tags=["transitions"])
 
 #: The kinds that have rows of their own; the others are in a transaction's `recent`.
 NotableKind = Literal[
-    "client_abort", "timeout", "takeover", "reinit", "self_recovery", "admin_fence", "rotation",
-    "empty_abort", "abort", "expiry",
+    "client_abort", "timeout", "takeover", "reinit", "self_recovery", "admin_fence", "admin_abort",
+    "rotation", "empty_abort", "abort", "expiry",
 ]  # fmt: skip
 
 #: The two orders, in their cursors: a place in one is none in the other.
 _NEWEST, _TOLD = "transitions-newest", "transitions-told"
 
 
+class ActionRef(Schema):
+    """An action of Fenceline, `/api/v1/actions/{id}`, and who executed it."""
+
+    id: int
+    act: Act
+    executed_by: str
+
+
 class Fact(Schema):
-    """One state change of an id; `at` is the coordinator's clock, `open_ms` from begin to decision."""
+    """One state change of an id; `at` is the coordinator's clock, `open_ms` from begin to decision.
+
+    `action` is the action of Fenceline that caused it, by the coordinator's answer; null for every other.
+    """
 
     kind: Kind
     confidence: Confidence
@@ -43,14 +55,16 @@ class Fact(Schema):
     open_ms: int | None
     partition: int
     offset: int
+    action: ActionRef | None
 
     @classmethod
-    def told(cls, fact: Transition, **more: object) -> Self:
+    def told(cls, fact: Transition, action: Action | None = None, **more: object) -> Self:
         """Return a transition as the API tells it."""
         return cls(
+            action=_reference(action),
             kind=fact.kind,
             confidence=fact.confidence,
-            evidence=explain(fact),
+            evidence=explain(fact, attributions.name(action)),
             at=schemas.iso(fact.at_ms),
             completed_at=schemas.iso(fact.completed_ms),
             producer_id=fact.producer_id,
@@ -62,6 +76,12 @@ class Fact(Schema):
             offset=fact.offset,
             **more,
         )
+
+
+def _reference(action: Action | None) -> ActionRef | None:
+    if action is None:
+        return None
+    return ActionRef(id=action.pk, act=Act(action.act), executed_by=action.executed_by)
 
 
 class TransitionOut(Fact):
@@ -136,6 +156,7 @@ def _filter(wanted: Wanted) -> history.Filter:
 def _out(row: TransitionRecord) -> TransitionOut:
     return TransitionOut.told(
         history.transition_of(row),
+        row.action,
         rev=row.rev,
         cluster=row.cluster.name,
         transactional_id=row.transactional_id,

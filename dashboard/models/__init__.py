@@ -10,7 +10,7 @@ The cluster of a table has no index of its own where a unique key begins with it
 from __future__ import annotations
 
 from dashboard.models.access import Token
-from dashboard.models.acting import Action
+from dashboard.models.acting import Action, ActionRecord
 from dashboard.models.alerting import Alert, AlertChange, Channel, Delivery, Silence
 from dashboard.models.collecting import Cluster, Collector, GapRecord, Position
 from dashboard.models.groups import CommitRecord, Group, GroupOffset, GroupRecord
@@ -38,6 +38,7 @@ __all__ = [
     "IS_OPEN",
     "NAME",
     "Action",
+    "ActionRecord",
     "Alert",
     "AlertChange",
     "Batch",

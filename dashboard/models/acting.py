@@ -55,7 +55,8 @@ class Action(models.Model):
     started_ms = models.BigIntegerField(null=True)
     ended_ms = models.BigIntegerField(null=True)
     #: [{"subject", "outcome": done|stale|failed|unknown|skipped, "words", "parts": [{"where", "code",
-    #: "words"}, …], "started_ms", "ended_ms"}, …] in the order of the plan's subjects.
+    #: "words"}, …], "records": [`attributions.WrittenRecord`, …], "started_ms", "ended_ms"}, …] in the order
+    #: of the plan's subjects.
     results = models.JSONField(default=list)
     #: What was seen afterwards: [{"words", "at_ms", "kind", …}, …], oldest first.
     follow_up = models.JSONField(default=list)
@@ -64,6 +65,8 @@ class Action(models.Model):
     rev = models.BigIntegerField(default=0)
 
     class Meta:
+        verbose_name = "action"
+        verbose_name_plural = "actions"
         permissions = [
             ("fence_producer", "Can fence producers"),
             ("abort_marker", "Can write abort markers for hanging transactions"),
@@ -83,3 +86,34 @@ class Action(models.Model):
 
     def __str__(self) -> str:
         return f"{self.act} #{self.pk}"
+
+
+class ActionRecord(models.Model):
+    """A record of `__transaction_state` that an action had a coordinator write, by the coordinator's answer.
+
+    Transitions are joined with their actions by it, whichever is stored first (`dashboard.attributions`).
+    """
+
+    cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
+    action = models.ForeignKey(Action, models.CASCADE)
+    #: As in Transaction.
+    key = models.BinaryField(max_length=32)
+    producer_id = models.BigIntegerField()
+    producer_epoch = models.IntegerField()
+    #: `facts.State`: Empty, PrepareCommit or PrepareAbort.
+    state = models.CharField(max_length=16)
+    #: Whether by a fence (InitProducerId), else by an EndTxn.
+    fence = models.BooleanField()
+
+    class Meta:
+        verbose_name = "action record"
+        verbose_name_plural = "action records"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["cluster", "key", "producer_id", "producer_epoch", "state"],
+                name="action_record_identity",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.state} of action {self.action_id}"

@@ -54,6 +54,8 @@ class Alert(models.Model):
     rev = models.BigIntegerField(default=0)
 
     class Meta:
+        verbose_name = "alert"
+        verbose_name_plural = "alerts"
         constraints = [models.UniqueConstraint(fields=["fingerprint"], name="alert_fingerprint")]
         indexes = [
             models.Index(fields=["cluster", "seen_ms"], name="alert_seen"),
@@ -81,6 +83,8 @@ class AlertChange(models.Model):
     fates = models.JSONField(default=list)
 
     class Meta:
+        verbose_name = "alert change"
+        verbose_name_plural = "alert changes"
         indexes = [
             models.Index(fields=["id"], condition=Q(processed_at=None), name="change_unprocessed"),
             models.Index(fields=["alert", "at_ms"], name="change_of_alert"),
@@ -127,6 +131,10 @@ class Channel(models.Model):
     disabled_why = models.TextField(blank=True)
     created_by = models.CharField(max_length=150)
     created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        verbose_name = "channel"
+        verbose_name_plural = "channels"
 
     def __str__(self) -> str:
         return self.name
@@ -184,6 +192,8 @@ class Delivery(models.Model):
     error = models.TextField(blank=True)
 
     class Meta:
+        verbose_name = "delivery"
+        verbose_name_plural = "deliveries"
         indexes = [
             # SQLite takes a partial index only for a condition without parameters: pending is not ended.
             models.Index(fields=["next_at"], condition=Q(ended_at=None), name="delivery_due"),
@@ -214,6 +224,8 @@ class Silence(models.Model):
     ended_by = models.CharField(max_length=150, blank=True)
 
     class Meta:
+        verbose_name = "silence"
+        verbose_name_plural = "silences"
         indexes = [models.Index(fields=["ends_ms"], name="silence_ends")]
 
     def __str__(self) -> str:

@@ -14,6 +14,10 @@ class Cluster(models.Model):
     #: False once the configuration no longer names it; its rows stay, its pages say so.
     configured = models.BooleanField(default=True)
 
+    class Meta:
+        verbose_name = "cluster"
+        verbose_name_plural = "clusters"
+
     def __str__(self) -> str:
         return self.name
 
@@ -33,10 +37,15 @@ class Position(models.Model):
     hole_offset = models.BigIntegerField(null=True)
     #: When it was first read, by our clock.
     since_ms = models.BigIntegerField(default=0)
-    #: Our clock minus the coordinator's, when it last wrote a record before our eyes; None before that.
+    #: How far our clock is ahead of the coordinator's (`fenceline.clocks.Offset`): the smallest difference
+    #: measured of late, the smallest of this window, and when that began. None before any was measured.
     clock_ms = models.BigIntegerField(null=True)
+    clock_window_ms = models.BigIntegerField(null=True)
+    clock_since_ms = models.BigIntegerField(null=True)
 
     class Meta:
+        verbose_name = "log position"
+        verbose_name_plural = "log positions"
         constraints = [
             models.UniqueConstraint(fields=["cluster", "topic", "partition"], name="position_partition")
         ]
@@ -79,6 +88,8 @@ class Collector(models.Model):
     since_ms = models.BigIntegerField()
 
     class Meta:
+        verbose_name = "collector"
+        verbose_name_plural = "collectors"
         constraints = [models.UniqueConstraint(fields=["cluster", "name"], name="collector_name")]
 
     def __str__(self) -> str:
@@ -98,6 +109,8 @@ class GapRecord(models.Model):
     count = models.BigIntegerField(default=1)
 
     class Meta:
+        verbose_name = "gap"
+        verbose_name_plural = "gaps"
         constraints = [
             models.UniqueConstraint(
                 fields=["cluster", "source", "scope"], condition=Q(until_ms=None), name="gap_open_once"

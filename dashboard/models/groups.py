@@ -30,6 +30,8 @@ class CommitRecord(models.Model):
     log_offset = models.BigIntegerField()
 
     class Meta:
+        verbose_name = "offset commit"
+        verbose_name_plural = "offset commits"
         constraints = [
             models.UniqueConstraint(fields=["cluster", "key", "topic", "partition"], name="commit_record_key")
         ]
@@ -52,6 +54,8 @@ class GroupRecord(models.Model):
     log_offset = models.BigIntegerField()
 
     class Meta:
+        verbose_name = "group membership"
+        verbose_name_plural = "group memberships"
         constraints = [models.UniqueConstraint(fields=["cluster", "key"], name="group_record_key")]
 
     def __str__(self) -> str:
@@ -92,6 +96,8 @@ class Group(models.Model):
     rev = models.BigIntegerField()
 
     class Meta:
+        verbose_name = "consumer group"
+        verbose_name_plural = "consumer groups"
         constraints = [models.UniqueConstraint(fields=["cluster", "key"], name="group_key")]
         indexes = [models.Index(fields=["cluster", "family"], name="group_family")]
 
@@ -131,6 +137,8 @@ class GroupOffset(models.Model):
     points = models.TextField(blank=True)
 
     class Meta:
+        verbose_name = "group offset"
+        verbose_name_plural = "group offsets"
         constraints = [
             models.UniqueConstraint(fields=["group", "topic", "partition"], name="group_offset_partition")
         ]

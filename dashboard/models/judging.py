@@ -36,6 +36,8 @@ class FindingRecord(models.Model):
     AGAIN = -1
 
     class Meta:
+        verbose_name = "finding"
+        verbose_name_plural = "findings"
         constraints = [
             models.UniqueConstraint(
                 fields=["fingerprint"], condition=Q(closed_at=None), name="finding_open_once"

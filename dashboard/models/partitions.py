@@ -38,6 +38,8 @@ class PartitionRecord(models.Model):
     rev = models.BigIntegerField()
 
     class Meta:
+        verbose_name = "partition"
+        verbose_name_plural = "partitions"
         constraints = [
             models.UniqueConstraint(fields=["cluster", "topic", "partition"], name="partition_record_name")
         ]
@@ -78,6 +80,8 @@ class PinRecord(models.Model):
     ground = models.CharField(max_length=24)
 
     class Meta:
+        verbose_name = "LSO blocker"
+        verbose_name_plural = "LSO blockers"
         constraints = [
             models.UniqueConstraint(
                 fields=["cluster", "topic", "partition", "producer_id", "producer_epoch", "start_offset"],
@@ -108,6 +112,8 @@ class ReplicaLook(models.Model):
     error = models.TextField(blank=True)
 
     class Meta:
+        verbose_name = "replica check"
+        verbose_name_plural = "replica checks"
         constraints = [
             models.UniqueConstraint(
                 fields=["cluster", "topic", "partition", "broker"], name="replica_look_name"

@@ -28,8 +28,12 @@ class Query(models.Model):
     #: As its listener tells; UNHEARD where none does.
     state = models.CharField(max_length=8, choices=[(each.value, each.value) for each in QueryState])
     run_id = models.CharField(max_length=36, blank=True)
+    #: Whether its newest run tracks its progress asynchronously, as its listener reported; null: unknown.
+    asynchronous = models.BooleanField(null=True)
     #: When its listener was heard last, by our clock; when its newest run began and ended, by its driver's.
     heard_ms = models.BigIntegerField(null=True)
+    #: How often its listener posts at least, as it reports; null where it reports no interval.
+    heartbeat_every_ms = models.IntegerField(null=True)
     started_ms = models.BigIntegerField(null=True)
     ended_ms = models.BigIntegerField(null=True)
     exception = models.TextField(blank=True)
@@ -59,6 +63,8 @@ class Query(models.Model):
     rev = models.BigIntegerField()
 
     class Meta:
+        verbose_name = "streaming query"
+        verbose_name_plural = "streaming queries"
         constraints = [
             models.UniqueConstraint(fields=["cluster", "ident"], name="query_ident"),
             models.UniqueConstraint(
@@ -94,6 +100,8 @@ class Run(models.Model):
     spark_version = models.CharField(max_length=32, blank=True)
 
     class Meta:
+        verbose_name = "query run"
+        verbose_name_plural = "query runs"
         constraints = [models.UniqueConstraint(fields=["query", "run_id"], name="run_of_query")]
         indexes = [models.Index(fields=["query", "heard_ms"], name="run_heard")]
 
@@ -129,6 +137,8 @@ class Batch(models.Model):
     rev = models.BigIntegerField()
 
     class Meta:
+        verbose_name = "batch"
+        verbose_name_plural = "batches"
         constraints = [models.UniqueConstraint(fields=["query", "batch_id"], name="batch_of_query")]
 
     def __str__(self) -> str:
@@ -144,7 +154,9 @@ class SinkDecision(models.Model):
     decided = models.CharField(max_length=8, choices=[(each.value, each.value) for each in Decided])
     #: "driver" or "operator".
     by = models.CharField(max_length=16)
+    #: By the clock of whoever decided, and when a look found it first, by ours; null of an older row.
     decided_ms = models.BigIntegerField()
+    first_seen_ms = models.BigIntegerField(null=True)
     run_id = models.CharField(max_length=36, blank=True)
     generation = models.IntegerField()
     reason = models.TextField(blank=True)
@@ -162,6 +174,8 @@ class SinkDecision(models.Model):
     lost = models.JSONField(default=list)
 
     class Meta:
+        verbose_name = "sink decision"
+        verbose_name_plural = "sink decisions"
         constraints = [
             models.UniqueConstraint(fields=["query", "batch_id", "round"], name="decision_of_batch")
         ]

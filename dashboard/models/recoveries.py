@@ -26,13 +26,17 @@ class Recovery(models.Model):
     topic_id = models.CharField(max_length=64)
     log_partition = models.IntegerField()
     log_offset = models.BigIntegerField()
+    #: By how much its coordinator's stamps are moved to be by our clock: all of this row's alike.
+    clock_ms = models.BigIntegerField(default=0)
     #: When the transaction was decided to be aborted; when it was begun, where that is known.
     opened_ms = models.BigIntegerField()
     begun_ms = models.BigIntegerField(null=True)
-    #: When every marker was written.
+    #: As CompleteAbort is stamped: when its end was decided, and its markers began to be written.
     completed_ms = models.BigIntegerField(null=True)
     #: When the LSO had passed everywhere; when the id or its application committed again; when it was over.
     released_ms = models.BigIntegerField(null=True)
+    #: Whether `released_ms` is when we noticed it: it was then or before. Else records say when.
+    release_noticed = models.BooleanField(default=False)
     resumed_ms = models.BigIntegerField(null=True)
     #: Who committed again: an id, as escaped text.
     resumed_by = models.TextField(blank=True)
@@ -42,17 +46,21 @@ class Recovery(models.Model):
     records_released = models.BigIntegerField(null=True)
     #: What the transaction wrote to: [["topic", [0, 2]], …]
     partitions = models.JSONField(default=list)
-    #: The LSO that it held where it was seen holding one: [["topic", 0, offset], …]
+    #: The topics among them, as `fenceline.recoveries.Topic`: [["topic", "topic id", true], …]
+    topics = models.JSONField(default=list)
+    #: The LSO that it held where it was seen holding one: [["topic", 0, offset, "topic id"], …]
     pins = models.JSONField(default=list)
     #: Who waited, as `fenceline.recoveries.Wait`: [["group", "topic", 0, offset, since_ms, resumed_ms], …]
     waited = models.JSONField(default=list)
-    #: What was lost, as `fenceline.recoveries.Lost`: [["topic", 0, first, last, records, sure, note], …]
+    #: What was lost, as `fenceline.recoveries.Lost`: [["topic", 0, first, last, records, sure, note, …], …]
     lost = models.JSONField(default=list)
     #: Whether every partition's range was looked for.
     lost_complete = models.BooleanField(default=False)
     rev = models.BigIntegerField()
 
     class Meta:
+        verbose_name = "recovery"
+        verbose_name_plural = "recoveries"
         constraints = [
             models.UniqueConstraint(
                 fields=["cluster", "topic_id", "log_partition", "log_offset"], name="recovery_transition"

@@ -76,6 +76,8 @@ class Transaction(models.Model):
     rev = models.BigIntegerField()
 
     class Meta:
+        verbose_name = "transactional id"
+        verbose_name_plural = "transactional ids"
         constraints = [models.UniqueConstraint(fields=["cluster", "key"], name="transaction_key")]
         indexes = [
             models.Index(
@@ -104,6 +106,8 @@ class Recent(models.Model):
     expired_ms = models.BigIntegerField(null=True)
 
     class Meta:
+        verbose_name = "recent transition list"
+        verbose_name_plural = "recent transition lists"
         constraints = [models.UniqueConstraint(fields=["cluster", "key"], name="recent_key")]
         indexes = [
             models.Index(fields=["expired_ms"], condition=Q(expired_ms__isnull=False), name="recent_expired")
@@ -144,8 +148,12 @@ class TransitionRecord(models.Model):
     #: When a later record changed the verdict, and what it was before; None and "" where none did.
     revised_ms = models.BigIntegerField(null=True)
     revised_from = models.CharField(max_length=16, blank=True)
+    #: Our action that caused it, None for every other. Actions are kept for ever.
+    action = models.ForeignKey("Action", models.SET_NULL, null=True)
 
     class Meta:
+        verbose_name = "transition"
+        verbose_name_plural = "transitions"
         constraints = [
             models.UniqueConstraint(
                 fields=["cluster", "topic_id", "log_partition", "log_offset"], name="transition_record"
@@ -189,6 +197,8 @@ class Tally(models.Model):
     marker_times = models.TextField()
 
     class Meta:
+        verbose_name = "tally"
+        verbose_name_plural = "tallies"
         constraints = [
             models.UniqueConstraint(
                 fields=["cluster", "span_s", "application", "start_ms", "shard"], name="tally_span"
@@ -210,6 +220,8 @@ class StateCount(models.Model):
     n = models.BigIntegerField()
 
     class Meta:
+        verbose_name = "state count"
+        verbose_name_plural = "state counts"
         constraints = [
             models.UniqueConstraint(fields=["cluster", "shard", "state"], name="state_count_state")
         ]

@@ -10,10 +10,11 @@ from django.urls import reverse
 
 from dashboard import acts
 from dashboard.acts import ActLook
-from dashboard.models import Action, FindingRecord, PinRecord, Query, SinkDecision, Transaction
+from dashboard.models import Action, FindingRecord, PinRecord, Query, Transaction
 from dashboard.standings import Standing
-from dashboard.views import acting
-from dashboard.views.acting import Offer
+from dashboard.views import acting, plan_shown
+from dashboard.views.acting import Button
+from fenceline.plans.plan import Effect
 
 register = template.Library()
 
@@ -21,31 +22,25 @@ register = template.Library()
 @register.simple_tag(takes_context=True)
 def transaction_offers(
     context: dict[str, Any], row: Transaction, pins: Sequence[PinRecord]
-) -> Sequence[Offer]:
+) -> Sequence[Button]:
     """Return what may be done about a transactional id."""
     return acting.of_transaction(context["request"], row, pins)
 
 
 @register.simple_tag(takes_context=True)
-def pin_offers(context: dict[str, Any], cluster: str, pin: PinRecord) -> Sequence[Offer]:
+def pin_offers(context: dict[str, Any], cluster: str, pin: PinRecord) -> Sequence[Button]:
     """Return what may be done about an open transaction in a partition."""
     return acting.of_pin(context["request"], cluster, pin)
 
 
 @register.simple_tag(takes_context=True)
-def decision_offers(context: dict[str, Any], query: Query, decision: SinkDecision) -> Sequence[Offer]:
-    """Return what may be done about a batch whose sink has decided."""
-    return acting.of_decision(context["request"], query, decision)
+def batch_offers(context: dict[str, Any], query: Query, batch_id: int) -> Sequence[Button]:
+    """Return what may be done about a batch of our sink."""
+    return acting.of_batch(context["request"], query, batch_id)
 
 
 @register.simple_tag(takes_context=True)
-def batch_offers(context: dict[str, Any], query: Query, batch_id: int, recovery: str) -> Sequence[Offer]:
-    """Return what mends the broken link of a batch's chain."""
-    return acting.of_open_batch(context["request"], query, batch_id, recovery)
-
-
-@register.simple_tag(takes_context=True)
-def finding_offers(context: dict[str, Any], finding: FindingRecord) -> Sequence[Offer]:
+def finding_offers(context: dict[str, Any], finding: FindingRecord) -> Sequence[Button]:
     """Return what may be done about what a rule found."""
     return acting.of_finding(context["request"], finding)
 
@@ -66,6 +61,12 @@ def action_state_look(state: str) -> Standing:
 def result_look(outcome: str) -> Standing:
     """Return how what came of one subject reads and looks."""
     return acts.OUTCOMES[outcome]
+
+
+@register.filter
+def bound_sign(effect: Effect) -> str:
+    """Return what stands before an amount that is a bound."""
+    return plan_shown.bound_sign(effect)
 
 
 @register.simple_tag

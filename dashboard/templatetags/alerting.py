@@ -9,6 +9,7 @@ from django import template
 from django.urls import reverse
 
 from dashboard.alerts import matching, redact
+from dashboard.alerts.labels import readable_name
 from dashboard.models import Action, Alert, Channel, Delivery
 from dashboard.standings import Standing
 from dashboard.views import addresses
@@ -119,9 +120,8 @@ def alert_summary(row: Alert) -> str:
 
 @register.filter
 def subject_name(row: Alert) -> str:
-    """Return the name of what an alert is about, without its kind."""
-    kind, _, name = row.subject.partition(":")
-    return name or kind
+    """Return the name of what an alert is about, without its kind; a streaming query's own, not its id."""
+    return readable_name(row.subject, row.labels)
 
 
 @register.filter

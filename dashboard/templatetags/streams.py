@@ -11,13 +11,12 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from dashboard import query_looks
-from dashboard.known_queries import is_alive
+from dashboard.known_queries import driver_of, state_now
 from dashboard.models import Query, SinkDecision
 from dashboard.standings import Standing
 from dashboard.views import addresses
 from fenceline.chain import ChainLink, LinkState
-from fenceline.safe import SafeToStop
-from fenceline.spark import QueryState
+from fenceline.safe import RestartSafety
 from fenceline.words import duration
 
 register = template.Library()
@@ -25,11 +24,8 @@ register = template.Library()
 
 @register.filter
 def query_look(row: Query, now_ms: int) -> Standing:
-    """Return how a query's state reads and looks; one that is not heard any more is silent."""
-    runs = row.state in (QueryState.RUNNING, QueryState.IDLE)
-    if (runs and not is_alive(row, now_ms)) or (row.state == QueryState.UNHEARD and row.heard_ms is not None):
-        return query_looks.SILENT
-    return query_looks.STATE_LOOKS[row.state]
+    """Return how a query's state reads and looks now."""
+    return query_looks.state_look(state_now(row, now_ms), driver_of(row, now_ms))
 
 
 @register.filter
@@ -73,12 +69,20 @@ def chain_look(chain: Sequence[ChainLink]) -> Standing:
 
 
 @register.filter
-def safe_look(safe: SafeToStop) -> Standing:
-    """Return whether a query may be stopped now: yes, no, or that it cannot be told."""
-    words, tone = {True: ("yes", "ok"), False: ("no", "critical"), None: ("cannot tell", "unknown")}[
-        safe.safe
-    ]
-    return Standing(words, tone, safe.sentence)
+def safe_look(safe: RestartSafety) -> Standing:
+    """Return whether a query is safe to restart by a graceful stop: yes, no, or unknown."""
+    return _answer_look(safe.safe, safe.sentence)
+
+
+@register.filter
+def kill_look(safe: RestartSafety) -> Standing:
+    """Return whether its driver may be killed: yes, no, or unknown."""
+    return _answer_look(safe.kill, safe.kill_reason or "a restart repeats and loses nothing")
+
+
+def _answer_look(answer: bool | None, means: str) -> Standing:
+    words = {True: ("yes", "ok"), False: ("no", "critical"), None: ("unknown", "unknown")}
+    return Standing(*words[answer], means)
 
 
 @register.filter

@@ -24,7 +24,7 @@ from dashboard.views.listing import (
 from fenceline.facts import ABORTS
 
 VERDICTS = (partitions.PINNED, *(verdict.value for verdict in WORST_VERDICTS))
-STATUSES = (groups.BLOCKED, *(status.value for status in WORST_STATUSES))
+STATUSES = (*(status.value for status in WORST_STATUSES), groups.PENDING)
 OUTCOMES = tuple(OUTCOME_LOOKS)
 QUERY_STATES = (streaming.PREPARED, *(state.value for state in streaming.WORST_STATES))
 #: What can open an episode, worst first.

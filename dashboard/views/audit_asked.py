@@ -25,6 +25,7 @@ FEED_KINDS = (
     Kind.TAKEOVER,
     Kind.TIMEOUT,
     Kind.ADMIN_FENCE,
+    Kind.ADMIN_ABORT,
     Kind.ABORT,
     Kind.CLIENT_ABORT,
     Kind.SELF_RECOVERY,

@@ -15,7 +15,6 @@ from dashboard.views.audit_asked import FEED_KINDS, WantedFeed, parse_feed
 from dashboard.views.clock import now_ms
 from dashboard.views.empty import why_empty
 from dashboard.views.page import answer, signed_in
-from fenceline.evidence import explain
 from fenceline.words import count
 
 _ROWS = 50
@@ -65,17 +64,13 @@ def _read(request: HttpRequest, wanted: WantedFeed) -> Mapping[str, Any]:
 
 
 def _events(found: Sequence[TransitionRecord], at_ms: int) -> Sequence[Event]:
-    behind = acted.behind((row, row.at_ms) for row in found)
     opened = recoveries.opened_by(found)
-    return [
-        _event(row, behind.get((row.cluster_id, row.transactional_id, row.at_ms)), opened.get(row.pk), at_ms)
-        for row in found
-    ]
+    return [_event(row, opened.get(row.pk), at_ms) for row in found]
 
 
-def _event(row: TransitionRecord, action: Action | None, episode: Recovery | None, at_ms: int) -> Event:
-    shown = None if action is None else acted.shown(action, now_ms=at_ms)
-    return Event(row.at_ms, row, explain(history.transition_of(row)), action, shown, episode)
+def _event(row: TransitionRecord, episode: Recovery | None, at_ms: int) -> Event:
+    shown = None if row.action is None else acted.shown(row.action, now_ms=at_ms)
+    return Event(row.at_ms, row, history.evidence(row), row.action, shown, episode)
 
 
 def _with_markers(

@@ -17,12 +17,11 @@ from dashboard.views.clock import now_ms
 from dashboard.views.listing import clip
 from dashboard.views.page import answer, signed_in
 from dashboard.views.told import RANGE_WORDS, RANGES, Wanted
-from fenceline.evidence import explain
 from fenceline.facts import ABORTS, Confidence, Kind
 
 _ROWS = 50
 #: What is done to a producer, worst first: the page's headline.
-_DONE_TO = (Kind.TAKEOVER, Kind.TIMEOUT, Kind.ADMIN_FENCE, Kind.ABORT)
+_DONE_TO = (Kind.TAKEOVER, Kind.TIMEOUT, Kind.ADMIN_FENCE, Kind.ADMIN_ABORT, Kind.ABORT)
 #: The longest step of a range whose commits are added up by application.
 _LONGEST_ADDED_S = 7_200
 #: How many applications the page lists, those with the most first.
@@ -63,7 +62,7 @@ def fencing(request: HttpRequest) -> HttpResponse:
 
 def rows(found: Sequence[TransitionRecord]) -> Sequence[Row]:
     """Return transitions with the evidence for each."""
-    return [Row(row, explain(history.transition_of(row))) for row in found]
+    return [Row(row, history.evidence(row)) for row in found]
 
 
 def _read(request: HttpRequest, wanted: Wanted) -> Mapping[str, Any]:

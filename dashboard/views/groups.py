@@ -19,6 +19,7 @@ from fenceline.decode import text
 from fenceline.facts import Severity
 from fenceline.families import family_of
 from fenceline.groups import note_of
+from fenceline.words import count
 
 #: How many partitions of a group its page shows at a time.
 _PARTITIONS = 100
@@ -94,7 +95,7 @@ def _list(request: HttpRequest, wanted: asked.Wanted[groups.Filter]) -> Mapping[
         "explanation": _explanation(page.items) if only.family else "",
         "columns": columns(headings, only.sort, descending=only.descending),
         "statuses": statuses.items(),
-        "number": sum(n for status, n in statuses.items() if status != groups.BLOCKED),
+        "number": sum(n for status, n in statuses.items() if status != groups.PENDING),
         "sizes": SIZES,
         "several": several,
         "empty": "" if page.items else why_empty(frame, narrowed=narrowed),
@@ -122,6 +123,7 @@ def _detail(request: HttpRequest, cluster: str, group_id: str) -> Mapping[str, A
         "explanation": family_of(row.group_id).explanation,
         "note": "" if row.error else note_of(row.kind, row.partitions),
         "settled": _settled(row, page.items),
+        "blocked_words": _blocked_words(row),
     }
 
 
@@ -147,7 +149,19 @@ def _waits_for(rows: Sequence[GroupOffset]) -> Sequence[groups.Blocker]:
 
 
 def _settled(row: Group, rows: Sequence[GroupOffset]) -> str:
-    """Return in one word what its page says first: "blocked", "past", "fine" or ""."""
-    if row.blocked or row.unstable:
+    """Return in one word what its page says first: "blocked", "pending", "past" or ""."""
+    if row.blocked:
         return "blocked"
+    if row.unstable:
+        return "pending"
     return "past" if any(each.waiting == "reads_past" for each in rows) else ""
+
+
+def _blocked_words(row: Group) -> str:
+    """Return `Likely blocked on 2 partitions; a transactional commit is pending for 1 partition`."""
+    blocked = f"Likely blocked on {count(row.blocked, 'partition')}" if row.blocked else ""
+    pending = (
+        f"a transactional commit is pending for {count(row.unstable, 'partition')}" if row.unstable else ""
+    )
+    words = "; ".join(filter(None, (blocked, pending)))
+    return words[:1].upper() + words[1:]

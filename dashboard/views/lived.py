@@ -120,12 +120,14 @@ def usual(
     """Return how long commits take: this id's last ones, and its application's."""
     commits = [told for told in recent if told.kind is Kind.COMMIT]
     opened = sorted(told.open_ms for told in commits if told.open_ms is not None and told.open_ms >= 0)
-    marked = sorted(told.completed_ms - told.at_ms for told in commits if told.completed_ms is not None)
+    # Negative where another broker, with another clock, has completed it.
+    times = [told.completed_ms - told.at_ms for told in commits if told.completed_ms is not None]
+    marked = sorted(each for each in times if each >= 0)
     found = [
         _exact(THIS, "begin to decision", opened),
-        _exact(THIS, "decision to last marker", marked),
+        _exact(THIS, "decision to first marker", marked),
         _counted(application, "begin to decision", open_times),
-        _counted(application, "decision to last marker", marker_times),
+        _counted(application, "decision to first marker", marker_times),
     ]
     return [each for each in found if each is not None]
 
@@ -135,7 +137,7 @@ def _bar(told: Transition) -> Bar:
     words = f"{LOOKS[told.kind].words}: open for {duration(open_ms)}"
     until_ms = told.at_ms
     if told.completed_ms is not None:
-        words += f", markers written in {duration(told.completed_ms - told.at_ms)}"
+        words += f", markers sent after {duration(max(0, told.completed_ms - told.at_ms))}"
         until_ms = told.completed_ms
     return Bar(told.at_ms - open_ms, max(until_ms, told.at_ms), told.kind, words)
 

@@ -8,7 +8,7 @@ from typing import Any
 from django.http import HttpRequest
 
 from dashboard import micro_batches, owners, paging, queries, query_charts, query_looks, reading, streaming
-from dashboard.chains import chain_of, newest_batch, safe_to_stop
+from dashboard.chains import chain_of, newest_batch, safe_to_restart
 from dashboard.micro_batches import Entry
 from dashboard.models import Batch, Query
 from dashboard.paging import Page
@@ -30,7 +30,7 @@ def shown(request: HttpRequest, cluster: str, ident: str) -> Mapping[str, Any]:
     if row is None:
         return {"row": None, "cluster": cluster, "asked": ident[:_LONGEST_ASKED], "status": 404}
     at_ms = now_ms(request)
-    safe, newest = safe_to_stop(row, at_ms), newest_batch(row)
+    safe, newest = safe_to_restart(row, at_ms), newest_batch(row)
     found = queries.findings(cluster, f"query:{row.ident}")
     return {
         "row": row,
@@ -90,13 +90,15 @@ def _history(request: HttpRequest, row: Query) -> Mapping[str, Any]:
     lately = micro_batches.lately(row, _CHARTED)
     phases = query_charts.phases_of(lately)
     told = bool(lately) and any(batch.durations for batch in lately)
+    written = {each.batch.batch_id: each.output_rows for each in micro_batches.entries(row, lately)}
     return {
         "page": page,
         "lately": lately,
         "durations": query_charts.durations(lately) if told else None,
         "durations_words": _durations_words(lately),
-        "rows_chart": query_charts.rows(lately) if lately else None,
+        "rows_chart": query_charts.rows(lately, written) if lately else None,
         "rows_words": _rows_words(lately),
+        "row_counts": [(batch, written.get(batch.batch_id)) for batch in reversed(lately)],
         "phases": phases,
         "phase_rows": [
             (batch, [query_charts.phase_ms(batch, phase) for phase in phases]) for batch in reversed(lately)
@@ -136,11 +138,9 @@ def _durations_words(lately: Sequence[Batch]) -> str:
 def _rows_words(lately: Sequence[Batch]) -> str:
     if not lately:
         return ""
-    read = [batch.input_rows or 0 for batch in lately]
-    return (
-        f"Rows of batches {lately[0].batch_id:,} to {lately[-1].batch_id:,} and rows per second: "
-        f"{min(read):,} to {max(read):,} rows a batch."
-    )
+    read = [batch.input_rows for batch in lately if batch.input_rows is not None]
+    span = f"{min(read):,} to {max(read):,} rows read a batch" if read else "rows read are not reported"
+    return f"Rows of batches {lately[0].batch_id:,} to {lately[-1].batch_id:,} and rows per second: {span}."
 
 
 def _reads(request: HttpRequest, row: Query, at_ms: int) -> Mapping[str, Any]:

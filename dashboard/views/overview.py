@@ -15,6 +15,7 @@ from dashboard.views.page import answer, signed_in
 from dashboard.views.queries import rows as query_rows
 from dashboard.views.verdict import verdict
 from fenceline.facts import Kind
+from fenceline.groups import Status
 
 _STRIP_MS = 3_600_000
 _STRIP_KINDS = ((Kind.COMMIT,), *(kinds for _, kinds, _ in charts.STRIP))
@@ -54,7 +55,7 @@ def _read(request: HttpRequest) -> Mapping[str, Any]:
         open_now=open_now,
         oldest_ms=longest[0].started_ms if longest else None,
         pinned=pinned,
-        blocked=waiting[groups.BLOCKED],
+        blocked=waiting[Status.BLOCKED],
         now_ms=now_ms(request),
     )
     return {

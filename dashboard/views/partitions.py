@@ -39,7 +39,7 @@ _HEADINGS: Sequence[Heading] = (
     ("LSO", "", "col-lso number", ""),
     ("High watermark", "", "col-high number", ""),
     ("Held", "held", "col-held number", "desc"),
-    ("Since", "age", "col-age number", "asc"),
+    ("Blocked for", "age", "col-age number", "asc"),
     ("Held back by", "", "col-blocker", ""),
     ("Leader", "", "col-leader number", ""),
 )

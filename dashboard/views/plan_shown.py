@@ -9,14 +9,15 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from dashboard import access, acted, acts, streaming
+from dashboard import access, acted, acts, offers, streaming
 from dashboard.actions.execute import MOST_REASON
 from dashboard.models import Action
+from dashboard.offers import Offer
 from dashboard.owners import split
 from dashboard.views import acting, addresses
-from dashboard.views.acting import Offer
+from dashboard.views.acting import Button
 from dashboard.views.clock import now_ms
-from fenceline.plans.plan import Act, Ground, Plan, SubjectPlan
+from fenceline.plans.plan import Act, Bound, Effect, Ground, Plan, SubjectPlan
 from fenceline.words import count
 
 #: With more subjects than these each is folded away under its title.
@@ -30,8 +31,6 @@ _SUMMED = {
     "records_lost": "lost",
     "records_committed": "committed",
 }
-#: A prepared batch is only ever finished, one that is not only ever rolled back.
-_OTHER = {Ground.PREPARED: Act.FINISH_BATCH, Ground.NOT_PREPARED: Act.ROLL_BACK_BATCH}
 _LINKS = {"transaction": "Open transaction", "partition": "Open partition", "query": "Open query"}
 
 
@@ -44,7 +43,7 @@ class Subject:
     link: str
     #: As `Action.results` has it, None before.
     result: Mapping[str, Any] | None
-    instead: Sequence[Offer] = field(default_factory=list)
+    instead: Sequence[Button] = field(default_factory=list)
 
     @property
     def standing(self) -> str:
@@ -57,12 +56,22 @@ class Subject:
     def sum(self) -> str:
         """Return what it would do to records, for a line that folds the rest away."""
         found = [each for each in self.of.effects if each.amount is not None and each.name in _SUMMED]
-        return ", ".join(f"{each.amount:,} {_SUMMED[each.name]}" for each in found)
+        return ", ".join(f"{bound_sign(each)}{each.amount:,} {_SUMMED[each.name]}" for each in found)
 
     @property
     def forceable(self) -> bool:
         """Return whether an admin may have it planned all the same."""
         return self.of.refused and all(each.forceable for each in self.of.refusals)
+
+
+def bound_sign(effect: Effect) -> str:
+    """Return what precedes an amount that is a bound: "≥ ", "≤ ", or nothing; at least 0 needs no sign."""
+    if not effect.amount:
+        return ""
+    return _SIGNS[effect.bound]
+
+
+_SIGNS = {Bound.EXACT: "", Bound.AT_LEAST: "≥ ", Bound.AT_MOST: "≤ "}
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,18 +137,21 @@ def _url(cluster: str, kind: str, name: str) -> str:
     return addresses.partition(cluster, *at) if at else ""
 
 
-def _instead(request: HttpRequest, action: Action, subject: SubjectPlan) -> Sequence[Offer]:
-    """Return the other acts that a refusal speaks for."""
-    grounds = {each.ground for each in subject.refusals}
+def _instead(request: HttpRequest, action: Action, subject: SubjectPlan) -> Sequence[Button]:
+    """Return the other acts that the planners offer for what is refused here."""
     kind, _, name = subject.subject.partition(":")
-    if kind == "transaction" and Ground.OWN_SINK in grounds:
-        return acting.asked(request, acting.of_sink(action.cluster_id, name))
-    other = next((_OTHER[each] for each in grounds if each in _OTHER), None)
-    ident, at, batch = acted.named(subject).rpartition("@")
-    query = streaming.query(action.cluster.name, ident) if kind == "query" and at else None
-    if query is None or other is None:
-        return []
-    return acting.asked(request, [acting.of_batch(other, query, int(batch))])
+    found: Sequence[Offer] = ()
+    if kind == "transaction" and any(each.ground is Ground.OWN_SINK for each in subject.refusals):
+        found = offers.of_sink(action.cluster_id, name, now_ms=now_ms(request))
+    elif kind == "query" and subject.refused:
+        found = _of_batch(request, action.cluster.name, acted.named(subject))
+    return acting.buttons(request, [each for each in offers.offered(found) if each.act != action.act])
+
+
+def _of_batch(request: HttpRequest, cluster: str, name: str) -> Sequence[Offer]:
+    ident, at, batch = name.rpartition("@")
+    query = streaming.query(cluster, ident) if at else None
+    return () if query is None else offers.of_batch(query, int(batch), now_ms=now_ms(request))
 
 
 def _why_not(request: HttpRequest, plan: Plan) -> str:

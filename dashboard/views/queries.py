@@ -18,10 +18,10 @@ from dashboard.views.empty import why_empty
 from dashboard.views.listing import SIZES, Heading, columns
 from dashboard.views.page import answer, signed_in
 from fenceline.chain import ChainLink
-from fenceline.safe import SafeToStop
+from fenceline.safe import RestartSafety
 
-#: Countdowns end, and queries fall silent, without any change: a page is made anew so often.
-_PASSING_MS = 10_000
+#: Countdowns end, and heartbeats fall due, without any change: a page is made anew so often.
+_PASSING_MS = 2_000
 _HEADINGS: Sequence[Heading] = (
     ("Query", "name", "col-name", "asc"),
     ("State", "worst", "col-status", "asc"),
@@ -33,7 +33,7 @@ _HEADINGS: Sequence[Heading] = (
     ("Lag to LSO", "", "col-unread number", ""),
     ("Lag to end", "", "col-lag number", ""),
     ("A restart", "", "col-restart", ""),
-    ("Stop now?", "", "col-stop", ""),
+    ("Safe to restart", "", "col-stop", ""),
 )
 
 
@@ -54,7 +54,7 @@ class Row:
     chain: Sequence[ChainLink]
     rate: Rate
     lag: reading.Lag
-    safe: SafeToStop
+    safe: RestartSafety
 
 
 @signed_in

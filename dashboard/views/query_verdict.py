@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from django.conf import settings
-
 from dashboard import micro_batches, streaming
+from dashboard.chains import is_overdue, prepared_batches
+from dashboard.known_queries import driver_of
 from dashboard.models import FindingRecord, Query
+from dashboard.query_looks import STATE_LOOKS
 from dashboard.streaming import PREPARED
 from fenceline.facts import Severity
+from fenceline.safe import prepared_headline
 from fenceline.spark import QueryState
 
 #: So many queries with a prepared batch are looked through for the one that is lost first.
@@ -20,24 +22,22 @@ _LONGEST = 120
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A sentence up to a countdown, and its tone; `until_ms` is when what waits is lost, if anything."""
+    """A sentence, its tone and the figures below it."""
 
     tone: str
     sentence: str
     figures: Sequence[str]
-    until_ms: int | None = None
 
 
 def stuck(cluster: str, now_ms: int) -> Sequence[Query]:
     """Return the queries whose prepared batch has waited past its limit, the one that is lost first first."""
-    limit_ms = int(settings.FENCELINE.limits.batch_prepared_s * 1_000)
     page = streaming.page(
         streaming.Filter(cluster=cluster, state=PREPARED, sort="worst"), page=1, size=_MOST_STUCK
     )
     late = {
         each.query_id
         for each in micro_batches.open_decisions(page.items)
-        if now_ms - each.decided_ms > limit_ms
+        if is_overdue(each.query, each, now_ms) or driver_of(each.query, now_ms).alive is False
     }
     return [row for row in page.items if row.pk in late]
 
@@ -51,7 +51,9 @@ def verdict(
 ) -> Said:
     """Return the verdict on `number` queries; `findings` are theirs, the worst first."""
     queries = f"{number:,} {'query' if number == 1 else 'queries'}"
-    figures = [f"{states[state]:,} {state}" for state in streaming.WORST_STATES if states[state]]
+    figures = [
+        f"{states[state]:,} {STATE_LOOKS[state].words}" for state in streaming.WORST_STATES if states[state]
+    ]
     needs = [row for row in findings if row.severity != Severity.INFO]
     if waiting:
         return _waits(queries, waiting, figures, now_ms)
@@ -64,16 +66,13 @@ def verdict(
         return Said("critical", f"{queries}; {failed:,} of them failed.", figures)
     unheard = states[QueryState.UNHEARD]
     if unheard == number:
-        return Said("unknown", f"{queries}; no listener tells whether their drivers live.", figures)
+        return Said("unknown", f"{queries}; no heartbeat from any driver.", figures)
     return Said("ok", f"{queries}; nothing waits for a commit.", figures)
 
 
 def _waits(queries: str, waiting: Sequence[Query], figures: Sequence[str], now_ms: int) -> Said:
     row = waiting[0]
-    more = f", and {len(waiting) - 1} more" if len(waiting) > 1 else ""
-    waits = f"{queries}; {row} waits for a prepared batch{more}"
-    if row.expires_ms is None:
-        return Said("critical", f"{waits}.", figures)
-    if row.expires_ms <= now_ms:
-        return Said("critical", f"{waits}: its transactions have timed out, the batch may be lost.", figures)
-    return Said("critical", waits, figures, row.expires_ms)
+    more = f" (+{len(waiting) - 1} more)" if len(waiting) > 1 else ""
+    prepared = prepared_batches(row, micro_batches.open_decisions([row]), now_ms)
+    first = prepared_headline(prepared, driver_of(row, now_ms), now_ms=now_ms, of=str(row))
+    return Said("critical", f"{first.removesuffix('.')}{more}; {queries}.", figures)

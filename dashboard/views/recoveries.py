@@ -38,8 +38,11 @@ class Row:
     resume_ms: int | None
     #: Each group that waited, once.
     waited: Sequence[str]
+    #: Aborted records; None where that is not known, and then why.
     lost: int | None
-    sure: bool
+    #: "at least", "at most" or "".
+    lost_bound: str
+    lost_unknown: str
 
     @property
     def named(self) -> Sequence[str]:
@@ -75,14 +78,15 @@ def recovery_detail(request: HttpRequest, cluster: str, number: int) -> HttpResp
 
 def row_of(found: Recovery) -> Row:
     """Return an episode as a line of a list."""
-    lost, sure = recoveries.lost_records(found)
+    lost, bound = recoveries.lost_records(found)
     return Row(
         found,
         None if found.released_ms is None else max(0, found.released_ms - found.opened_ms),
         None if found.resumed_ms is None else max(0, found.resumed_ms - found.opened_ms),
         list(dict.fromkeys(wait.group for wait in recoveries.waited(found))),
         lost,
-        sure,
+        bound,
+        "not known: see its page" if found.lost_complete else "the log is still being read",
     )
 
 
@@ -116,7 +120,7 @@ def _headline(frame: context.Chrome, summary: recoveries.Summary) -> str:
         return f"{count(summary.open, 'episode')} {'is' if summary.open == 1 else 'are'} still open."
     if summary.not_resumed:
         number = count(summary.not_resumed, "producer")
-        return f"Nothing is held back any more; {number} did not come back in the last 24 h."
+        return f"Nothing is blocked any more; {number} did not come back in the last 24 h."
     if summary.number:
         return "All that was aborted in the last 24 h has gone on."
     return "Nothing had to recover in the last 24 h."
@@ -132,7 +136,7 @@ def _detail(found: Recovery) -> Mapping[str, Any]:
         "lost": [(each, recoveries.at_most(each)) for each in lost],
         "text": _text(lost),
         "owner": owners.of_transaction(found.transactional_id),
-        "action": next(iter(acted.behind([(found, found.opened_ms)]).values()), None),
+        "action": acted.cause_of(found),
         "closed_after_ms": None if found.closed_ms is None else found.closed_ms - found.opened_ms,
     }
 
@@ -145,7 +149,7 @@ def _steps(found: Recovery) -> Iterator[Step]:
     cause = f"{look.means}; the verdict is {found.confidence}"
     yield Step("done", f"Aborted: {look.words}", cause, at_ms=found.opened_ms)
     if found.completed_ms is not None:
-        yield Step("done", "Markers written", at_ms=found.completed_ms)
+        yield Step("done", "Abort markers sent", at_ms=found.completed_ms)
     yield _released(found)
     yield _resumed(found)
 
@@ -153,12 +157,17 @@ def _steps(found: Recovery) -> Iterator[Step]:
 def _released(found: Recovery) -> Step:
     if found.released_ms is None:
         if found.outcome == Outcome.UNSEEN:
-            return Step("ahead", "Whether readers were released was not seen")
+            return Step("ahead", "Whether consumers were unblocked was not seen")
+        if found.outcome == Outcome.TOPIC_DELETED:
+            return Step("done", "Topic deleted", "its records are gone", at_ms=found.closed_ms)
         return Step("waiting", "Waiting for the LSO to pass everywhere", since_ms=found.opened_ms)
     took = duration(max(0, found.released_ms - found.opened_ms))
     records = found.records_released
     which = f", {count(records, 'offset')} became readable" if records is not None else ""
-    return Step("done", "Readers released", f"{took} after the abort{which}", at_ms=found.released_ms)
+    if found.release_noticed:
+        noticed = f"noticed {took} after the abort{which}"
+        return Step("done", "Consumers unblocked by", noticed, at_ms=found.released_ms)
+    return Step("done", "Consumers unblocked", f"{took} after the abort{which}", at_ms=found.released_ms)
 
 
 def _resumed(found: Recovery) -> Step:
@@ -168,13 +177,17 @@ def _resumed(found: Recovery) -> Step:
         return Step("done", "Work goes on", f"{took} after the abort, {by} committed", at_ms=found.resumed_ms)
     if found.outcome == Outcome.OPEN:
         return Step("waiting", "Waiting for the id, or its application, to commit again", "for 10 m at most")
+    if found.outcome == Outcome.TOPIC_DELETED:
+        return Step("ahead", "Whether its producer committed again was not followed")
     return Step("ahead", "Nobody was seen to commit again")
 
 
 def _text(lost: Sequence[Lost]) -> str:
-    """Return what was lost as lines to copy: `topic partition first last`."""
+    """Ranges that can be read again, as lines to copy: `topic partition first last`."""
     return "\n".join(
-        f"{each.topic} {each.partition} {each.first} {each.last}" for each in lost if each.first is not None
+        f"{each.topic} {each.partition} {each.first} {each.last}"
+        for each in lost
+        if each.last is not None and not each.deleted
     )
 
 

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from django.conf import settings
 
-from dashboard import queries
+from dashboard import queries, stale
 from dashboard.eyes import JUDGE, QUERIES, RECONCILE, TAIL, TRANSACTIONS, eyes
 from dashboard.models import Cluster, GapRecord
-from fenceline.words import clock
 
 if TYPE_CHECKING:
     from dashboard.queries import LiveCollector
@@ -28,6 +27,8 @@ class Blind:
     what: str
     since_ms: int
     reason: str
+    #: Whether it fails, or may not see a part: more than being late.
+    is_broken: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,8 @@ class Freshness:
     unseen: Sequence[str]
     #: Clusters of which only the coordinators' lists are known, and why: their topic may not be read.
     listed: Sequence[tuple[str, str]] = ()
+    #: Whether all that is wrong is that collectors are late by less than `limits.collector_late_s`.
+    is_brief: bool = False
 
     @property
     def stale(self) -> bool:
@@ -62,7 +65,7 @@ def freshness(cluster: str, clusters: Sequence[Cluster], now_ms: int, noun: str 
     """Return how far a noun has been seen by now in `cluster`, or in every one of `clusters`."""
     names = [cluster] if cluster else [row.name for row in clusters]
     rows = queries.collectors(cluster)
-    seen = queries.sight(cluster, noun)
+    seen = queries.sight(cluster, noun, now_ms)
     seeing = {name: eyes((row for row in rows if row.cluster.name == name), noun) for name in names}
     unseen = [
         name
@@ -71,7 +74,9 @@ def freshness(cluster: str, clusters: Sequence[Cluster], now_ms: int, noun: str 
         or not (seeing[name] or _needs_no_eye(name, noun))
     ]
     which = {(name, eye.name) for name in names for eye in seeing[name]}
-    gaps = [_from_gap(gap) for gap in seen.gaps if (gap.cluster.name, gap.source) in which]
+    # Those that are late are judged below, by the page's own measure.
+    kept = [gap for gap in seen.gaps if gap.pk is not None]
+    gaps = [_from_gap(gap) for gap in kept if (gap.cluster.name, gap.source) in which]
     dark = {reason.cluster for reason in gaps}
     # What the judge says is old too when nobody runs it.
     which |= {(name, JUDGE) for name in names}
@@ -81,7 +86,9 @@ def freshness(cluster: str, clusters: Sequence[Cluster], now_ms: int, noun: str 
     troubles = {row.cluster.name: row.error for row in rows if row.error and row.name.startswith(TAIL)}
     listed = [(name, troubles.get(name, "")) for name in names if name in alone]
     reasons = sorted(gaps + late, key=_oldest)
-    return Freshness(None if unseen else seen.as_of_ms, rows, reasons, unseen, listed)
+    limit_ms = settings.FENCELINE.limits.collector_late_s * 1_000
+    brief = all(not each.is_broken and now_ms - each.since_ms <= limit_ms for each in reasons)
+    return Freshness(None if unseen else seen.as_of_ms, rows, reasons, unseen, listed, brief)
 
 
 def _needs_no_eye(cluster: str, noun: str) -> bool:
@@ -124,10 +131,4 @@ def _late(row: LiveCollector, now_ms: int) -> Blind | None:
     since_ms = row.seen_through_ms
     if since_ms is None or now_ms - since_ms <= stale_after_ms():
         return None
-    if not row.alive:
-        reason = "no worker holds its lease; is the worker running?"
-    elif row.behind:
-        reason = f"it is catching up, {row.behind:,} records to go"
-    else:
-        reason = f"it has told nothing newer than {clock(since_ms)}"
-    return Blind(row.cluster.name, row.name, since_ms, reason)
+    return Blind(row.cluster.name, row.name, since_ms, stale.reason(row, since_ms), is_broken=False)

@@ -26,7 +26,7 @@ _EXPIRED = 50
 _LASTS = tuple((str(s), duration(s * 1_000)) for s in (900, 3_600, 7_200, 14_400, 28_800, 86_400, 604_800))
 _USUAL = "7200"
 #: Labels by which one alert is silenced and no other.
-_ONE = ("alertname", "cluster", "subject")
+_ONE = ("alertname", "cluster", "subject", "query_name")
 
 
 @signed_in

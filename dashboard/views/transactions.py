@@ -9,8 +9,8 @@ from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
 
-from dashboard import charts, history, ids, micro_batches, owners, queries, recoveries, waits
-from dashboard.models import FindingRecord, Transaction
+from dashboard import attributions, charts, history, ids, micro_batches, owners, queries, recoveries, waits
+from dashboard.models import Action, FindingRecord, Transaction
 from dashboard.views import context, lived, machine, way
 from dashboard.views.clock import now_ms
 from dashboard.views.empty import why_empty
@@ -20,7 +20,7 @@ from dashboard.views.page import answer, signed_in
 from dashboard.views.recoveries import row_of
 from fenceline.decode import text
 from fenceline.evidence import explain
-from fenceline.facts import Severity, Transition
+from fenceline.facts import Reason, Severity, State, Transition
 
 #: How often a page looks whether a timeout has passed meanwhile.
 _PASSING_MS = 15_000
@@ -55,6 +55,8 @@ class Recent:
 
     told: Transition
     evidence: str
+    #: Our action that caused it, None for every other.
+    action: Action | None
 
 
 @signed_in
@@ -167,12 +169,15 @@ def _lived(
     bars, marks = lived.bars(recent, row, now), lived.marks(recent)
     broker = None if row is None else waits.coordinators([row]).get(row.pk)
     told = lived.newest(recent, [history.transition_of(each) for each in notable])
+    lines = _recent(cluster, kept)
+    actions = {each.told.offset: attributions.name(each.action) for each in lines}
     return {
         "broker": broker,
-        "steps": _steps(row, told, broker) if row is not None else (),
+        "steps": _steps(row, told, broker, actions) if row is not None else (),
+        "fence": _last_fence(row, lines),
         "chart": charts.timeline(bars, marks, now_ms=now) if bars or marks else None,
         "chart_words": lived.said(bars, marks),
-        "recent": [Recent(each, explain(each)) for each in recent],
+        "recent": lines,
         "usual": usual,
         "own": next((each for each in usual if each.whose == lived.THIS), None),
         "notable": rows(notable),
@@ -180,9 +185,26 @@ def _lived(
     }
 
 
-def _steps(row: Transaction, told: lived.Now, broker: int | None) -> Sequence[way.Step]:
+def _recent(cluster: str, kept: history.Kept) -> Sequence[Recent]:
+    recent = kept.life.recent
+    actions = attributions.of_transitions(cluster, kept.key, recent)
+    pairs = zip(recent, actions, strict=True)
+    return [Recent(each, explain(each, attributions.name(action)), action) for each, action in pairs]
+
+
+def _last_fence(row: Transaction | None, recent: Sequence[Recent]) -> Action | None:
+    """The fence of ours after which no producer has come back, None where that is not so."""
+    last = recent[0] if recent else None
+    if row is None or row.state != State.EMPTY or last is None:
+        return None
+    return last.action if last.told.reason is Reason.FENCED_BY_ACTION else None
+
+
+def _steps(
+    row: Transaction, told: lived.Now, broker: int | None, names: Mapping[int, str]
+) -> Sequence[way.Step]:
     log_partitions = queries.state_log_partitions(row.cluster.name)
-    return way.steps(row, queries.partitions_of(row), log_partitions, told, broker)
+    return way.steps(row, queries.partitions_of(row), log_partitions, told, broker, names)
 
 
 def _raw(row: Transaction, partitions: Sequence[Any]) -> dict[str, Any]:

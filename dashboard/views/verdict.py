@@ -55,14 +55,14 @@ def verdict(
     """Judge the whole: the worst finding decides, and nothing is called fine that was not seen.
 
     `oldest_ms` is when the oldest open transaction began; `pinned` partitions are held back by one, and
-    `blocked` groups wait there.
+    `blocked` groups are at its LSO.
     """
     if not clusters:
         return Verdict("unknown", "No cluster is configured.", _HOW_TO_CONFIGURE)
     needs = [row for row in findings if row.severity != Severity.INFO]
     figures = _figures(len(clusters), ids, open_now, oldest_ms, now_ms)
     figures += [f"{count(pinned, 'partition')} pinned"] if pinned else []
-    figures += [f"{count(blocked, 'group')} {'waits' if blocked == 1 else 'wait'}"] if blocked else []
+    figures += [f"{count(blocked, 'group')} blocked"] if blocked else []
     if needs:
         return Verdict(needs[0].severity, _worst(needs), [*figures, *_unseen(sight.blind)], needs[0].rule)
     if sight.blind:

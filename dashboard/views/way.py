@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from dashboard.looks import LOOKS
 from dashboard.models import Transaction
@@ -18,6 +19,7 @@ from fenceline.facts import (
     TWO_PHASE_COMMIT_TIMEOUT_MS,
     Confidence,
     Kind,
+    Reason,
     State,
     TopicPartitions,
     Transition,
@@ -66,8 +68,11 @@ def steps(
     log_partitions: int,
     told: Now,
     broker: int | None = None,
+    actions: Mapping[int, str] = MappingProxyType({}),
 ) -> Sequence[Step]:
     """Return the way as far as the newest record and the transitions before it tell it.
+
+    `actions` names, by the offset of a transition, the action of ours that caused it.
 
     `log_partitions` is how many partitions `__transaction_state` has, 0 where that is not known; `broker`
     leads the id's.
@@ -79,7 +84,28 @@ def steps(
         f"{_initialised(told)}; {_session(row)}",
         at_ms=told.initialised_ms,
     )
-    return [found, producer, *_begun(row, partitions, told), *_ended(row, told)]
+    return list(_in_order([found, producer, *_begun(row, partitions, told), *_ended(row, told, actions)]))
+
+
+def _in_order(steps: Iterable[Step]) -> Iterator[Step]:
+    """Yield steps with instants that never go back: one that would is replaced by the reason.
+
+    Each record has the clock of the broker that coordinated the id then. The steps are in the order of the
+    log, so an instant that goes back is another broker's, or the clock was set back.
+    """
+    latest_ms: int | None = None
+    for step in steps:
+        if step.at_ms is None or latest_ms is None or step.at_ms >= latest_ms:
+            latest_ms = latest_ms if step.at_ms is None else step.at_ms
+            yield step
+        else:
+            back = (
+                f"its instant is {duration(latest_ms - step.at_ms)} before the step above: {_ANOTHER_CLOCK}"
+            )
+            yield replace(step, at_ms=None, evidence="; ".join(filter(None, (step.evidence, back))))
+
+
+_ANOTHER_CLOCK = "another broker coordinates the id since then, or its clock was set back"
 
 
 def _place(row: Transaction, log_partitions: int) -> str:
@@ -121,10 +147,11 @@ def _session(row: Transaction) -> str:
 
 def _begun(row: Transaction, partitions: Sequence[TopicPartitions], told: Now) -> Iterator[Step]:
     if row.state == State.EMPTY:
+        fenced = told.initialised is not None and told.initialised.reason is Reason.FENCED_BY_ACTION
         yield Step(
             "waiting",
-            "Waiting for the first record",
-            "initialised, nothing sent yet",
+            "Waiting for a producer" if fenced else "Waiting for the first record",
+            "fenced; no producer has initialised it since" if fenced else "initialised, nothing sent yet",
             since_ms=row.updated_ms,
         )
         yield Step("ahead", "Partitions added")
@@ -160,12 +187,14 @@ def _topics(data: Sequence[TopicPartitions]) -> str:
     return shown if len(data) <= 4 else f"{shown} and {len(data) - 4:,} more topics"
 
 
-def _ended(row: Transaction, told: Now) -> Iterator[Step]:
+def _ended(row: Transaction, told: Now, actions: Mapping[int, str]) -> Iterator[Step]:
     state = State(row.state)
     if state in _COMPLETE or state in _PREPARED:
-        yield _decided(row, state, told.end)
+        yield _decided(row, state, told.end, actions)
     if state in _COMPLETE:
-        yield Step("done", "Markers written, complete", _marked(told.end), at_ms=row.updated_ms)
+        # The instant of this record is from before the first marker was sent: what follows is not in it.
+        yield Step("done", "Markers sent", _marked(told.end), at_ms=row.updated_ms)
+        yield Step("done", "Complete", "every marker is written")
     elif state in _PREPARED:
         yield Step("waiting", "Markers being written to its partitions", since_ms=row.updated_ms)
         yield Step("ahead", "Complete")
@@ -177,7 +206,7 @@ def _ended(row: Transaction, told: Now) -> Iterator[Step]:
         yield Step("ahead", "Complete")
 
 
-def _decided(row: Transaction, state: State, end: Transition | None) -> Step:
+def _decided(row: Transaction, state: State, end: Transition | None, actions: Mapping[int, str]) -> Step:
     """The decision: what it was, by whom as far as the records tell, and why they do."""
     words = f"Ended: {_COMPLETE[state]}" if state in _COMPLETE else f"Decided: {_PREPARED[state]}"
     if end is None:
@@ -186,10 +215,12 @@ def _decided(row: Transaction, state: State, end: Transition | None) -> Step:
         return Step("done", words, why, at_ms=row.updated_ms if known else None)
     sure = "" if end.confidence is Confidence.CERTAIN else f" ({end.confidence})"
     cause = "" if end.kind is Kind.COMMIT else f" · {LOOKS[end.kind].words}{sure}"
-    return Step("done", f"{words}{cause}", explain(end), at_ms=end.at_ms)
+    return Step("done", f"{words}{cause}", explain(end, actions.get(end.offset, "")), at_ms=end.at_ms)
 
 
 def _marked(end: Transition | None) -> str:
     if end is None or end.completed_ms is None:
         return ""
-    return f"in {duration(end.completed_ms - end.at_ms)} after the decision"
+    if end.completed_ms < end.at_ms:
+        return ""
+    return f"from {duration(end.completed_ms - end.at_ms)} after the decision on"

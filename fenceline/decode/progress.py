@@ -1,6 +1,6 @@
 """A listener's progress event, Spark's own JSON -> `fenceline.spark.BatchProgress`.
 
-Spark writes the document in `StreamingQueryProgress.json` (spark.md §2.2). It leaves out what it has no
+Spark writes the document in `StreamingQueryProgress.json`. It leaves out what it has no
 figure for (rates that are NaN or infinite, event times without a watermark), and each version adds keys. So
 whatever can be read is taken, what cannot is `None` or left out and counted by reason, and nothing here
 raises. Only an event that does not say of which query, run and batch it is cannot be used at all.
@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, NamedTuple
@@ -103,8 +103,7 @@ class _Reader:
             duration_ms = durations.get("triggerExecution", 0)
         times, sink = self.mapping(document, "eventTime"), self.mapping(document, "sink")
         sources = tuple(self.source(each) for each in self.items(document, "sources", _MOST_SOURCES))
-        input_rows = self.integer(document, "numInputRows")
-        total = _bounded(sum(each.input_rows for each in sources))
+        input_rows = self.counted(document, "numInputRows")
         return BatchProgress(
             query_id=query_id,
             run_id=run_id,
@@ -112,7 +111,7 @@ class _Reader:
             batch_id=batch_id,
             started_ms=self.started(document, told_ms - duration_ms),
             duration_ms=duration_ms,
-            input_rows=total if input_rows is None else input_rows,
+            input_rows=_total(sources) if input_rows is None else input_rows,
             input_rate=self.rate(document, "inputRowsPerSecond"),
             processed_rate=self.rate(document, "processedRowsPerSecond"),
             durations=durations,
@@ -122,7 +121,7 @@ class _Reader:
                 self.operator(each) for each in self.items(document, "stateOperators", _MOST_OPERATORS)
             ),
             sink=self.text(sink, "description"),
-            output_rows=self.counted(sink),
+            output_rows=self.counted(sink, "numOutputRows"),
         )
 
     def source(self, document: Mapping[str, Any]) -> SourceProgress:
@@ -132,7 +131,7 @@ class _Reader:
             start=self.offsets(document, "startOffset"),
             end=self.offsets(document, "endOffset"),
             latest=self.offsets(document, "latestOffset"),
-            input_rows=self.integer(document, "numInputRows") or 0,
+            input_rows=self.counted(document, "numInputRows"),
             input_rate=self.rate(document, "inputRowsPerSecond"),
             processed_rate=self.rate(document, "processedRowsPerSecond"),
             metrics={clean(key): self.text(metrics, key) for key in islice(metrics, _MOST_FIGURES)},
@@ -141,11 +140,11 @@ class _Reader:
     def operator(self, document: Mapping[str, Any]) -> OperatorProgress:
         return OperatorProgress(
             name=self.text(document, "operatorName"),
-            rows_total=self.integer(document, "numRowsTotal") or 0,
-            rows_updated=self.integer(document, "numRowsUpdated") or 0,
-            rows_removed=self.integer(document, "numRowsRemoved") or 0,
+            rows_total=self.counted(document, "numRowsTotal"),
+            rows_updated=self.counted(document, "numRowsUpdated"),
+            rows_removed=self.counted(document, "numRowsRemoved"),
             memory_bytes=self.integer(document, "memoryUsedBytes") or 0,
-            rows_dropped_by_watermark=self.integer(document, "numRowsDroppedByWatermark") or 0,
+            rows_dropped_by_watermark=self.counted(document, "numRowsDroppedByWatermark"),
             commit_ms=self.integer(document, "commitTimeMs") or 0,
             custom=self.figures(document, "customMetrics"),
         )
@@ -154,9 +153,9 @@ class _Reader:
         at = self.time(document, "timestamp")
         return _bounded(otherwise) if at is None else at
 
-    def counted(self, sink: Mapping[str, Any]) -> int | None:
-        """Return the rows that a sink has written; Spark writes -1 where it does not count them."""
-        rows = self.integer(sink, "numOutputRows")
+    def counted(self, document: Mapping[str, Any], key: str) -> int | None:
+        """Return a number of rows; None where Spark writes -1 or nothing, because it does not count them."""
+        rows = self.integer(document, key)
         return None if rows is None or rows < 0 else rows
 
     def integer(self, document: Mapping[str, Any], key: str) -> int | None:
@@ -247,6 +246,13 @@ class _Reader:
     def count(self, reason: str) -> None:
         """Count what cannot be read."""
         self.strange[reason] += 1
+
+
+def _total(sources: Iterable[SourceProgress]) -> int | None:
+    """Return the rows of all sources; None where one of them is not counted, or there is none."""
+    rows = [each.input_rows for each in sources]
+    counted = [each for each in rows if each is not None]
+    return _bounded(sum(counted)) if rows and len(counted) == len(rows) else None
 
 
 def _bounded(value: int) -> int:

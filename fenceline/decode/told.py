@@ -6,6 +6,7 @@
         {"seq": 3, "at_ms": …, "kind": "idle", "id": …, "runId": …, "timestamp": …},
         {"seq": 4, "at_ms": …, "kind": "terminated", "id": …, "runId": …, "exception": …, "errorClass": …}]}
 
+Every event may say whether its run tracks its progress asynchronously: "asynchronous": true or false.
 An event that cannot be used is refused by its number and leaves its neighbours alone.
 """
 
@@ -24,6 +25,7 @@ from fenceline.spark import BatchProgress
 VERSION = 1
 _LARGEST = 2**63 - 1
 _MOST_ALIVE = 1_000
+_LONGEST_INTERVAL_MS = 3_600_000
 _LONGEST_NAME, _LONGEST_EXCEPTION = 1_000, 20_000
 
 
@@ -50,6 +52,8 @@ class Told(NamedTuple):
     #: Why it ended; "" where that was no failure.
     exception: str = ""
     progress: BatchProgress | None = None
+    #: Whether the run tracks its progress asynchronously; None where the listener cannot know.
+    asynchronous: bool | None = None
 
 
 class Report(NamedTuple):
@@ -64,6 +68,8 @@ class Report(NamedTuple):
     listener: str = ""
     #: Query id and run id of what runs in its driver now.
     alive: tuple[tuple[str, str], ...] = ()
+    #: How often it posts at least; None where it does not report that.
+    heartbeat_every_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +122,27 @@ def _told(event: object, strange: Counter[str]) -> Told:
         if found.progress is None:
             raise Unusable(found.why)
         done = found.progress
-        return Told(Kind.PROGRESS, done.query_id, done.run_id, done.name, at_ms, progress=done)
+        names = done.query_id, done.run_id, done.name
+        return Told(Kind.PROGRESS, *names, at_ms, progress=done, asynchronous=_asynchronous(event))
     if not isinstance(kind, str) or kind not in set(Kind):
         raise Unusable("nobody knows this kind of event")
     query_id, run_id, name = identity(event)
     since_ms = instant(event.get("timestamp"))
-    return Told(Kind(kind), query_id, run_id, name[:_LONGEST_NAME], at_ms, since_ms, _exception(event))
+    return Told(
+        Kind(kind),
+        query_id,
+        run_id,
+        name[:_LONGEST_NAME],
+        at_ms,
+        since_ms,
+        _exception(event),
+        asynchronous=_asynchronous(event),
+    )
+
+
+def _asynchronous(event: Mapping[str, Any]) -> bool | None:
+    value = event.get("asynchronous")
+    return value if isinstance(value, bool) else None
 
 
 def _exception(event: Mapping[str, Any]) -> str:
@@ -142,7 +163,14 @@ def _report(report: object) -> Report:
         spark=clean(report.get("spark"), 32),
         listener=clean(report.get("listener"), 32),
         alive=tuple(_alive(report.get("alive"))),
+        heartbeat_every_ms=_interval(report),
     )
+
+
+def _interval(report: Mapping[str, Any]) -> int | None:
+    """Return the interval of heartbeats, None where it is not reported or makes no sense."""
+    found = _whole(report, "heartbeat_every_ms")
+    return found if found is not None and 0 < found <= _LONGEST_INTERVAL_MS else None
 
 
 def _alive(pairs: object) -> list[tuple[str, str]]:

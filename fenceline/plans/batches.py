@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fenceline.chain import Fate
-from fenceline.plans.plan import Effect, Ground, Refusal, Seen, Step, SubjectPlan
+from fenceline.plans.plan import Bound, Effect, Ground, Refusal, Seen, Step, SubjectPlan
 from fenceline.plans.reach import HeldLog, Reach, own_words, reach
 from fenceline.reconcile import Described
+from fenceline.sink_fates import Fate
 from fenceline.spark import Decided, Decision, Done, InputRange, SinkTransaction
 from fenceline.words import clock, count, duration, some
 
@@ -299,8 +299,7 @@ def _finish_effects(batch: SinkBatch, decision: Decision, found: Reach) -> Itera
         records = sum(each.records for each in opened)
         words = (
             f"{count(records, 'record')} in {count(len(opened), 'transaction')} of batch {batch.batch_id} "
-            f"{'is' if records == 1 else 'are'} committed, and {'becomes' if records == 1 else 'become'} "
-            "readable."
+            f"{'is' if records == 1 else 'are'} committed{_readable(found, records)}."
         )
         yield Effect("records_committed", records, words)
     before = [each for each in batch.written if each.fate in (Fate.COMMITTED, Fate.COMMITTING)]
@@ -313,6 +312,13 @@ def _finish_effects(batch: SinkBatch, decision: Decision, found: Reach) -> Itera
         yield _lost(lost, decision)
     words = f"The batch is recorded: {batch.name} goes on with batch {batch.batch_id + 1} when it starts."
     yield Effect("batch_recorded", None, words)
+
+
+def _readable(found: Reach, records: int) -> str:
+    """Return that they become readable, "" where another transaction still blocks them or may."""
+    if any(each.name in ("lso_stays", "unseen") for each in found.effects):
+        return ""
+    return f", and {'becomes' if records == 1 else 'become'} readable"
 
 
 def _is_lost(written: Written) -> bool:
@@ -330,7 +336,7 @@ def _lost(lost: Sequence[Written], decision: Decision) -> Effect:
         f"{bound}{count(records, 'record')} of it {verb} lost: {names} ended before the commit. Write {them} "
         f"again from what the batch read: {ranges}."
     )
-    return Effect("records_lost", records, _upper(words))
+    return Effect("records_lost", records, _upper(words), Bound.AT_MOST if bound else Bound.EXACT)
 
 
 def _range(read: InputRange) -> str:
@@ -362,7 +368,8 @@ def _coordinators(names: Sequence[str]) -> str:
 def _roll_back_effects(batch: SinkBatch, found: Reach) -> Iterator[Effect]:
     if found.own:
         number, words = own_words(found.own)
-        yield Effect("records_aborted", number, f"What was written of it is aborted, {words}.")
+        words = f"What was written of it is aborted, {words}."
+        yield Effect("records_aborted", number, words, Bound.AT_LEAST)
     yield from found.effects
     words = f"Nothing is lost: {batch.name} runs batch {batch.batch_id} again when it starts."
     yield Effect("batch_runs_again", None, words)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from fenceline.evidence import because
 from fenceline.partitions import Ground as Why
 from fenceline.partitions import Pin, Verdict
-from fenceline.plans.plan import Effect, Ground, Refusal, Seen, Step, SubjectPlan
+from fenceline.plans.plan import Bound, Effect, Ground, Refusal, Seen, Step, SubjectPlan
 from fenceline.plans.producers import DECIDED, LIVELY_MS
 from fenceline.plans.reach import HeldLog, Reach, own_words, reach
 from fenceline.reconcile import Described, NotDescribed
@@ -101,7 +101,8 @@ def _effects(pin: Pin, found: Reach) -> Iterator[Effect]:
     yield from found.effects
     if found.own:
         number, words = own_words(found.own)
-        yield Effect("records_lost", number, f"What {_who(pin)} has written there is aborted, {words}.")
+        words = f"What {_who(pin)} has written there is aborted, {words}."
+        yield Effect("records_lost", number, words, Bound.AT_LEAST)
 
 
 def _refused(marked: Marked, pin: Pin) -> SubjectPlan:

@@ -44,6 +44,7 @@ class Ground(StrEnum):
     NOTHING_OPEN = "nothing_open"
     PREPARE = "prepare"
     HEALTHY = "healthy"
+    #: In older plans only: the shape of an id refuses nothing any more.
     FOREIGN_COMMIT = "foreign_commit"
     TWO_PHASE = "two_phase"
     OWN_SINK = "own_sink"
@@ -78,16 +79,30 @@ class Step:
     words: str
 
 
+#: A partition whose LSO moves: topic, partition, LSO, high watermark, and what its LSO reaches at least.
+Held = tuple[str, int, int | None, int | None, int | None]
+
+
+class Bound(StrEnum):
+    """What an amount is, where producers may go on writing until the plan is carried out."""
+
+    EXACT = ""
+    AT_LEAST = "at_least"
+    AT_MOST = "at_most"
+
+
 @dataclass(frozen=True, slots=True)
 class Effect:
     """One thing that will be otherwise afterwards."""
 
-    #: records_released, groups_released, queries_released, records_lost, records_committed, producer_fenced …
+    #: records_released, offsets_released, groups_released, queries_released, records_lost, records_committed,
+    #: producer_fenced …
     name: str
     #: None where it has no number.
     amount: int | None
-    #: As a sentence; says "at most" where the amount is a bound.
+    #: As a sentence; says "at least" or "at most" where the amount is a bound.
     words: str
+    bound: Bound = Bound.EXACT
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +117,8 @@ class SubjectPlan:
     steps: tuple[Step, ...] = ()
     effects: tuple[Effect, ...] = ()
     refusals: tuple[Refusal, ...] = ()
-    #: Partitions whose LSO it holds back: [topic, partition, LSO, high watermark] each, where known.
-    held: tuple[tuple[str, int, int | None, int | None], ...] = ()
+    #: Partitions whose LSO it blocks, as far as they could be seen.
+    held: tuple[Held, ...] = ()
     #: Groups and queries that wait behind it, by name.
     waiting: tuple[str, ...] = ()
 
@@ -171,11 +186,20 @@ def _subject(said: Mapping[str, Any]) -> SubjectPlan:
         said["title"],
         said["seen"],
         tuple(Step(**each) for each in said["steps"]),
-        tuple(Effect(**each) for each in said["effects"]),
+        tuple(_effect(each) for each in said["effects"]),
         tuple(_refusal(each) for each in said["refusals"]),
-        tuple((topic, partition, lso, end) for topic, partition, lso, end in said["held"]),
+        tuple(_held(*each) for each in said["held"]),
         tuple(said["waiting"]),
     )
+
+
+def _effect(said: Mapping[str, Any]) -> Effect:
+    return Effect(said["name"], said["amount"], said["words"], Bound(said.get("bound", "")))
+
+
+def _held(topic: str, partition: int, lso: int | None, end: int | None, at_least: int | None = None) -> Held:
+    # Plans that are kept from before had no bound.
+    return topic, partition, lso, end, at_least
 
 
 def _refusal(said: Mapping[str, Any]) -> Refusal:

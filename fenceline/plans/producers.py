@@ -1,7 +1,8 @@
 """Fence: InitProducerId on an id that its coordinator has open, which aborts what is open under it.
 
-It is offered for what nobody will end in time, and refused where it would hurt: a healthy transaction, one
-that another system may have decided to commit, one of our own sink (design.md §7).
+It is offered for what nobody will end in time, and refused where it would hurt: a healthy transaction,
+one in a two-phase commit (KIP-939), which another system may have decided to commit, one of our own sink. The
+shape of an id alone refuses nothing: it is a warning.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from fenceline.applications import Shape, application_of
 from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, Severity, State
 from fenceline.habits import Usual
 from fenceline.limits import Limits
-from fenceline.plans.plan import Effect, Ground, Refusal, Seen, Step, SubjectPlan
+from fenceline.plans.plan import Bound, Effect, Ground, Refusal, Seen, Step, SubjectPlan
+from fenceline.plans.protected import protection
 from fenceline.plans.reach import HeldLog, Reach, own_words, reach
 from fenceline.reconcile import Described, NotDescribed, Obstacle
 from fenceline.rules.transactions import open_too_long
@@ -116,6 +118,12 @@ def warnings(producers: Sequence[Producer], *, now_ms: int) -> Iterator[str]:
             "next send or commit fails as fenced, and it must be started again."
         )
     for each in opened:
+        if application_of(each.transactional_id).kind is Shape.FLINK:
+            yield (
+                f"{each.transactional_id} has the shape of a Flink sink's ids (name-subtask-number). If it "
+                f"is Flink's, a checkpoint may have decided to commit it: {MAY_LOSE}. Then restore the job "
+                "from its last checkpoint instead, which commits or aborts it."
+            )
         left = _hanging_in(each)
         if left:
             yield (
@@ -177,7 +185,7 @@ def _effects(producer: Producer, said: Described, found: Reach, now_ms: int) -> 
     yield from found.effects
     if found.own:
         number, words = own_words(found.own)
-        yield Effect("records_lost", number, f"What it has written is aborted, {words}.")
+        yield Effect("records_lost", number, f"What it has written is aborted, {words}.", Bound.AT_LEAST)
     if producer.committing:
         verb = "reads" if len(producer.committing) == 1 else "read"
         words = (
@@ -224,19 +232,12 @@ def _refusals(producer: Producer, now_ms: int, limits: Limits) -> Iterator[Refus
 
 def _forceable(producer: Producer, said: Described, now_ms: int, limits: Limits) -> Iterator[Refusal]:
     name = said.transactional_id
-    if said.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS:
+    if protection(name, said.timeout_ms) is Ground.TWO_PHASE:
         words = (
             f"{name} takes part in a two-phase commit: the system that decides it may have committed it "
             f"already, and {MAY_LOSE}. Find that system; only it may commit or abort it."
         )
         yield Refusal(Ground.TWO_PHASE, words, forceable=True)
-    if application_of(name).kind is Shape.FLINK:
-        words = (
-            f"{name} has the shape of a Flink sink's ids (name-subtask-number): a checkpoint may hold its "
-            f"commit already, and {MAY_LOSE}. Restore the job from its last checkpoint: it commits or "
-            "aborts it."
-        )
-        yield Refusal(Ground.FOREIGN_COMMIT, words, forceable=True)
     if _is_healthy(producer, said, now_ms, limits):
         yield Refusal(Ground.HEALTHY, _healthy(producer, said, now_ms, limits), forceable=True)
 

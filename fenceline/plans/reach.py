@@ -1,7 +1,8 @@
 """How far an act reaches: which records, groups and queries the end of some transactions lets go, in numbers.
 
 All of it is of one moment: what a partition's leader told of its log and its producers, and who stood at its
-LSO when our collectors looked last.
+LSO when our collectors looked last. Producers go on writing until the plan is carried out, so every figure
+about a log is a lower bound, and its words say "at least": what was open, decided or written then still is.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from typing import NamedTuple
 from fenceline.batches import Batch
 from fenceline.facts import TopicPartition
 from fenceline.partitions import ProducerState
-from fenceline.plans.plan import Effect
+from fenceline.plans.plan import Bound, Effect, Held
 from fenceline.words import count, some
 
 #: Where coordinators of groups keep commits: what is written there is no user's record.
 OFFSETS_TOPIC = "__consumer_offsets"
-#: Records behind an LSO are counted one by one up to here; beyond, the bound is told.
+#: Records behind an LSO are counted one by one up to here; beyond, only offsets are.
 MOST_COUNTED = 10_000
 #: How many partitions a sentence names.
 _NAMED = 3
@@ -67,10 +68,10 @@ class Span(NamedTuple):
 
 
 class Own(NamedTuple):
-    """What transactions that are ended had written in a partition; offsets inclusive."""
+    """What transactions that are ended had written in a partition by then; offsets inclusive."""
 
     where: TopicPartition
-    #: None where only the bounds are known.
+    #: None where they were not counted.
     records: int | None
     first: int
     last: int
@@ -80,21 +81,23 @@ class Own(NamedTuple):
 class Reach:
     """What the end of some transactions lets go."""
 
-    #: Partitions whose LSO moves: topic, partition, LSO, high watermark.
-    held: tuple[tuple[str, int, int | None, int | None], ...]
+    #: Partitions whose LSO moves, or may: topic, partition, LSO, high watermark, and the offset that the LSO
+    #: reaches at least, None where that cannot be seen.
+    held: tuple[Held, ...]
     #: Groups, then queries, that stand there, by name.
     waiting: tuple[str, ...]
-    #: records_released, groups_released and queries_released, as far as there are any.
+    #: records_released, offsets_released, groups_released and queries_released, as far as there are any.
     effects: tuple[Effect, ...]
     #: What the transactions had written themselves.
     own: tuple[Own, ...]
 
 
 def span_of(log: HeldLog, mine: AbstractSet[int], ended: AbstractSet[int] = frozenset()) -> Span | None:
-    """Return the offsets that readers get when the transactions of `mine` end, None where the LSO stays.
+    """Return the offsets that readers get at least when transactions of `mine` end, None where the LSO stays.
 
     `mine` are producer ids; those in `ended` have ended before. It stays where another transaction that is
-    open begins before all of them.
+    open begins before all of them. The LSO moves to the end of the span at least: what begins after the high
+    watermark was seen begins behind it.
     """
     left = [each for each in log.opened if each.producer_id not in ended]
     if not left or left[0].producer_id not in mine or log.high_watermark is None:
@@ -105,7 +108,7 @@ def span_of(log: HeldLog, mine: AbstractSet[int], ended: AbstractSet[int] = froz
 
 
 def released_in(log: HeldLog, span: Span) -> int | None:
-    """Return how many records of others become readable in a span, None where they were not read."""
+    """Return how many records of others become readable in a span at least, None where they were not read."""
     if log.batches is None:
         return None
     told = zip(log.batches, _fates(log.batches), strict=True)
@@ -115,7 +118,7 @@ def released_in(log: HeldLog, span: Span) -> int | None:
 
 
 def own_in(log: HeldLog, mine: AbstractSet[int]) -> Own | None:
-    """Return what open transactions of `mine` have written in a partition; bounds where it was not read."""
+    """Return what open transactions of `mine` have written in a partition; None where nothing is open."""
     start = log.start_of(mine)
     if start is None:
         return None
@@ -157,31 +160,44 @@ def reach(logs: Iterable[HeldLog], mine: AbstractSet[int], ended: AbstractSet[in
     queries = _once(name for log, _ in users for name in log.queries)
     stays = [log for log in found if _stays(log, mine, ended)]
     effects = [*_records(users), *_stay(stays), *_unseen(found), *_groups(groups), *_queries(queries)]
-    held = [log for log in found if span_of(log, mine, ended) or not log.is_seen]
     return Reach(
-        tuple((*log.where, log.lso, log.high_watermark) for log in held if not log.is_offsets),
+        tuple(_held(log, span_of(log, mine, ended)) for log in found if _may_move(log, mine, ended)),
         (*groups, *queries),
         tuple(effects),
         tuple(own for log in found if not log.is_offsets and (own := own_in(log, mine))),
     )
 
 
-def own_words(own: Sequence[Own]) -> tuple[int, str]:
-    """Return how many records some transactions have written, and where: `300 records: payments-0 …`.
+def own_words(own: Sequence[Own]) -> tuple[int | None, str]:
+    """Return how many records some transactions have written at least, and where: `at least 300 records: …`.
 
-    "at most" where one of them is a bound.
+    None where none of it was counted.
     """
-    bound = "at most " if any(each.records is None for each in own) else ""
-    number = sum(_at_most(each) for each in own)
-    return number, f"{bound}{count(number, 'record')}: {some([_range(each) for each in own], _NAMED)}"
-
-
-def _at_most(own: Own) -> int:
-    return own.last - own.first + 1 if own.records is None else own.records
+    counted = [each for each in own if each.records is not None]
+    others = [each for each in own if each.records is None]
+    number = sum(each.records or 0 for each in counted)
+    parts = []
+    if counted:
+        parts.append(
+            f"at least {count(number, 'record')}: {some([_range(each) for each in counted], _NAMED)}"
+        )
+    if others:
+        where = some([f"{each.where} from offset {each.first:,} on" for each in others], _NAMED)
+        parts.append(f"records that were not counted: {where}")
+    return (number if counted else None), "; ".join(parts)
 
 
 def _range(own: Own) -> str:
     return f"{own.where} from offset {own.first:,} to {own.last:,}"
+
+
+def _may_move(log: HeldLog, mine: AbstractSet[int], ended: AbstractSet[int]) -> bool:
+    return not log.is_offsets and (span_of(log, mine, ended) is not None or not log.is_seen)
+
+
+def _held(log: HeldLog, span: Span | None) -> Held:
+    at_least = span.end if span is not None and log.is_seen else None
+    return *log.where, log.lso, log.high_watermark, at_least
 
 
 def _stays(log: HeldLog, mine: AbstractSet[int], ended: AbstractSet[int]) -> bool:
@@ -191,18 +207,32 @@ def _stays(log: HeldLog, mine: AbstractSet[int], ended: AbstractSet[int]) -> boo
 
 
 def _records(moved: Sequence[tuple[HeldLog, Span]]) -> Iterator[Effect]:
-    if not moved:
-        return
-    counted = [released_in(log, span) for log, span in moved]
-    sums = [span.end - span.start if n is None else n for n, (_, span) in zip(counted, moved, strict=True)]
-    where = some([str(log.where) for log, _ in moved], _NAMED)
-    if any(sums):
-        bound = "At most " if None in counted else ""
-        verb = "becomes" if sum(sums) == 1 else "become"
-        words = f"{bound}{count(sum(sums), 'record')} behind the LSO of {where} {verb} readable."
-    else:
-        words = f"The LSO of {where} moves on; no record of anybody else waits behind it."
-    yield Effect("records_released", sum(sums), words)
+    counts = [(log, span, released_in(log, span)) for log, span in moved]
+    if counted := [(log, number) for log, _, number in counts if number is not None]:
+        yield _released(_names(log for log, _ in counted), sum(number for _, number in counted))
+    if others := [(log, span) for log, span, number in counts if number is None]:
+        yield _offsets(_names(log for log, _ in others), sum(span.end - span.start for _, span in others))
+
+
+def _names(logs: Iterable[HeldLog]) -> str:
+    return some([str(log.where) for log in logs], _NAMED)
+
+
+def _released(where: str, number: int) -> Effect:
+    if not number:
+        words = f"The LSO of {where} moves on; no record of another producer was behind it when checked."
+        return Effect("records_released", 0, words, Bound.AT_LEAST)
+    verb = "becomes" if number == 1 else "become"
+    words = f"At least {count(number, 'record')} behind the LSO of {where} {verb} readable."
+    return Effect("records_released", number, words, Bound.AT_LEAST)
+
+
+def _offsets(where: str, number: int) -> Effect:
+    words = (
+        f"The LSO of {where} moves on by at least {count(number, 'offset')}: committed records of other "
+        "producers there become readable. They are too many to be counted here."
+    )
+    return Effect("offsets_released", number, words, Bound.AT_LEAST)
 
 
 def _stay(logs: Sequence[HeldLog]) -> Iterator[Effect]:
@@ -222,16 +252,18 @@ def _unseen(logs: Sequence[HeldLog]) -> Iterator[Effect]:
 
 def _groups(names: Sequence[str]) -> Iterator[Effect]:
     if names:
-        verb = "stands there and reads" if len(names) == 1 else "stand there and read"
-        words = f"{count(len(names), 'group')} that {verb} on: {some(names)}."
+        verb = (
+            "is blocked there now and can read" if len(names) == 1 else "are blocked there now and can read"
+        )
+        words = f"{count(len(names), 'group')} {verb} on: {some(names)}."
         yield Effect("groups_released", len(names), words)
 
 
 def _queries(names: Sequence[str]) -> Iterator[Effect]:
     if names:
-        noun = "1 streaming query stands" if len(names) == 1 else f"{len(names):,} streaming queries stand"
-        verb = "reads on if it reads" if len(names) == 1 else "read on if they read"
-        words = f"{noun} there and {verb} read_committed: {some(names)}."
+        noun = "1 streaming query is" if len(names) == 1 else f"{len(names):,} streaming queries are"
+        verb = "it reads" if len(names) == 1 else "they read"
+        words = f"{noun} blocked there now and can read on if {verb} read_committed: {some(names)}."
         yield Effect("queries_released", len(names), words)
 
 

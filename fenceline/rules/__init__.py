@@ -26,8 +26,8 @@ _ALL = (
     Rule("late", transactions.late, _TRANSACTIONS),
     Rule("stuck_in_prepare", transactions.stuck_in_prepare, _TRANSACTIONS),
     # That nobody owns a producer id is known only where every id is.
-    Rule("hanging", partitions.hanging, _PARTITIONS | _TRANSACTIONS),
-    Rule("lso_pinned", partitions.lso_pinned, _PARTITIONS),
+    Rule("hanging", partitions.hanging, _PARTITIONS | _TRANSACTIONS, settled=True),
+    Rule("lso_pinned", partitions.lso_pinned, _PARTITIONS, settled=True),
     Rule("group_stalled", groups.group_stalled, frozenset({Sense.GROUPS, Sense.PARTITIONS})),
     Rule("offsets_unstable", groups.offsets_unstable, frozenset({Sense.GROUPS})),
     Rule("fencing_storm", transactions.fencing_storm, _HISTORY),
@@ -70,6 +70,18 @@ def judge(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Findin
 def sees(sight: Sight, rule: str, subject: str, affected: Iterable[str]) -> bool:
     """Whether a rule sees what a finding of its is about; also one that there is no more: it is to close."""
     return rule not in RULES or sight.sees(RULES[rule].needs, subject, *affected)
+
+
+def looked_through(rule: str, snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[str]:
+    """Yield the collectors whose looks a rule rests on; none where two looks have agreed already.
+
+    One that is behind is left out: a rule finds nothing in what it hides.
+    """
+    needs = RULES[rule].needs if rule in RULES and not RULES[rule].settled else frozenset()
+    for collector in snapshot.collectors:
+        senses = collector.senses & needs
+        if any(not collector.hides(sense, now_ms, limits) for sense in senses):
+            yield collector.name
 
 
 def _oldest(found: Iterable[Finding]) -> Iterable[Finding]:

@@ -8,6 +8,7 @@ from operator import attrgetter
 
 from fenceline.facts import Finding, Gap, Severity
 from fenceline.limits import Limits
+from fenceline.severity import lasting
 from fenceline.sight import EVERYWHERE, Sense
 from fenceline.snapshot import CollectorStatus, Snapshot
 from fenceline.words import clock, count, some
@@ -25,21 +26,33 @@ _MISSING = {
 
 
 def collector_behind(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
-    """Yield collectors that have not seen the last `limits.collector_behind_s` seconds, or cannot see.
+    """Yield collectors that have been late, or failing, for `limits.collector_late_s`.
 
-    Critical while an eye cannot see at all, a warning while it is only catching up; no more than a note where
-    the cluster is seen by others. Pollers have `limits.poller_behind_s`, and say what is not seen.
+    Until they have been on time for `limits.collector_on_time_s`: one that is late now and then, on a busy
+    host, is one finding or none. Critical while an eye cannot see at all, a warning while it is only
+    catching up; no more than a note where the cluster is seen by others. Pollers say what is not seen.
     """
     for collector in snapshot.collectors:
         name = _base(collector.name)
+        if not _is_sustained(collector, now_ms, limits):
+            continue
         if collector.is_eye:
-            if collector.is_behind(now_ms, limits):
-                yield _blind(collector)
+            yield _blind(collector)
         elif name in _MISSING:
-            if collector.is_behind(now_ms, limits):
-                yield _finding(collector, Severity.WARNING, _MISSING[name])
-        elif collector.error:
+            yield _finding(collector, Severity.WARNING, _MISSING[name])
+        elif collector.is_aside:
             yield _aside(collector)
+
+
+def _is_sustained(collector: CollectorStatus, now_ms: int, limits: Limits) -> bool:
+    since_ms = collector.since_ms if collector.is_aside else collector.blind_since_ms
+    in_trouble = collector.is_in_trouble(now_ms, limits)
+    if in_trouble and now_ms - since_ms > limits.collector_late_s * 1_000:
+        return True
+    if collector.reported_ms is None:
+        return False
+    on_time_ms = collector.on_time_ms
+    return in_trouble or on_time_ms is None or now_ms - on_time_ms < limits.collector_on_time_s * 1_000
 
 
 def coordinator_loading(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
@@ -58,7 +71,7 @@ def coordinator_loading(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> I
             rule="coordinator_loading",
             cluster=collector.cluster,
             subject=f"coordinators:{collector.cluster}",
-            severity=Severity.WARNING,
+            severity=lasting(since_ms, now_ms=now_ms, limits=limits),
             since_ms=since_ms,
             summary=f"{some(who)} {'does' if len(who) == 1 else 'do'} not answer for transactional ids",
             evidence=some(collector.unseen),
@@ -103,14 +116,18 @@ def _base(name: str) -> str:
 
 
 def _aside(collector: CollectorStatus) -> Finding:
+    what = f"{collector.name} cannot look at {collector.cluster}"
+    evidence = collector.error
+    if not collector.error:
+        what, evidence = f"{collector.name} could not look at {collector.cluster}", _evidence(collector)
     return Finding(
         rule="collector_behind",
         cluster=collector.cluster,
         subject=f"collector:{collector.name}",
         severity=Severity.INFO,
-        since_ms=collector.since_ms,
-        summary=f"{collector.name} cannot look at {collector.cluster}",
-        evidence=collector.error,
+        since_ms=_since_ms(collector, collector.since_ms),
+        summary=what,
+        evidence=evidence,
         next_step=_ASIDE.get(collector.name, "States are seen all the same; their history is not."),
     )
 
@@ -126,21 +143,31 @@ def _blind(collector: CollectorStatus) -> Finding:
 def _finding(collector: CollectorStatus, severity: Severity, next_step: str) -> Finding:
     what = collector.cluster if collector.is_eye else f"{collector.cluster}'s {_base(collector.name)}"
     verb = "has" if collector.is_eye else "have"
+    since_ms = _since_ms(collector, collector.blind_since_ms)
+    # What was seen in between is no news each time.
+    how = "not been seen" if since_ms == collector.blind_since_ms else "been seen late"
     return Finding(
         rule="collector_behind",
         cluster=collector.cluster,
         subject=f"collector:{collector.name}",
         severity=severity,
-        since_ms=collector.blind_since_ms,
-        summary=f"{what} {verb} not been seen since {clock(collector.blind_since_ms)}",
+        since_ms=since_ms,
+        summary=f"{what} {verb} {how} since {clock(since_ms)}",
         evidence=_evidence(collector),
         next_step=next_step,
     )
 
 
+def _since_ms(collector: CollectorStatus, now_since_ms: int) -> int:
+    """Return since when: one that is open says so already, whatever was seen in between."""
+    return now_since_ms if collector.reported_ms is None else min(collector.reported_ms, now_since_ms)
+
+
 def _evidence(collector: CollectorStatus) -> str:
     if collector.error:
         return collector.error
+    if collector.on_time_ms is not None:
+        return f"{collector.name} has been on time again since {clock(collector.on_time_ms)}"
     if collector.behind:
         return f"{collector.name} has records to catch up with"
     return f"{collector.name} has not reported; is its worker running?"

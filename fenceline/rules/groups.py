@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fenceline.facts import Finding, Severity
 from fenceline.groups import Waiting
 from fenceline.limits import Limits
+from fenceline.rules.blocking import Blocks, names_of
 from fenceline.snapshot import BlockedGroup, BlockedOffset, Blocker, Snapshot
 from fenceline.words import clock, rough, some
 
@@ -17,10 +18,11 @@ def group_stalled(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterato
     A group's isolation level is not visible: one that committed past the LSO is not waiting, one that stands
     exactly at it probably is.
     """
+    blocks = Blocks(snapshot, now_ms=now_ms, limits=limits)
     for group in snapshot.groups:
         stalled = [each for each in group.offsets if _waits(each, now_ms, limits)]
         if stalled:
-            yield _stalled(snapshot.cluster, group, stalled)
+            yield _stalled(snapshot.cluster, group, stalled, blocks)
 
 
 def offsets_unstable(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
@@ -29,13 +31,15 @@ def offsets_unstable(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iter
     Pending commits are everyday work for milliseconds; how long these are is known by the transaction's
     start, or else by the LSO of the group's partition of `__consumer_offsets`.
     """
+    blocks = Blocks(snapshot, now_ms=now_ms, limits=limits)
     starts = {each.transactional_id: each.started_ms for each in snapshot.transactions}
     for group in snapshot.groups:
         pending = [each for each in group.offsets if each.unstable]
         blockers = _pending(pending)
         since_ms = _since_ms(group, blockers, starts)
         if since_ms is not None and pending and now_ms - since_ms > limits.offsets_unstable_s * 1_000:
-            yield _unstable(snapshot.cluster, group, pending, blockers, since_ms)
+            how_bad = blocks.of_reader(since_ms, 0, names_of(blockers))
+            yield _unstable(snapshot.cluster, group, pending, blockers, since_ms, how_bad)
 
 
 def _waits(each: BlockedOffset, now_ms: int, limits: Limits) -> bool:
@@ -43,7 +47,7 @@ def _waits(each: BlockedOffset, now_ms: int, limits: Limits) -> bool:
     return waits and now_ms - (each.waiting_ms or 0) > limits.group_stalled_s * 1_000
 
 
-def _stalled(cluster: str, group: BlockedGroup, stalled: Sequence[BlockedOffset]) -> Finding:
+def _stalled(cluster: str, group: BlockedGroup, stalled: Sequence[BlockedOffset], blocks: Blocks) -> Finding:
     since_ms = min(each.waiting_ms or 0 for each in stalled)
     names = [str(each) for each in stalled]
     blockers = _distinct(blocker for each in stalled for blocker in each.blockers if not blocker.pending)
@@ -52,7 +56,7 @@ def _stalled(cluster: str, group: BlockedGroup, stalled: Sequence[BlockedOffset]
         rule="group_stalled",
         cluster=cluster,
         subject=f"group:{group.group_id}",
-        severity=Severity.WARNING,
+        severity=blocks.of_reader(since_ms, behind, names_of(blockers)),
         since_ms=since_ms,
         summary=f"{group.group_id} waits at the LSO of {some(names)}",
         evidence=(
@@ -74,6 +78,7 @@ def _unstable(
     pending: Sequence[BlockedOffset],
     blockers: Sequence[Blocker],
     since_ms: int,
+    how_bad: Severity,
 ) -> Finding:
     names = [str(each) for each in pending]
     sure = all(each.certain for each in blockers)
@@ -86,7 +91,7 @@ def _unstable(
         rule="offsets_unstable",
         cluster=cluster,
         subject=f"group:{group.group_id}",
-        severity=Severity.WARNING,
+        severity=how_bad,
         since_ms=since_ms,
         summary=f"{group.group_id} has offsets that are not decided (UNSTABLE_OFFSET_COMMIT)",
         evidence=f"its offsets of {some(names)} are {by}, open since {clock(since_ms)}"

@@ -8,6 +8,8 @@ from fenceline.evidence import because
 from fenceline.facts import Finding, Severity
 from fenceline.limits import Limits
 from fenceline.partitions import Ground, Pin, Verdict
+from fenceline.rules.blocking import Blocks
+from fenceline.severity import worst
 from fenceline.snapshot import PinnedPartition, Snapshot
 from fenceline.words import clock, count, rough, some
 
@@ -33,18 +35,19 @@ def hanging(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Find
 def lso_pinned(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
     """Yield partitions whose LSO has stood below the high watermark for `limits.lso_pinned_s`.
 
-    A note where a transaction is known to hold it, which has findings of its own; a warning where nobody is
-    known who does.
+    As bad as what it keeps from its readers (`fenceline.severity.of_block`); never less than a warning where
+    nobody is known who holds it.
     """
+    blocks = Blocks(snapshot, now_ms=now_ms, limits=limits)
     for each in snapshot.partitions:
         if now_ms - each.pinned_ms <= limits.lso_pinned_s * 1_000:
             continue
-        unknown = each.verdict is Verdict.UNKNOWN
+        least = Severity.WARNING if each.verdict is Verdict.UNKNOWN else Severity.INFO
         yield Finding(
             rule="lso_pinned",
             cluster=snapshot.cluster,
             subject=f"partition:{each}",
-            severity=Severity.WARNING if unknown else Severity.INFO,
+            severity=worst([least, blocks.of_partition(each)]),
             since_ms=each.pinned_ms,
             summary=f"The LSO of {each} stands at {each.lso:,} since {clock(each.pinned_ms)}",
             evidence=f"{_held(each)}; {_blocker(each.pins)}",

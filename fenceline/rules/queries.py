@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from fenceline.drivers import Driver, DriverStatus
 from fenceline.facts import Finding, Severity
 from fenceline.limits import Limits
 from fenceline.queries import QueryStatus, SinkBatch
+from fenceline.safe import PreparedBatches, prepared_headline
+from fenceline.severity import before_loss
 from fenceline.snapshot import Snapshot
 from fenceline.spark import Damage, QueryState
 from fenceline.words import clock, count, duration, rough, some
@@ -33,14 +36,14 @@ def restart_fails(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterato
             query,
             query.restart_severity,
             None,
-            summary=f"{query.name} must not simply be restarted",
+            summary=f"A restart of {query.name} would skip or fail batches",
             evidence=f"A restart {query.restart}",
             next_step=f"Before any restart: {query.remedy or 'see its checkpoint'}.",
         )
 
 
 def batch_prepared(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
-    """Yield queries with a batch that is decided and not committed for `limits.batch_prepared_s`.
+    """Yield queries with a batch that is prepared but not committed for `limits.batch_prepared_s`.
 
     A warning where the coordinators have committed and only the ledger does not say so.
     """
@@ -50,10 +53,10 @@ def batch_prepared(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterat
             for each in query.sink_batches
             if not each.recorded
             and not each.aborted
-            and now_ms - each.decided_ms > limits.batch_prepared_s * 1_000
+            and _open_for_ms(each, now_ms) > limits.batch_prepared_s * 1_000
         ]
         if waiting:
-            yield _prepared(snapshot, query, waiting)
+            yield _prepared(snapshot, query, waiting, now_ms, limits)
 
 
 def batch_lost(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
@@ -128,7 +131,7 @@ def batch_slow(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[F
             summary=f"Batch {batch} of {query.name} is under way since {clock(since_ms)}",
             evidence=(
                 f"99 of 100 of its batches take no longer than {duration(query.usual_ms)}"
-                + ("" if query.alive else "; no listener tells whether its driver still runs")
+                + ("" if query.alive else f"; driver: {_driver(query).words}")
             ),
             next_step="Look at the stages of its job in Spark's own pages, and at the sink it writes to.",
         )
@@ -176,32 +179,42 @@ def progress_dropped(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iter
             )
 
 
-def _prepared(snapshot: Snapshot, query: QueryStatus, waiting: Sequence[SinkBatch]) -> Finding:
+def _prepared(
+    snapshot: Snapshot, query: QueryStatus, waiting: Sequence[SinkBatch], now_ms: int, limits: Limits
+) -> Finding:
     first = waiting[0]
     ids = [name for each in waiting for name in each.ids]
     expiries = [each.expires_ms for each in waiting if each.expires_ms is not None and each.ids]
     names = some([f"batch {each.batch_id}" for each in waiting])
-    lost = (
-        f"lost at {clock(min(expiries))} unless that is done before" if expiries else "nothing of it is open"
+    prepared = PreparedBatches(
+        [each.batch_id for each in waiting], first.decided_ms, min(expiries, default=None), True
     )
+    summary = prepared_headline(prepared, _driver(query), now_ms=now_ms, of=query.name)
     return _about(
         "batch_prepared",
         snapshot,
         query,
-        Severity.CRITICAL if ids else Severity.WARNING,
+        _how_bad(query, expiries, now_ms, limits) if ids else Severity.WARNING,
         first.decided_ms,
         summary=(
-            f"{names} of {query.name} {_is(waiting)} decided and not committed: {lost}"
+            summary.removesuffix(".")
             if ids
-            else f"{names} of {query.name} {_is(waiting)} committed, and its ledger does not say so"
+            else f"{names} of {query.name} {_is(waiting)} committed, but the ledger does not record it"
         ),
         evidence=(
-            f"decided at {clock(first.decided_ms)}: {_records(waiting)}, "
-            f"{count(len(ids), 'transaction')} not committed yet; {_driver(query)}"
+            f"prepared at {clock(first.decided_ms)}: {_records(waiting)}, "
+            f"{count(len(ids), 'transaction')} not committed; driver: {_driver(query).words}"
         ),
         next_step=f"Start {query.name} again: it commits the batch first of all (recoverAndCommit).",
         affected=_transactions(ids),
     )
+
+
+def _how_bad(query: QueryStatus, expiries: Sequence[int], now_ms: int, limits: Limits) -> Severity:
+    """Critical at once where no driver can commit it, else when its transactions soon expire."""
+    if not query.alive:
+        return Severity.CRITICAL
+    return before_loss(min(expiries, default=None), now_ms=now_ms, limits=limits)
 
 
 def _lost(snapshot: Snapshot, query: QueryStatus, lost: Sequence[SinkBatch]) -> Finding:
@@ -262,7 +275,12 @@ def _is_hidden(query: QueryStatus) -> bool:
     return any(each.damage is Damage.DENIED for each in query.unusable)
 
 
-def _driver(query: QueryStatus) -> str:
-    if query.alive is None:
-        return "whether its driver lives is not known"
-    return "its driver is heard" if query.alive else "its driver is gone"
+def _open_for_ms(batch: SinkBatch, now_ms: int) -> int:
+    return now_ms - batch.decided_ms if batch.open_for_ms is None else batch.open_for_ms
+
+
+def _driver(query: QueryStatus) -> Driver:
+    if query.driver is not None:
+        return query.driver
+    known = {True: DriverStatus.RUNNING, False: DriverStatus.ENDED, None: DriverStatus.UNKNOWN}
+    return Driver(known[query.alive])

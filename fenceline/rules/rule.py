@@ -24,8 +24,10 @@ class Rule:
     """A rule by the name that its findings carry and its page in `docs/rules` has.
 
     It neither opens nor closes a finding whose subject, or whose affected things, one of `needs` cannot see.
+    `settled`: what it rests on is stored only when two looks have agreed.
     """
 
     name: str
     check: Check
     needs: frozenset[Sense] = frozenset()
+    settled: bool = False

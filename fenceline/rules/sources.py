@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from fenceline.facts import Finding, Severity
 from fenceline.limits import Limits
 from fenceline.queries import QueryStatus, SourcePosition
+from fenceline.rules.blocking import Blocks, first_id, waits_since
+from fenceline.severity import before_loss
 from fenceline.snapshot import PinnedPartition, Snapshot
 from fenceline.words import clock, rough, some
 
@@ -32,7 +34,7 @@ def data_loss_risk(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterat
         if lost:
             yield _lost(snapshot, query, lost)
         elif soon:
-            yield _soon(snapshot, query, soon, now_ms)
+            yield _soon(snapshot, query, soon, now_ms, limits)
 
 
 def topic_recreated(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
@@ -72,6 +74,7 @@ def query_blocked(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterato
     A query's isolation level is not visible: one that has read past the LSO is not waiting.
     """
     pinned = {(each.topic, each.partition): each for each in snapshot.partitions}
+    blocks = Blocks(snapshot, now_ms=now_ms, limits=limits)
     for query in _current(snapshot, now_ms):
         stalled = [
             (each, held, since_ms)
@@ -81,7 +84,7 @@ def query_blocked(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterato
             and now_ms - since_ms > limits.group_stalled_s * 1_000
         ]
         if stalled:
-            yield _blocked(snapshot, query, stalled)
+            yield _blocked(snapshot, query, stalled, blocks)
 
 
 def watermark_stalled(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
@@ -106,13 +109,6 @@ def watermark_stalled(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Ite
                 "slowest counts (spark.sql.streaming.multipleWatermarkPolicy)."
             ),
         )
-
-
-def waits_since(each: SourcePosition, held: PinnedPartition) -> int | None:
-    """Return since when a position stands at a pinned LSO; None where it does not, or has read past it."""
-    if each.position != held.lso or held.high_watermark <= held.lso:
-        return None
-    return max(held.pinned_ms, each.stands_ms or 0)
 
 
 def _current(snapshot: Snapshot, now_ms: int) -> Iterator[QueryStatus]:
@@ -154,16 +150,21 @@ def _lost(snapshot: Snapshot, query: QueryStatus, lost: Sequence[SourcePosition]
 
 
 def _soon(
-    snapshot: Snapshot, query: QueryStatus, soon: Sequence[tuple[SourcePosition, float]], now_ms: int
+    snapshot: Snapshot,
+    query: QueryStatus,
+    soon: Sequence[tuple[SourcePosition, float]],
+    now_ms: int,
+    limits: Limits,
 ) -> Finding:
     first, left_s = min(soon, key=lambda each: each[1])
     at_ms = (now_ms + int(left_s * 1_000)) // _GUESSED_MS * _GUESSED_MS
+    how_bad = before_loss(at_ms, now_ms=now_ms, limits=limits)
     names = [str(each) for each, _ in soon]
     return Finding(
         rule="data_loss_risk",
         cluster=snapshot.cluster,
         subject=query.subject,
-        severity=Severity.WARNING,
+        severity=how_bad,
         since_ms=None,
         summary=f"Records of {some(names)} will be deleted before {query.name} has read them",
         evidence=(
@@ -179,6 +180,7 @@ def _blocked(
     snapshot: Snapshot,
     query: QueryStatus,
     stalled: Sequence[tuple[SourcePosition, PinnedPartition, int]],
+    blocks: Blocks,
 ) -> Finding:
     since_ms = min(since_ms for _, _, since_ms in stalled)
     places = [each for each, _, _ in stalled]
@@ -188,7 +190,7 @@ def _blocked(
         rule="query_blocked",
         cluster=snapshot.cluster,
         subject=query.subject,
-        severity=Severity.WARNING,
+        severity=blocks.of_reader(since_ms, behind, {first_id(held) for _, held, _ in stalled}),
         since_ms=since_ms,
         summary=f"{query.name} waits at the LSO of {some([str(each) for each in places])}",
         evidence=(

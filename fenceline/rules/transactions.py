@@ -4,29 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fenceline.applications import Shape, application_of
 from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, Finding, Severity, State
 from fenceline.habits import Usual
 from fenceline.limits import Limits
+from fenceline.plans.plan import Ground
+from fenceline.plans.protected import protection
+from fenceline.rules.blocking import Blocks, usual_ms
+from fenceline.severity import worst
 from fenceline.snapshot import OpenTransaction, Repeated, Snapshot
 from fenceline.words import clock, duration, rough, some
+
+#: So many times the limit of timeouts in a row are no matter of single transactions any more.
+_NOTHING_ARRIVES = 3
 
 
 def open_too_long(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
     """Yield Ongoing transactions past `limits.open_too_long_s`, or far past what their application takes.
 
     A note while the application's commits do take so long, a warning otherwise; critical when no coordinator
-    will ever end it (two-phase commit, KIP-939). The words name instants, not ages: they stay true.
+    will ever end it (two-phase commit, KIP-939), or once it blocks readers for long
+    (`fenceline.severity.of_block`). The words name instants, not ages: they stay true.
     """
     limit_ms = int(limits.open_too_long_s * 1_000)
+    blocks = Blocks(snapshot, now_ms=now_ms, limits=limits)
     for each in snapshot.transactions:
         if each.state is not State.ONGOING or each.started_ms is None:
             continue
-        usual = _usual_ms(snapshot.usual.get(each.application), limits)
+        usual = usual_ms(snapshot.usual.get(each.application), limits)
         passed_ms = limit_ms if usual is None else min(limit_ms, usual)
         if now_ms - each.started_ms > passed_ms:
-            severity = _severity(each, now_ms - each.started_ms, limit_ms, usual)
-            yield _open(each, each.started_ms, passed_ms, severity, snapshot, now_ms)
+            own = _severity(each, now_ms - each.started_ms, limit_ms, usual)
+            how_bad = worst([own, blocks.of_transaction(each)])
+            yield _open(each, each.started_ms, passed_ms, how_bad, snapshot, now_ms)
 
 
 def late(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
@@ -46,10 +55,7 @@ def late(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding
                     f"its timeout of {duration(each.timeout_ms)} has passed and coordinators look every "
                     f"10 s; {_held(each)}"
                 ),
-                next_step=(
-                    "Look at the broker that coordinates it: is it up, and does its log tell why? "
-                    "A fence makes the coordinator abort it."
-                ),
+                next_step=_after_late(each),
             )
 
 
@@ -76,7 +82,11 @@ def stuck_in_prepare(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iter
 
 
 def fencing_storm(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
-    """Yield ids that were taken over `limits.fencing_storm` times: two live producers share them."""
+    """Yield ids that were taken over `limits.fencing_storm` times: two live producers share them.
+
+    A warning while fewer than that are unambiguous: under transaction version 2 (KIP-890) a client that
+    aborts and initialises again leaves the records of a takeover.
+    """
     for each in snapshot.takeovers:
         if each.times < limits.fencing_storm:
             continue
@@ -84,20 +94,28 @@ def fencing_storm(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterato
             rule="fencing_storm",
             cluster=snapshot.cluster,
             subject=each.subject,
-            severity=Severity.CRITICAL,
+            severity=Severity.CRITICAL if each.unambiguous >= limits.fencing_storm else Severity.WARNING,
             since_ms=each.first_ms,
             summary=f"{_name(each)} is taken over again and again",
             evidence=(
                 f"{rough(each.times)} takeovers of open transactions within "
-                f"{duration(int(limits.fencing_storm_s * 1_000))}, {_proof(each)}; each aborts what the "
-                "other producer had written"
+                f"{duration(int(limits.fencing_storm_s * 1_000))}, each aborting what the other "
+                f"producer had written{_doubt(each)}"
             ),
-            next_step="Find the two producers that use this transactional id, and give each its own.",
+            next_step=(
+                "Find the two producers that use this transactional id, and give each its own. Where there "
+                "is only one, find out why it aborts and initialises again."
+                if each.unambiguous < each.times
+                else "Find the two producers that use this transactional id, and give each its own."
+            ),
         )
 
 
 def timeouts_in_a_row(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
-    """Yield ids, and applications, of which `limits.timeouts_in_a_row` transactions timed out, none else."""
+    """Yield ids, and applications, of which `limits.timeouts_in_a_row` transactions timed out, none else.
+
+    Critical at three times as many: nothing of what they write arrives.
+    """
     for each in snapshot.timeouts:
         if each.times < limits.timeouts_in_a_row:
             continue
@@ -105,7 +123,11 @@ def timeouts_in_a_row(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Ite
             rule="timeouts_in_a_row",
             cluster=snapshot.cluster,
             subject=each.subject,
-            severity=Severity.WARNING,
+            severity=(
+                Severity.CRITICAL
+                if each.times >= _NOTHING_ARRIVES * limits.timeouts_in_a_row
+                else Severity.WARNING
+            ),
             since_ms=each.first_ms,
             summary=f"{_name(each)} times out again and again",
             evidence=(
@@ -124,7 +146,7 @@ def _open(
     each: OpenTransaction,
     started_ms: int,
     passed_ms: int,
-    severity: Severity,
+    how_bad: Severity,
     snapshot: Snapshot,
     now_ms: int,
 ) -> Finding:
@@ -134,7 +156,7 @@ def _open(
     return _finding(
         "open_too_long",
         each,
-        severity,
+        how_bad,
         since_ms=started_ms,
         summary=f"{each.transactional_id} is open for more than {duration(passed_ms)}",
         evidence=f"{_held(each)}; {_end(each, started_ms, timed_out)}{past}",
@@ -145,7 +167,7 @@ def _open(
 def _finding(
     rule: str,
     each: OpenTransaction,
-    severity: Severity,
+    how_bad: Severity,
     *,
     since_ms: int,
     summary: str,
@@ -158,20 +180,13 @@ def _finding(
         rule=rule,
         cluster=each.cluster,
         subject=f"transaction:{each.transactional_id}",
-        severity=severity,
+        severity=how_bad,
         since_ms=since_ms,
         summary=summary,
         evidence=evidence,
         next_step=next_step,
         affected=tuple(affected),
     )
-
-
-def _usual_ms(usual: Usual | None, limits: Limits) -> int | None:
-    """Return what is still usual for an application, None where its past is too short to tell."""
-    if usual is None or usual.commits < limits.open_usual_commits:
-        return None
-    return int(max(limits.open_usual_s * 1_000, limits.open_usual_factor * usual.p99_ms))
 
 
 def _severity(each: OpenTransaction, age_ms: int, limit_ms: int, usual_ms: int | None) -> Severity:
@@ -218,21 +233,37 @@ def _past(usual: Usual, application: str) -> str:
 
 
 def _next_step(each: OpenTransaction, timed_out: bool) -> str:
-    if _never_ends(each):
+    if protection(each.transactional_id, each.timeout_ms) is Ground.TWO_PHASE:
         return "Find the system that decides it: only that one may commit or abort it."
     if timed_out:
         return "Its coordinator aborts it with its next scan; nothing is to be done yet."
-    if application_of(each.transactional_id).kind is Shape.FENCELINE_SINK:
-        return (
-            "Start its Spark query again: it commits what its ledger has prepared and aborts the rest. "
-            "A fence would lose a prepared batch."
-        )
+    if protection(each.transactional_id, each.timeout_ms) is Ground.OWN_SINK:
+        return _START_QUERY
     return "Find its producer; if that is gone, only the timeout or a fence ends it."
+
+
+def _after_late(each: OpenTransaction) -> str:
+    words = "Look at the broker that coordinates it: is it up, and does its log give a reason? "
+    if protection(each.transactional_id, each.timeout_ms) is Ground.OWN_SINK:
+        return f"{words}{_START_QUERY}"
+    return f"{words}A fence makes the coordinator abort it."
+
+
+_START_QUERY = (
+    "Start its Spark query again: it commits what its ledger has prepared and aborts the rest. "
+    "A fence would lose a prepared batch."
+)
 
 
 def _name(each: Repeated) -> str:
     return each.subject.partition(":")[2]
 
 
-def _proof(each: Repeated) -> str:
-    return "all of them certain" if each.certain == each.times else f"{rough(each.certain)} of them certain"
+def _doubt(each: Repeated) -> str:
+    """Return the alternative to ambiguous takeovers as a part of a sentence; "" where there are none."""
+    if each.unambiguous >= each.times:
+        return ""
+    return (
+        f" ({rough(each.times - each.unambiguous)} of them ambiguous: its client's own abort followed by a "
+        "new initialisation leaves the same records)"
+    )

@@ -70,7 +70,8 @@ class Admission:
                 f"the ledger in {self._ledger.path} belongs to query {ledger.query_id}, and the "
                 f"checkpoint's metadata names {query_id}. If metadata was lost (Spark 4.1 then makes up "
                 f'another id), write {{"id":"{ledger.query_id}"}} to {self._query.path}/metadata. If the '
-                f"checkpoint was reset on purpose, remove {self._ledger.path} as well"
+                f"checkpoint was reset on purpose, copy the ledger to another place, then remove "
+                f"{self._ledger.path} as well"
             )
         if self._settings.prefix_chosen and ledger.prefix != self._settings.prefix:
             raise Refused(
@@ -109,8 +110,8 @@ class Admission:
             raise Refused(
                 f"Spark asks for batch {batch_id}, and the ledger in {self._ledger.path} has committed batch "
                 f"{last}: the next one must be {last + 1}. The checkpoint was reset, edited or restored. "
-                "Restore checkpoint and ledger of one moment, or, to begin anew, remove both: records of "
-                "batches that are run again would be doubled"
+                "Restore checkpoint and ledger of one moment; or, to begin anew, copy both to another place, "
+                "then remove them: records of batches that are run again would be doubled"
             )
         return prepared
 
@@ -122,7 +123,8 @@ class Admission:
         raise Refused(
             f"batch {prepared.batch_id} is committed, and was to read something else now. It has read\n"
             f"{input_text(prepared.input)}\nand {self._query.path}/offsets says now\n{input_text(now)}\n"
-            "The checkpoint was reset or edited. Restore checkpoint and ledger of one moment, or remove both"
+            "The checkpoint was reset or edited. Restore checkpoint and ledger of one moment; or copy both "
+            "to another place, then remove them"
         )
 
 

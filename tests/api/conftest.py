@@ -10,6 +10,7 @@ from django.test import Client
 
 from dashboard.models import Cluster
 from tests.api.asking import Ask
+from tests.api.described import PREFIX, check
 
 
 @pytest.fixture
@@ -26,3 +27,18 @@ def ask(prod: Cluster) -> Ask:
         return answer.json()
 
     return ask
+
+
+@pytest.fixture(autouse=True)
+def described(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hold every answer that a test gets from the API against its description."""
+    request = Client.request
+
+    def checked(self: Client, **environ: Any) -> Any:
+        response = request(self, **environ)
+        path = environ["PATH_INFO"]
+        if path.startswith(PREFIX) and not path.startswith((f"{PREFIX}docs", f"{PREFIX}openapi")):
+            check(environ["REQUEST_METHOD"], path, response)
+        return response
+
+    monkeypatch.setattr(Client, "request", checked)

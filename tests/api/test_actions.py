@@ -16,7 +16,7 @@ from dashboard.config import ClusterConfig, Config
 from dashboard.models import Action, Cluster, Token
 from fenceline.plans.plan import LIVES_MS, Act
 from tests.api.asking import walked
-from tests.web import held, planned, seed
+from tests.web import happened, held, planned, seed
 
 pytestmark = pytest.mark.django_db
 PLAN = {"cluster": "prod", "act": "fence", "subjects": ["payments-7"]}
@@ -86,6 +86,7 @@ def test_an_action_is_told_whole(prod: Cluster) -> None:
         state="partly",
     )
     episode = held.episode(prod, "payments-7", opened_ms=seed.now_ms() - 3_500)
+    happened.caused(episode, action)
     told = Caller("viewer").get(f"actions/{action.pk}")
     assert (told["act"], told["state"], told["executable"]) == ("fence", "partly", False)
     assert (told["confirm"], told["digest"]) == ("prod 2", action.digest)
@@ -95,7 +96,8 @@ def test_an_action_is_told_whole(prod: Cluster) -> None:
     assert first["effects"][0] == {
         "name": "records_released",
         "amount": 1_707,
-        "words": "At most 1,707 records of others become readable.",
+        "words": "At least 1,707 records behind the LSO of payments-0 become readable.",
+        "bound": "at_least",
     }
     assert first["held"][1]["high_watermark"] is None
     assert first["result"]["parts"] == [{"where": "payments-7", "code": 0, "words": "InitProducerId: done"}]

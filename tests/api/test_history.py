@@ -10,9 +10,10 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from dashboard import history, store
+from dashboard import history
 from dashboard.api import applications
 from dashboard.models import Cluster, Transaction, TransitionRecord
+from dashboard.write_transactions import next_rev
 from fenceline.facts import OPEN_STATES
 from tests.web import happened, seed
 
@@ -60,7 +61,7 @@ def test_a_list_carries_items_next_as_of_and_gaps(ask: Ask) -> None:
     assert set(body["items"][0]) == {
         "rev", "cluster", "transactional_id", "application", "kind", "confidence", "evidence", "at",
         "completed_at", "producer_id", "producer_epoch", "previous_epoch", "timeout_ms", "open_ms",
-        "partition", "offset", "revised_at", "revised_from",
+        "partition", "offset", "revised_at", "revised_from", "action",
     }  # fmt: skip
 
 
@@ -100,7 +101,7 @@ def test_since_rev_tells_what_was_told_or_revised_after_it(ask: Ask) -> None:
     assert {item["transactional_id"] for item in told} == {"fresh"}
     assert {item["rev"] for item in told} == {before + 1}
     # One that is revised is told again, at its new revision.
-    TransitionRecord.objects.filter(transactional_id="fresh").update(rev=store.next_rev(prod.pk))
+    TransitionRecord.objects.filter(transactional_id="fresh").update(rev=next_rev(prod.pk))
     again = list(walked(ask, f"transitions?since_rev={before + 1}&limit=1"))
     assert places(iter(again)) == places(iter(told))
 

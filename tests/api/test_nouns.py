@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -9,7 +10,8 @@ import pytest
 from django.test import Client
 from django.utils.timezone import now
 
-from dashboard.models import Cluster, PartitionRecord
+from dashboard.api import schemas
+from dashboard.models import Cluster, GapRecord, PartitionRecord
 from fenceline.decode import text
 from tests.api.asking import Ask, walked
 from tests.web import held, seed
@@ -22,6 +24,8 @@ def prod() -> Cluster:
     of = seed.cluster()
     seed.seen(of)
     held.watched(of)
+    # However slow the host of a test is, nothing becomes stale meanwhile.
+    of.collector_set.update(seen_through_ms=seed.now_ms() + 600_000)
     return of
 
 
@@ -109,12 +113,12 @@ def test_what_is_not_known_is_null_and_not_0(ask: Ask, prod: Cluster) -> None:
 
 
 def test_a_group_is_told_with_what_it_waits_for(ask: Ask, prod: Cluster) -> None:
-    group = held.group(prod, "billing", "STALL", blocked=1)
+    group = held.group(prod, "billing", "BLOCKED", blocked=1)
     held.waits(group, held.pinned(prod, "payments"))
     pending = {"transactional_id": "app-1", "producer_id": None, "pending": True, "certain": False}
     held.offset(group, "input", unstable=True, offset=None, blockers=[pending])
     told = ask("groups/prod/billing")
-    assert (told["status"], told["blocked"], told["family"]) == ("STALL", 1, "billing")
+    assert (told["status"], told["blocked"], told["family"]) == ("BLOCKED", 1, "billing")
     waits, commits = told["offsets"]
     assert (waits["lag_lso"], waits["lag_hw"], waits["waiting"]) == (0, 1_770, "probably")
     assert waits["blockers"][0]["transactional_id"] == "payments-7"
@@ -136,8 +140,8 @@ def test_a_group_is_told_with_what_it_waits_for(ask: Ask, prod: Cluster) -> None
     ("query", "names"),
     [
         ("", ["billing", "mirror", "rpw"]),
-        ("status=STALL", ["billing"]),
-        ("status=blocked", ["billing", "rpw"]),
+        ("status=BLOCKED", ["billing"]),
+        ("status=pending", ["rpw"]),
         ("q=MIR", ["mirror"]),
         ("family=mirror", ["mirror"]),
         ("cluster=nowhere", []),
@@ -146,7 +150,7 @@ def test_a_group_is_told_with_what_it_waits_for(ask: Ask, prod: Cluster) -> None
 def test_groups_are_filtered_and_walked_through(
     ask: Ask, prod: Cluster, query: str, names: list[str]
 ) -> None:
-    held.group(prod, "billing", "STALL", blocked=1)
+    held.group(prod, "billing", "BLOCKED", blocked=1)
     held.group(prod, "mirror")
     held.group(prod, "rpw", unstable=1)
     for limit in (1, 100):
@@ -210,12 +214,12 @@ def test_findings_are_open_unless_asked_for_otherwise(ask: Ask, prod: Cluster, s
 def test_a_cluster_counts_its_nouns(ask: Ask, prod: Cluster) -> None:
     seed.transaction(prod, "a")
     held.pinned(prod, "payments", verdict="late")
-    held.group(prod, "billing", "STALL", blocked=1)
+    held.group(prod, "billing", "BLOCKED", blocked=1)
     seed.finding(prod, "transaction:a")
     told = ask("clusters/prod")
     assert told["transactions"]["Ongoing"] == 1
     assert told["partitions"] == {"clear": 0, "open": 0, "unknown": 0, "late": 1, "hanging": 0}
-    assert (told["groups"]["STALL"], told["groups"]["blocked"]) == (1, 1)
+    assert (told["groups"]["BLOCKED"], told["groups"]["OK"], told["groups"]["pending"]) == (1, 0, 0)
     assert told["findings"] == 1
     assert set(told["as_of"]) == {"transactions", "partitions", "groups", "recoveries", "queries"}
     assert ask("clusters")["items"] == [told]
@@ -280,7 +284,8 @@ def test_nobody_else_may_ask(path: str) -> None:
         ("partitions?limit=1000&internal=true", 8),
         ("groups?limit=1000", 7),
         ("recoveries", 7),
-        ("findings", 7),
+        # Five more for what may be offered, for however many findings.
+        ("findings", 12),
         ("clusters", 22),
         ("transactions?state=open", 14),
     ],
@@ -294,3 +299,51 @@ def test_a_list_asks_the_database_a_bounded_number_of_times(
     held.busy(of)
     with django_assert_max_num_queries(most):
         ask(path)
+
+
+NOUNS = {
+    "transactions": "transaction_state",
+    "partitions": "partitions",
+    "groups": "groups",
+    "queries": "checkpoints",
+    "recoveries": "recoveries",
+    "transitions": "transaction_state",
+    "applications": "transaction_state",
+    "findings": "groups",
+    "clusters": "partitions",
+    "collectors": "transaction_state",
+    "alerts": "alerts",
+    "actions": "actions",
+}
+
+
+@pytest.mark.parametrize("noun", NOUNS)
+def test_a_source_that_stands_still_is_a_gap_of_every_noun(ask: Ask, prod: Cluster, noun: str) -> None:
+    """`as_of` is four minutes old, and the gap says so."""
+    source, at_ms = NOUNS[noun], seed.now_ms() - 240_000
+    prod.collector_set.filter(name=source).delete()
+    long_ago = datetime(2020, 1, 1, tzinfo=UTC)
+    seed.collector(prod, source, behind=None, seen_through_ms=at_ms, expires_at=long_ago)
+    found = [each for each in ask(noun)["gaps"] if each["source"] == source]
+    assert found == [
+        {
+            "cluster": "prod",
+            "source": source,
+            "scope": "cluster",
+            "since": schemas.iso(at_ms),
+            "until": None,
+            "reason": "no worker holds its lease; is the worker running?",
+            "count": 1,
+        }
+    ]
+
+
+def test_a_source_that_is_on_time_or_has_reported_its_gap_is_no_second_one(ask: Ask, prod: Cluster) -> None:
+    now_ms = seed.now_ms()
+    seed.collector(prod, "reconcile", behind=None, seen_through_ms=now_ms - 900_000)
+    assert ask("groups")["gaps"] == []
+    prod.collector_set.filter(name="groups").update(seen_through_ms=now_ms - 240_000)
+    GapRecord.objects.create(cluster=prod, source="groups", scope="cluster", since_ms=now_ms, reason="no ACL")
+    assert [each["reason"] for each in ask("groups")["gaps"]] == ["no ACL"]
+    GapRecord.objects.update(scope="group:billing")
+    assert {each["scope"] for each in ask("groups")["gaps"]} == {"cluster", "group:billing"}

@@ -71,7 +71,14 @@ def test_at_360_pixels_state_batch_chain_and_lag_stay(server: Server, opened: Op
     cells = [
         " ".join(cell.inner_text().split()) for cell in page.locator("tbody td").all() if cell.is_visible()
     ]
-    assert cells == ["orders_enrich", "failed", "batch 1,204", "not committed", "1,168 lag", "stop now? no"]
+    assert cells == [
+        "orders_enrich",
+        "failed",
+        "batch 1,204",
+        "not committed",
+        "1,168 lag",
+        "safe to restart yes",
+    ]
 
 
 def seconds(page: Page, where: str) -> int:
@@ -102,13 +109,13 @@ def test_a_prepared_batch_counts_down_without_asking(server: Server, opened: Ope
 
 def test_what_has_run_out_says_so(server: Server, opened: Opener) -> None:
     server("reset", "queries")
-    page = opened("/queries")
+    page = opened(ONE)
     page.get_by_role("button", name="Pause").click()  # A refresh would put the server's time back.
     page.evaluate(
-        "document.querySelector('h1 time').dateTime = new Date(fenceline.now() - 1).toISOString();"
+        "document.querySelector('.safe-left time').dateTime = new Date(fenceline.now() - 1).toISOString();"
         "fenceline.showAges()"
     )
-    expect(page.locator("h1")).to_contain_text("lost in no time: it may be lost")
+    expect(page.locator(".safe-left")).to_contain_text("no time left")
 
 
 def test_a_batch_appears_by_its_bell_alone(server: Server, live: Opener) -> None:

@@ -234,7 +234,7 @@ def test_the_api_describes_itself_under_the_policy(server: Server, opened: Opene
 def test_admin_works_under_the_policy(server: Server, opened: Opener) -> None:
     server("reset", "busy", 20)
     page = opened("/admin/")
-    page.get_by_role("link", name="Transactions", exact=True).first.click()
+    page.get_by_role("link", name="Transactional ids", exact=True).first.click()
     expect(page.locator("#result_list tbody tr")).to_have_count(48)
     page.locator("#result_list tbody th a").first.click()
     expect(page.locator("#content")).to_contain_text("Transactional id")

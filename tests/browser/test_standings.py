@@ -77,7 +77,7 @@ def test_at_360_pixels_name_verdict_and_blocker_stay(server: Server, opened: Ope
     assert "payments-ledger-7" in cells
     page.goto("/groups?q=billing")
     cells = [cell.inner_text() for cell in page.locator("tbody td").all() if cell.is_visible()]
-    assert cells[:3] == ["billing", "STALL", "3,540 lag"]
+    assert cells[:3] == ["billing", "BLOCKED", "3,540 lag"]
 
 
 def test_the_keyboard_goes_from_a_pin_to_who_waits(server: Server, opened: Opener) -> None:
@@ -108,11 +108,11 @@ def test_the_keyboard_goes_from_a_pin_to_who_waits(server: Server, opened: Opene
 def test_filters_and_sorts_are_addresses(server: Server, opened: Opener) -> None:
     server("reset", "held")
     page = opened("/groups")
-    page.get_by_role("link", name=re.compile("^blocked")).click()
-    page.wait_for_url("**/groups?status=blocked")
+    page.get_by_role("link", name=re.compile("^BLOCKED")).click()
+    page.wait_for_url("**/groups?status=BLOCKED")
     page.get_by_role("link", name="Lag to end").click()
     expect(page.locator("th[aria-sort]")).to_have_text("Lag to end")
-    assert "status=blocked" in page.url
+    assert "status=BLOCKED" in page.url
     expect(page.locator("tbody tr").first).to_contain_text("billing")
     page.go_back()
     expect(page.locator("th[aria-sort]")).to_have_text("Status")

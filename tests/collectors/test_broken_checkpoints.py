@@ -160,6 +160,8 @@ def test_a_file_that_may_not_be_read_is_broken_until_it_may() -> None:
     assert restart(checkpoint, alive=None).verdict is Verdict.UNREADABLE
     _is_unharmed(looked)
     FaultyFileSystem.on_read.clear()
+    # A changed verdict takes a second look.
+    look(watch)
     assert restart(seen(look(watch))[f"{ROOT}/orders"], alive=None).verdict is Verdict.CLEAN
 
 

@@ -216,6 +216,7 @@ def test_a_batch_that_ends_between_two_listings_is_not_lost_and_not_rolled_back(
     assert (checkpoint.planned, checkpoint.finished) == (8, 7)
     remove(folder, "offsets/8")
     remove(folder, "offsets/7")
+    assert look(watch).looks[0].checkpoint == checkpoint
     checkpoint = look(watch).looks[0].checkpoint
     assert (checkpoint.planned, checkpoint.finished) == (6, 7)
     assert restart(checkpoint, alive=None).verdict is Verdict.ROLLED_BACK

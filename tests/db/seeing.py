@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from django.db.models import F
+
 from dashboard.models import (
     Cluster,
     Collector,
@@ -41,6 +43,11 @@ def collectors(*names: str, seen_ms: int = NOW_MS) -> None:
             name=name,
             defaults={"seen_through_ms": seen_ms, "since_ms": 0, "expires_at": "2026-01-01T00:00Z"},
         )
+
+
+def looked_again() -> None:
+    """Let every collector have completed another look."""
+    Collector.objects.update(seen_through_ms=F("seen_through_ms") + 1)
 
 
 def position(partition: int = 3, *, ahead_ms: int | None = 0, since_ms: int = NOW_MS - HOUR_MS) -> None:

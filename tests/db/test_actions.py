@@ -66,7 +66,7 @@ def executing(row: Action, by: str = "olga") -> Action:
 
 
 def test_a_plan_is_kept_as_it_was_previewed() -> None:
-    plan = fence(subject(held=(("payments", 0, 1_204, 1_981),), waiting=("billing",)), forced=True)
+    plan = fence(subject(held=(("payments", 0, 1_204, 1_981, 1_981),), waiting=("billing",)), forced=True)
     row = kept(plan, ADA)
     row.refresh_from_db()
     assert rows.plan_of(row) == plan
@@ -224,7 +224,7 @@ def done(plan: Plan, *, lso_told: bool = True) -> Action:
     told = [
         {"kind": "lso", "of": f"{topic}-{number}", "words": "it moved", "at_ms": NOW_MS}
         for each in plan.subjects
-        for topic, number, _, _ in each.held
+        for topic, number, *_ in each.held
         if lso_told
     ]
     row = kept(plan)
@@ -241,7 +241,7 @@ def news(row: Action, now_ms: int = NOW_MS + 2_000) -> tuple[list[str], bool]:
     return [each["words"] for each in found], following.is_over(found)
 
 
-HELD = {"held": (("orders", 0, 812, 820),), "waiting": ("billing", "orders_enrich")}
+HELD = {"held": (("orders", 0, 812, 820, 820),), "waiting": ("billing", "orders_enrich")}
 
 
 def test_groups_and_queries_are_told_once_they_have_read_past_the_lso() -> None:

@@ -160,6 +160,30 @@ def test_a_query_is_its_owner_s_by_name_prefix_or_id(world: World, settings: Any
     assert [alert(subject).labels.get("team") for subject in subjects] == ["Orders", None]
 
 
+def test_an_alert_of_a_query_has_its_name_for_people_and_its_id_for_programs(world: World) -> None:
+    channel()
+    streaming.query(name="orders_enrich")
+    world.seconds(5, found(f"query:{QUERY_ID}", "batch_slow"), found("query:unknown", "batch_slow"))
+    assert alert(f"query:{QUERY_ID}").labels["query_name"] == "orders_enrich"
+    assert alert(f"query:{QUERY_ID}").labels["query"] == QUERY_ID
+    assert "query_name" not in alert("query:unknown").labels
+    sent = [each["labels"] for row in Delivery.objects.all() for each in row.payload["alerts"]]
+    assert {each["subject"]: each.get("query_name") for each in sent} == {
+        f"query:{QUERY_ID}": "orders_enrich",
+        "query:unknown": None,
+    }
+
+
+def test_what_follows_from_a_query_names_it(world: World) -> None:
+    channel()
+    streaming.query(name="orders_enrich")
+    world.seconds(5, found(f"query:{QUERY_ID}", "query_failed"), found(f"query:{QUERY_ID}", "batch_slow"))
+    slow = Alert.objects.get(rule="batch_slow")
+    assert [words.split(":")[:2] for kind, _, words in slow.quiet if kind == "inhibited"] == [
+        ["by query_failed of query", "orders_enrich"]
+    ]
+
+
 def test_what_flaps_is_told_once(world: World, settings: Any) -> None:
     settings.FENCELINE = replace(settings.FENCELINE, alerts=Alerting(flap_openings=3, flap_s=60))
     channel(group_interval_s=1)

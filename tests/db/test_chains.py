@@ -14,15 +14,16 @@ from dashboard.chains import (
     chains_of,
     decision_of,
     done_of,
+    is_overdue,
     newest_batch,
     owner_query,
     safe_cluster,
-    safe_to_stop,
+    safe_to_restart,
 )
 from dashboard.models import Query, SinkDecision
 from fenceline.chain import ChainLink, Link, LinkState
 from fenceline.facts import Kind
-from fenceline.safe import SafeToStop
+from fenceline.safe import RestartSafety
 from fenceline.spark import Outcome
 from tests.db import seeing, streaming
 from tests.db.conftest import NOW_MS
@@ -120,6 +121,28 @@ def test_an_id_that_has_gone_on_is_looked_up_in_its_history() -> None:
     assert chained() == "DDDDww"
 
 
+def test_coordinators_records_are_stronger_than_the_ledgers_done_mark() -> None:
+    row = query(finished=3)
+    over = batch(row, committed_ms=NOW_MS + 400)
+    decided(row, decision(3, number=2), done(3))
+    committed = chain_of(row, over, now_ms=NOW_MS + 1_000)[3]
+    assert "2 not confirmed by a coordinator: no record of their ids is known" in committed.evidence
+    at_coordinator(0, "CompleteCommit", updated_ms=NOW_MS + 60)
+    at_coordinator(1, "CompleteCommit", updated_ms=NOW_MS + 70)
+    committed = chain_of(row, over, now_ms=NOW_MS + 1_000)[3]
+    assert committed.evidence == "all 2 transactions are CompleteCommit at their coordinators"
+    assert committed.at_ms == NOW_MS + 70
+
+
+def test_an_id_that_is_used_again_is_not_confirmed_by_its_coordinator() -> None:
+    row = query(finished=3)
+    over = batch(row, committed_ms=NOW_MS + 400)
+    decided(row, decision(3), done(3))
+    at_coordinator(0, started_ms=NOW_MS + 9_000, updated_ms=NOW_MS + 9_000)
+    committed = chain_of(row, over, now_ms=NOW_MS + 10_000)[3]
+    assert committed.evidence.endswith("1 not confirmed by a coordinator: its id used again since")
+
+
 def test_the_newest_round_decides() -> None:
     row = query()
     batch(row)
@@ -200,28 +223,85 @@ def seen() -> None:
     seeing.collectors("checkpoints")
 
 
-def stop(row: Query, *, after_ms: int = 0) -> SafeToStop:
-    return safe_to_stop(row, NOW_MS + after_ms)
+def stop(row: Query, *, after_ms: int = 0) -> RestartSafety:
+    return safe_to_restart(row, NOW_MS + after_ms)
 
 
 def test_safe_between_batches() -> None:
     seen()
     row = query(finished=3)
-    assert stop(row) == SafeToStop(True, "orders may be stopped now.")
+    assert stop(row) == RestartSafety(True, "orders is safe to restart.", kill=True)
 
 
-def test_not_safe_while_a_batch_is_decided() -> None:
+def test_a_batch_that_is_being_committed_changes_no_answer_but_one_that_stays_does() -> None:
+    """It used to be "no" for the moments in which a driver that is well commits: once in each batch."""
     seen()
-    row = query(prepared=1, expires_ms=NOW_MS + 60_000)
+    row = query(prepared=1, expires_ms=NOW_MS + 60_000, heard_ms=NOW_MS + 10_000)
     decided(row, decision(3))
     at_coordinator()
     found = stop(row)
-    assert (found.safe, found.prepared, found.expires_ms) == (False, 1, NOW_MS + 60_000)
-    assert found.open_ids == (NAME,)
-    assert found.sentence.startswith("Do not stop orders now: batch 3 is prepared and not committed; lost at")
+    assert (found.safe, found.kill, found.sentence) == (True, True, "orders is safe to restart.")
+    assert (found.prepared, found.expires_ms, found.open_ids) == (1, NOW_MS + 60_000, (NAME,))
+    late = stop(row, after_ms=10_001)
+    assert (late.safe, late.kill, late.retry_after_s) == (False, False, 5)
+    assert "has been prepared since" in late.sentence
 
 
-def test_safe_while_a_batch_is_written_with_its_open_ids() -> None:
+@pytest.mark.parametrize(
+    ("number", "first_seen_ms", "seen_ms", "decided_ms", "overdue", "why"),
+    [
+        (1, NOW_MS, NOW_MS, NOW_MS - 600_000, False, "the driver's clock is ten minutes behind ours"),
+        (2, NOW_MS, NOW_MS + 10_000, NOW_MS, False, "not yet"),
+        (3, NOW_MS, NOW_MS + 10_001, NOW_MS, True, "two looks ten seconds apart have found it open"),
+        (4, NOW_MS, NOW_MS + 10_001, NOW_MS + 900_000, True, "the driver's clock is ahead of ours"),
+        (5, NOW_MS, NOW_MS + 500, NOW_MS - 600_000, False, "a store so slow that no second look was made"),
+    ],
+)
+def test_a_decision_is_overdue_by_our_own_looks(
+    number: int, first_seen_ms: int, seen_ms: int, decided_ms: int, overdue: bool, why: str
+) -> None:
+    row = query(seen_ms=seen_ms)
+    kept = decided(row, decision(3, at_ms=decided_ms))
+    kept.first_seen_ms = first_seen_ms
+    assert is_overdue(row, kept, NOW_MS + 25_000) is overdue, f"case {number}: {why}"
+
+
+@pytest.mark.parametrize(
+    ("number", "columns", "committed", "headline"),
+    [
+        (1, {"heard_ms": NOW_MS - 3_000}, 1,
+         "Batch 3 is prepared and the driver is gone (no heartbeat since 11:06:37 UTC): a restart finishes "
+         "it until 11:07:40 UTC."),
+        (2, {"state": "failed", "ended_ms": NOW_MS}, 1,
+         "Batch 3 is prepared and the driver is gone (failed at 11:06:40 UTC): a restart finishes it until "
+         "11:07:40 UTC."),
+        (3, {"state": "stopped", "ended_ms": NOW_MS}, 2,
+         "Batch 3 is prepared and the driver is gone (stopped at 11:06:40 UTC): a restart finishes it."),
+    ],
+)  # fmt: skip
+def test_a_dead_driver_with_a_prepared_batch_is_named_with_its_deadline(
+    number: int, columns: dict[str, Any], committed: int, headline: str
+) -> None:
+    seen()
+    row = query(prepared=1, heartbeat_every_ms=5_000, **columns)
+    decided(row, decision(3, number=2))
+    for each in range(2):
+        at_coordinator(each, "CompleteCommit" if each < committed else "Ongoing")
+    found = stop(row, after_ms=10_500)
+    assert (found.headline, found.safe) == (headline, True), f"case {number}"
+    assert found.sentence.startswith("Restart orders ")
+
+
+def test_a_driver_between_two_heartbeats_is_not_called_dead() -> None:
+    seen()
+    row = query(prepared=1, heartbeat_every_ms=5_000, heard_ms=NOW_MS)
+    decided(row, decision(3))
+    at_coordinator()
+    assert "gone" not in stop(row, after_ms=12_000).headline
+    assert "gone (no heartbeat since" in stop(row, after_ms=12_001).headline
+
+
+def test_a_restart_is_safe_while_a_batch_is_written_with_its_open_ids() -> None:
     seen()
     row = query()
     at_coordinator()
@@ -237,7 +317,7 @@ def test_safe_while_a_batch_is_written_with_its_open_ids() -> None:
         (2, {"error": "permission denied"}, "permission denied"),
     ],
 )
-def test_what_is_not_seen_is_not_judged(number: int, columns: dict[str, Any], word: str) -> None:
+def test_what_is_not_read_is_not_judged(number: int, columns: dict[str, Any], word: str) -> None:
     seen()
     found = stop(query(finished=3, **columns))
     assert found.safe is None, f"case {number}"
@@ -254,22 +334,31 @@ def test_a_blind_or_late_collector_is_not_believed() -> None:
     assert stop(row).reasons == (gap.reason,)
 
 
+def test_one_look_that_fails_changes_no_answer() -> None:
+    """Spark removes files while they are read: a gap of a moment made three polls of 25 "cannot be told"."""
+    seen()
+    row = query(finished=3, seen_ms=NOW_MS, error="offsets/3 vanished")
+    seeing.gap("checkpoints", f"query:{row.ident}")
+    assert stop(row, after_ms=30_000).safe is True
+    assert stop(row, after_ms=30_001).safe is None
+
+
 def test_a_restart_that_would_fail_speaks_against() -> None:
     seen()
     row = query(finished=3, restart_words="fails: x", detail={"restart": {"severity": "critical"}})
-    assert stop(row).sentence == "Do not stop orders now: a restart fails: x."
+    assert stop(row).sentence == "Do not restart orders now: a restart fails: x."
 
 
 def test_a_whole_cluster_and_what_is_gone_from_it() -> None:
     seen()
     query("a", finished=3, checkpoint="file:///a", name="first")
     query("gone", checkpoint="file:///b", error="the folder is gone", detail={"gone": True})
-    assert safe_cluster(prod(), NOW_MS).sentence == "The one query of prod may be stopped now."
+    assert safe_cluster(prod(), NOW_MS).sentence == "The one query of prod is safe to restart."
     other = query("b", checkpoint="file:///c", name="second")
-    decided(other, decision(3))
+    decided(other, decision(3, at_ms=NOW_MS - 10_001))
     found = safe_cluster(prod(), NOW_MS)
-    assert (found.safe, found.prepared) == (False, 1)
-    assert found.sentence == "Do not stop the queries of prod now: see second."
+    assert (found.safe, found.prepared, found.retry_after_s) == (False, 1, 5)
+    assert found.sentence == "Do not restart the queries of prod now: see second."
 
 
 def test_links_are_kafkas_and_sparks_own_steps() -> None:

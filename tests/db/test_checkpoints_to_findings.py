@@ -11,7 +11,7 @@ import pytest
 
 from collectors.checkpoints import CheckpointsCollector
 from dashboard import judge, save_checkpoints
-from dashboard.chains import chain_of, newest_batch, safe_to_stop
+from dashboard.chains import chain_of, newest_batch, safe_to_restart
 from dashboard.leases import Lease
 from dashboard.models import FindingRecord, Query
 from dashboard.snapshots import Reader
@@ -59,18 +59,20 @@ def plan(at: Path, number: int) -> None:
 
 
 @pytest.fixture
-def tick(folder: Path, take: Callable[..., Lease]) -> Callable[[], list[str]]:
-    """Look, save and judge once; return the rules that find something."""
+def tick(folder: Path, take: Callable[..., Lease]) -> Callable[..., list[str]]:
+    """Look, save and judge, until a second look agrees; return the rules that find something."""
     seeing.collectors("transaction_state", "partitions", "groups", seen_ms=LATER_MS)
     checkpoints, judging = take(save_checkpoints.NAME), take(judge.NAME)
     collector, reader = CheckpointsCollector([Root(str(folder.parent))]), Reader("prod")
 
-    def tick() -> list[str]:
-        found = collector.look(LATER_MS, every_s=0)
-        assert not found.blind
-        save_checkpoints.save(checkpoints, found.looks, found.gone, gaps=found.gaps, now_ms=LATER_MS)
-        collector.saved()
-        judge.tick(judging, reader, now_ms=LATER_MS)
+    def tick(now_ms: int = LATER_MS) -> list[str]:
+        for look in range(4):
+            found = collector.look(now_ms, every_s=0)
+            assert not found.blind
+            save_checkpoints.save(checkpoints, found.looks, found.gone, gaps=found.gaps, now_ms=now_ms + look)
+            collector.saved()
+            seeing.looked_again()
+            judge.tick(judging, reader, now_ms=now_ms)
         return sorted(FindingRecord.objects.filter(closed_at=None).values_list("rule", flat=True))
 
     return tick
@@ -82,13 +84,14 @@ def links(link: Link) -> tuple[str, str]:
     return found.state.value, found.recovery
 
 
-def test_a_decided_batch_is_found_and_its_end_closes_it(folder: Path, tick: Callable[[], list[str]]) -> None:
+def test_a_decided_batch_is_found_and_its_end_closes_it(folder: Path, tick: Callable[..., list[str]]) -> None:
     said = written()
     columns = {"producer_id": said.producer_id, "producer_epoch": said.producer_epoch}
     row = seeing.transaction(said.transactional_id, started_ms=said.started_ms, **columns)
+    assert tick(NOW_MS) == [], "a first look cannot tell for how long it has been open"
     assert tick() == ["batch_prepared"]
     assert links(Link.COMMITTED) == ("broken", RECOVER_AND_COMMIT)
-    assert safe_to_stop(Query.objects.get(), LATER_MS).safe is False
+    assert safe_to_restart(Query.objects.get(), LATER_MS).safe is None, "no listener: it may be committing"
     row.state = "CompleteCommit"
     row.save()
     (folder / ledgers.FOLDER / ledgers.done_name(Round(3, 0))).write_bytes(ledgers.encode_done(done(3)))
@@ -97,7 +100,7 @@ def test_a_decided_batch_is_found_and_its_end_closes_it(folder: Path, tick: Call
     assert links(Link.CHECKPOINTED) == ("done", "")
     kept = Query.objects.get()
     assert broken(chain_of(kept, newest_batch(kept), now_ms=LATER_MS)) is None
-    assert safe_to_stop(kept, LATER_MS).safe is True
+    assert safe_to_restart(kept, LATER_MS).safe is True
 
 
 def test_an_aborted_one_is_a_loss(tick: Callable[[], list[str]]) -> None:

@@ -300,3 +300,15 @@ def test_a_file_without_a_time_counts_from_when_it_was_seen(save: Save) -> None:
     entry = CommitsEntry(2, 1, 5)
     save(CheckpointLook(checkpoint(3, 2), None, (offsets(3),), (entry,), {}))
     assert Batch.objects.get(batch_id=2).committed_ms == NOW_MS
+
+
+def test_holes_in_both_logs_are_lost_files_until_the_listener_reports_the_other_cause(save: Save) -> None:
+    holes = replace(look(5, 2).checkpoint, offsets=(0, 1, 2, 5), commits=(0, 1, 2))
+    save(replace(look(5, 2), checkpoint=holes))
+    row = Query.objects.get()
+    assert (row.restart, row.detail["asynchronous"]) == ("previous_missing", False)
+    Query.objects.update(asynchronous=True)
+    save(replace(look(5, 2), checkpoint=holes))
+    row = Query.objects.get()
+    assert (row.restart, row.detail["asynchronous"]) == ("async", True)
+    assert row.detail["restart"] == {"first_batch": 5, "severity": "info", "remedy": ""}

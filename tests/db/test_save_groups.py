@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -167,3 +168,27 @@ def test_many_groups_are_saved_in_parts(lease: Lease, monkeypatch: pytest.Monkey
     assert (Group.objects.count(), GroupOffset.objects.count()) == (25, 50)
     assert Group.objects.values("rev").distinct().count() > 1
     assert save(lease, replace(look(groups), at_ms=NOW_MS + 1)) == 0
+
+
+@pytest.mark.parametrize(
+    ("blocked_s", "stalled_s", "after_s"), [(10, 60, 10), (4, 60, 4), (120, 60, 60)]
+)  # fmt: skip
+def test_a_group_that_stays_at_the_lso_is_blocked_and_ok_once_it_moves(
+    lease: Lease, settings: Any, blocked_s: float, stalled_s: float, after_s: int
+) -> None:
+    """It counts no later than the finding about it opens, whatever the limits."""
+    limits = replace(settings.FENCELINE.limits, group_blocked_s=blocked_s, group_stalled_s=stalled_s)
+    settings.FENCELINE = replace(settings.FENCELINE, limits=limits)
+    statuses = []
+    for ms in (0, 1_000 * after_s - 1, 1_000 * after_s):
+        save(lease, look({"g": seen(HERE, THERE, offset=20)}, NOW_MS + ms))
+        group = Group.objects.get()
+        statuses.append((group.status, group.blocked))
+    assert statuses == [("OK", 0), ("OK", 0), ("BLOCKED", 1)], "the worst of its partitions"
+    by_partition = dict(GroupOffset.objects.values_list("partition", "status"))
+    assert by_partition == {0: "BLOCKED", 1: "OK"}
+    ended = replace(
+        look({"g": seen(HERE, THERE, offset=20)}, NOW_MS + 200_000), offsets={HERE: Offsets(0, 30, 30, 1)}
+    )
+    save(lease, replace(ended, groups={"g": seen(HERE, offset=30)}))
+    assert (Group.objects.get().status, Group.objects.get().blocked) == ("OK", 0)

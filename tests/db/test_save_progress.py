@@ -13,6 +13,8 @@ from fenceline.decode import told
 from tests.db.conftest import NOW_MS
 from tests.db.telling import LATER_RUN, OTHER_QUERY, QUERY, RUN, document, done, event
 
+OTHER_RUN = "cccccccc-cccc-cccc-cccc-cccccccccccc"
+
 STARTED = "2026-11-22T02:43:50.778Z"
 STARTED_MS = 1_795_315_430_778
 
@@ -52,6 +54,27 @@ def test_a_batch_is_kept_with_all_that_was_told_of_it() -> None:
     assert row.operators[0]["name"] == "stateStoreSave"
     assert row.watermark_ms
     assert Run.objects.get().batch_id == 7
+
+
+def test_the_interval_of_heartbeats_is_the_one_that_the_driver_reports() -> None:
+    save(event("started", NOW_MS - 5, name="orders"), alive=[[QUERY, RUN]], heartbeat_every_ms=5_000)
+    assert query().heartbeat_every_ms == 5_000
+    save(done(0, NOW_MS), query_events(OTHER_QUERY), now_ms=NOW_MS + 2_000, heartbeat_every_ms=60_000)
+    assert query().heartbeat_every_ms == 5_000, (
+        "what another driver posts of an old spool is not its interval"
+    )
+    save(now_ms=NOW_MS + 4_000, alive=[[QUERY, RUN]])
+    assert query().heartbeat_every_ms is None, "a driver that went back to a listener which reports none"
+
+
+@pytest.mark.parametrize("told", [0, -5, True, "5000", 1.5, 10**30, 3_600_001, None, []])
+def test_an_interval_that_makes_no_sense_is_none(told: object) -> None:
+    save(event("started", NOW_MS - 5), alive=[[QUERY, RUN]], heartbeat_every_ms=told)
+    assert query().heartbeat_every_ms is None
+
+
+def query_events(query_id: str) -> dict[str, Any]:
+    return event("idle", NOW_MS, query=query_id)
 
 
 def test_the_same_post_again_changes_nothing() -> None:
@@ -176,3 +199,20 @@ def test_many_queries_in_one_post_cost_a_bounded_number_of_questions(
     # One look for each query and one save of it, and few for everything else.
     with django_assert_max_num_queries(2 * len(queries) + 20):
         assert save(*later) == Saved(400, 0)
+
+
+def test_whether_progress_is_tracked_asynchronously_is_as_the_newest_run_reported() -> None:
+    save(event("started", NOW_MS - 30, name="orders"))
+    assert query().asynchronous is None
+    save({**event("idle", NOW_MS - 20), "asynchronous": True})
+    assert query().asynchronous is True
+    # A listener that cannot know says nothing new of the same run.
+    save({**event("idle", NOW_MS - 10), "asynchronous": None})
+    assert query().asynchronous is True
+    save({**event("idle", NOW_MS - 9), "asynchronous": "yes"})
+    assert query().asynchronous is True
+    save({**event("started", NOW_MS, run=LATER_RUN), "asynchronous": False})
+    assert query().asynchronous is False
+    Query.objects.update(asynchronous=True)
+    save(event("started", NOW_MS + 10, run=OTHER_RUN), now_ms=NOW_MS + 20)
+    assert query().asynchronous is None

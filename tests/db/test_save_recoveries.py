@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from dashboard import aftermath, save_recoveries, store
+from dashboard import aftermath, recoveries, save_recoveries, store
 from dashboard.leases import Lease
 from dashboard.models import (
     Cluster,
@@ -21,7 +21,7 @@ from dashboard.models import (
     TransitionRecord,
 )
 from fenceline.facts import State, TopicPartition, TopicPartitions, TransactionRecord
-from fenceline.recoveries import Lost
+from fenceline.recoveries import DELETED, RECREATED, Lost, Topic
 from tests.db.conftest import NOW_MS
 from tests.looks import look_at
 
@@ -38,20 +38,33 @@ def record(state: State, epoch: int, at_ms: int, name: str = "payments-1") -> Tr
 
 
 class Story:
-    """A transaction that is taken over while a group waits for it, told record by record."""
+    """A transaction that is taken over while a group waits for it, told record by record.
 
-    def __init__(self, take: Take) -> None:
+    Our clock is `ahead_ms` ahead of its coordinator's.
+    """
+
+    def __init__(self, take: Take, ahead_ms: int = 0) -> None:
+        self.ahead_ms = ahead_ms
         self.tail, self.lease = take(), take(save_recoveries.NAME)
         self.next: int | None = None
         self.read(record(State.EMPTY, 4, BEGUN_MS - 1), record(State.ONGOING, 4, BEGUN_MS))
         self.hold()
 
-    def read(self, *records: TransactionRecord) -> None:
-        """Let the tail save records."""
-        start, now_ms = self.next or 0, records[-1].updated_ms
-        look = look_at(3, *records, previous=self.next, end=start + len(records), seen_through_ms=now_ms)
+    def read(self, *records: TransactionRecord, delay_ms: int = 0) -> None:
+        """Let the tail save records so long after they were written; nothing came before them."""
+        if self.next is not None:
+            self._save(now_ms=records[-1].updated_ms - 1)
+        self._save(*map(self._stamped, records), now_ms=records[-1].updated_ms + delay_ms)
+
+    def _stamped(self, record: TransactionRecord) -> TransactionRecord:
+        started_ms = None if record.started_ms is None else record.started_ms - self.ahead_ms
+        return record._replace(updated_ms=record.updated_ms - self.ahead_ms, started_ms=started_ms)
+
+    def _save(self, *records: TransactionRecord, now_ms: int) -> None:
+        end = (self.next or 0) + len(records)
+        look = look_at(3, *records, previous=self.next, end=end, seen_through_ms=now_ms)
         store.save_look(self.tail, look, topic_id="t", rate=1.0, now_ms=now_ms)
-        self.next = start + len(records)
+        self.next = end
 
     def hold(self) -> None:
         """Let the leader tell of the open transaction, and a group stand before it."""
@@ -59,7 +72,14 @@ class Story:
         ends = json.dumps([[BEGUN_MS - 20_000, 90, 90], [BEGUN_MS - 10_000, 95, 95], [NOW_MS, 100, 120]])
         where = {"cluster": cluster, "topic": "payments", "partition": 0}
         PartitionRecord.objects.create(
-            **where, log_start=0, lso=100, high_watermark=120, seen_ms=NOW_MS, ends=ends, rev=1
+            **where,
+            topic_id="old",
+            log_start=0,
+            lso=100,
+            high_watermark=120,
+            seen_ms=NOW_MS,
+            ends=ends,
+            rev=1,
         )
         PinRecord.objects.create(
             **where, producer_id=7, producer_epoch=4, start_offset=100, last_sequence=1, last_timestamp_ms=1,
@@ -115,7 +135,7 @@ def test_an_episode_knows_who_was_held_although_that_is_over(story: Story) -> No
     row = Recovery.objects.get()
     assert (row.cause, row.transactional_id, row.producer_epoch) == ("takeover", "payments-1", 5)
     assert (row.opened_ms, row.begun_ms, row.completed_ms) == (NOW_MS - 1_000, BEGUN_MS, NOW_MS - 990)
-    assert row.pins == [["payments", 0, 100]]
+    assert row.pins == [["payments", 0, 100, "old"]]
     assert [each[:5] for each in row.waited] == [["billing", "payments", 0, 100, NOW_MS - 5_000]]
 
 
@@ -205,3 +225,127 @@ def test_nothing_is_opened_twice(story: Story) -> None:
     story.tick()
     assert Recovery.objects.count() == 1
     assert Collector.objects.get(name=save_recoveries.NAME).seen_through_ms == NOW_MS
+
+
+@pytest.mark.parametrize("ahead_ms", [0, 200, -200, 3_600_000, -3_600_000])
+@pytest.mark.parametrize("delays_ms", [(0, 0), (264, 3_400), (3_400, 264), (4_900, 4_900)])
+def test_an_episode_never_begins_after_it_is_over(
+    take: Take, delays_ms: tuple[int, int], ahead_ms: int
+) -> None:
+    """Replayed with the delay of a busy tail: half of what comes late is not taken for another clock."""
+    told = Story(take, ahead_ms)
+    told.tick()
+    for records, delay_ms in zip((TAKEOVER, AGAIN), delays_ms, strict=True):
+        told.read(*records, delay_ms=delay_ms)
+        told.tick(records[-1].updated_ms + delay_ms)
+    told.release()
+    marker_ms = NOW_MS - 985 - ahead_ms
+    lost = Lost(*PAYMENTS, 100, 119, 20, True, "", marker_ms, marker_ms)
+    save_recoveries.save_lost(told.lease, Recovery.objects.get(), [lost])
+    told.tick(NOW_MS + 9_000)
+    row = Recovery.objects.get()
+    assert row.outcome == "resumed"
+    assert (row.completed_ms - row.opened_ms, row.released_ms - row.opened_ms) == (10, 15)
+    assert row.resumed_ms - row.opened_ms == 4_100
+    assert row.closed_ms == row.resumed_ms
+    assert not row.release_noticed
+    assert abs(row.opened_ms - (NOW_MS - 1_000)) <= 5_000
+
+
+def test_a_revised_verdict_keeps_its_instants_by_our_clock(take: Take) -> None:
+    told = Story(take, ahead_ms=3_600_000)
+    told.tick()
+    told.read(TAKEOVER[0])
+    told.tick()
+    assert Recovery.objects.values_list("opened_ms", "completed_ms").get() == (NOW_MS - 1_000, None)
+    told.read(*TAKEOVER[1:], delay_ms=400)
+    told.tick()
+    assert Recovery.objects.values_list("opened_ms", "completed_ms").get() == (NOW_MS - 1_000, NOW_MS - 990)
+
+
+def search(story: Story, lost: Lost) -> Recovery:
+    """Let the episode's log be read."""
+    story.read(*TAKEOVER)
+    story.tick()
+    save_recoveries.save_lost(story.lease, Recovery.objects.get(), [lost])
+    story.tick(NOW_MS + 1_000)
+    return Recovery.objects.get()
+
+
+BOUNDS = Lost(*PAYMENTS, 100, 119, 20, True)
+
+
+def test_a_topic_made_again_is_neither_read_nor_waited_for(story: Story) -> None:
+    """Its LSO is past the offset that was blocked, and says nothing of the topic that was."""
+    row = search(story, BOUNDS)
+    assert aftermath.topics(row) == {"payments": Topic("payments", "old", True)}
+    assert aftermath.may_be_deleted(row) == set()
+    PartitionRecord.objects.update(topic_id="new", lso=500, high_watermark=500)
+    story.tick(NOW_MS + 2_000)
+    row = Recovery.objects.get()
+    assert (row.released_ms, row.outcome) == (None, "open")
+    assert list(save_recoveries.waiting_for_topics(story.lease)) == [row.pk]
+    save_recoveries.save_deleted(story.lease, row, {"payments": RECREATED})
+    story.tick(NOW_MS + 3_000)
+    row = Recovery.objects.get()
+    assert (row.outcome, row.closed_ms, row.released_ms) == ("topic_deleted", NOW_MS + 3_000, None)
+    (lost,) = (Lost(*each) for each in row.lost)
+    assert (lost.sure, lost.note, lost.deleted) == (False, RECREATED, True)
+    assert not save_recoveries.waiting_for_topics(story.lease)
+
+
+def test_a_topic_that_is_not_seen_any_more_is_asked_for(story: Story) -> None:
+    row = search(story, BOUNDS)
+    PartitionRecord.objects.all().delete()
+    assert aftermath.may_be_deleted(row) == {"payments"}
+
+
+def test_of_two_topics_the_one_that_is_left_counts(story: Story) -> None:
+    orders = TopicPartition("orders", 0)
+    two = (TopicPartitions("orders", (0,)), TopicPartitions("payments", (0,)))
+    where = {"cluster": Cluster.objects.get(), "topic": "orders", "partition": 0}
+    PartitionRecord.objects.create(
+        **where, topic_id="kept", log_start=0, lso=7, high_watermark=9, seen_ms=NOW_MS, rev=1
+    )
+    story.read(*(each._replace(partitions=two) for each in TAKEOVER))
+    story.tick()
+    row = Recovery.objects.get()
+    found = [Lost(*orders, 7, 8, 2, True), Lost(*PAYMENTS, 100, None, None, False, DELETED, deleted=True)]
+    save_recoveries.save_lost(story.lease, row, found)
+    story.tick(NOW_MS + 1_000)
+    assert Recovery.objects.get().released_ms is None
+    PartitionRecord.objects.filter(topic="orders").update(lso=10, high_watermark=10, seen_ms=NOW_MS + 1_500)
+    story.tick(NOW_MS + 2_000)
+    row = Recovery.objects.get()
+    assert (row.released_ms, row.records_released, row.outcome) == (NOW_MS + 1_500, 3, "open")
+    assert recoveries.lost_records(row) == (2, "at least")
+
+
+def test_the_topic_is_remembered_as_it_was_while_the_transaction_is_open(story: Story) -> None:
+    """Longer than any other memory: a timeout may come minutes after the topic was made again."""
+    PinRecord.objects.all().delete()
+    PartitionRecord.objects.update(topic_id="new", lso=0, high_watermark=0, ends="")
+    for minutes in range(1, 4):
+        story.tick(NOW_MS + minutes * 60_000)
+    story.read(*TAKEOVER)
+    story.tick(NOW_MS + 200_000)
+    row = Recovery.objects.get()
+    assert aftermath.topics(row) == {"payments": Topic("payments", "old", True)}
+    assert aftermath.may_be_deleted(row) == {"payments"}
+
+
+@pytest.mark.parametrize(
+    ("ends", "since_begin"),
+    [(f"[[{BEGUN_MS - 60_000}, 90, 90]]", True), (f"[[{BEGUN_MS + 10}, 0, 0]]", False), ("", False)],
+)
+def test_a_topic_first_seen_after_the_beginning_may_be_another_one(
+    take: Take, ends: str, since_begin: bool
+) -> None:
+    told = Story(take)
+    PinRecord.objects.all().delete()
+    PartitionRecord.objects.update(ends=ends)
+    told.tick()
+    told.read(*TAKEOVER)
+    told.tick()
+    topic = aftermath.topics(Recovery.objects.get())["payments"]
+    assert topic == Topic("payments", "old", since_begin)

@@ -129,10 +129,10 @@ def test_trouble_is_a_gap_until_the_next_look(take: Take) -> None:
     lease = take()
     assert store.save_trouble(lease, "cannot reach it", now_ms=NOW_MS)
     assert not store.save_trouble(lease, "cannot reach it", now_ms=NOW_MS + 1)
-    assert [gap.reason for gap in queries.sight("prod").gaps] == ["cannot reach it"]
+    assert [gap.reason for gap in queries.sight("prod", now_ms=NOW_MS).gaps] == ["cannot reach it"]
     assert Collector.objects.get().error == "cannot reach it"
     save(lease, look(record("a")))
-    assert queries.sight("prod").gaps == []
+    assert queries.sight("prod", now_ms=NOW_MS).gaps == []
     gap = GapRecord.objects.get()
     assert (gap.since_ms, gap.until_ms, gap.count) == (NOW_MS, NOW_MS, 2)
 

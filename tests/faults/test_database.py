@@ -62,7 +62,7 @@ def test_a_locked_database_is_waited_for_and_nothing_is_lost(
         locked = sqlite3.connect(database, isolation_level=None)
         try:
             locked.execute("BEGIN IMMEDIATE")
-            wait_for(lambda: "the database refused" in stack.log(), "the log says so", BUSY_S + DEADLINE_S)
+            wait_for(lambda: "SQLite file locked" in stack.log(), "the log says so", BUSY_S + DEADLINE_S)
             assert len(states(stack)) == 4, "pages and API still read"
         finally:
             locked.close()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.alerts import labels, payload
+from dashboard.alerts import checks, labels, payload
 from dashboard.alerts.labels import LONGEST, Said
 from dashboard.alerts.payload import Message, Notice, Reason
 from fenceline.owners import Owner
@@ -118,6 +118,26 @@ def test_labels_name_what_it_is_about(number: int, subject: str, named: dict[str
     common = {"alertname", "cluster", "severity", "subject", "subject_kind"}
     assert {name: value for name, value in found.items() if name not in common} == named, f"case {number}"
     assert labels.page_of(found, URL) == URL + page, f"case {number}"
+
+
+def test_a_query_has_its_id_and_its_name_as_labels() -> None:
+    found = labels.labels_of(said("query:6f1d2a3b")._replace(query_name="orders_enrich"), None)
+    assert (found["subject"], found["query"]) == ("query:6f1d2a3b", "6f1d2a3b")
+    assert found["query_name"] == "orders_enrich"
+    assert labels.readable_name("query:6f1d2a3b", found) == "orders_enrich"
+    assert labels.readable_name("query:6f1d2a3b", {}) == "6f1d2a3b"
+    # Another subject is not renamed by a label that it should not have.
+    assert labels.readable_name("group:billing", found) == "billing"
+    assert set(found) <= set(checks.LABELS)
+
+
+def test_a_title_names_the_query_and_not_its_id() -> None:
+    named = {"query": "6f1d2a3b", "subject": "query:6f1d2a3b", "query_name": "orders_enrich"}
+    for group in ({"query": "6f1d2a3b"}, {"subject": "query:6f1d2a3b"}):
+        titled = Message("ops", "key", group, Reason.FIRST, [notice(**named)], 0, URL)
+        assert payload.words(titled)["title"] == "[FIRING:1] orders_enrich"
+    nameless = Message("ops", "key", {"query": "6f1d2a3b"}, Reason.FIRST, [notice()], 0, URL)
+    assert payload.words(nameless)["title"] == "[FIRING:1] 6f1d2a3b"
 
 
 def test_owners_travel_as_labels() -> None:

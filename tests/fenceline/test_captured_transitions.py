@@ -25,7 +25,6 @@ UNTOLD = {
     ("4.2.0", f"java-{scenario}")
     for scenario in (
         "commit", "abort", "abort_then_another", "takeover", "takeover_crosswise", "takeover_and_gone",
-        "rotation_takeover",
     )
 }  # fmt: skip
 

@@ -13,18 +13,14 @@ from fenceline.chain import (
     RECOVER_AND_COMMIT,
     BatchFacts,
     ChainLink,
-    Coordinated,
-    Ended,
-    Fate,
     Link,
     LinkState,
     broken,
     chain,
-    fate_in,
-    fate_of,
     no_chain,
 )
 from fenceline.facts import Confidence, Kind, Reason, State, TopicPartition, Transition
+from fenceline.sink_fates import Coordinated, Ended, Fate, fate_in, fate_of, rows_written
 from fenceline.spark import Decided, Decision, Done, Outcome, SinkTransaction
 
 NOW_MS = 1_795_000_000_000
@@ -269,7 +265,8 @@ def test_each_link_has_its_time_and_its_evidence() -> None:
         Link.PLANNED: NOW_MS - 3_000,
         Link.WRITTEN: STARTED_MS,
         Link.PREPARED: NOW_MS - 1_000,
-        Link.COMMITTED: NOW_MS - 500,
+        # The coordinators' own records are stronger than the ledger's mark, so their time counts.
+        Link.COMMITTED: NOW_MS - 700,
         Link.RECORDED: NOW_MS - 500,
         Link.CHECKPOINTED: NOW_MS,
     }
@@ -289,6 +286,73 @@ def test_a_broken_link_names_what_is_open_and_why_nobody_goes_on() -> None:
     late = broken(links(decision=decided(), ended=ended(OPEN, OPEN), overdue=True))
     assert late is not None
     assert "nobody has gone on with it since" in late.evidence
+
+
+AGAIN = Ended("orders-0a1b2c3d-p0-g1-b1-s0", DARK, None, id_used_again=True)
+ANSWERED = "EndTxn was answered for 2 transactions (17.0.done by the driver)"
+
+
+@pytest.mark.parametrize(
+    ("number", "facts", "state", "evidence"),
+    [
+        (1, {"done": done(), "ended": ended(GOOD, GOOD)}, "done",
+         "all 2 transactions are CompleteCommit at their coordinators"),
+        (2, {"ended": ended(GOOD, GOOD)}, "done",
+         "all 2 transactions are CompleteCommit at their coordinators"),
+        (3, {"decision": decided(number=1), "done": done(), "ended": ended(GOOD)}, "done",
+         "its one transaction is CompleteCommit at its coordinator"),
+        (4, {"done": done(), "ended": ended(GOOD, GOING)}, "done",
+         f"{ANSWERED}; 1 CompleteCommit at the coordinator; 1 PrepareCommit: markers are being written"),
+        (5, {"done": done(), "ended": (AGAIN, *ended(DARK))}, "done",
+         f"{ANSWERED}; 1 not confirmed by a coordinator: its id used again since; "
+         "1 not confirmed by a coordinator: no record of its id is known"),
+        (6, {"done": replace(done(), by=""), "ended": ended(DARK, DARK)}, "done",
+         "Spark went on after 2 transactions; 17.0.done was not seen; "
+         "2 not confirmed by a coordinator: no record of their ids is known"),
+        (7, {"done": done(), "ended": ended(GOOD, OPEN)}, "done",
+         f"{ANSWERED}; 1 CompleteCommit at the coordinator; "
+         "1 still Ongoing in the coordinator's newest record"),
+        (8, {"done": done(), "ended": ended(GOOD, OPEN), "overdue": True}, "unknown",
+         f"{ANSWERED}; 1 CompleteCommit at the coordinator; "
+         "1 still Ongoing in the coordinator's newest record"),
+        (9, {"ended": (AGAIN, *ended(GOOD))}, "unknown",
+         "2 transactions: 1 CompleteCommit at the coordinator; "
+         "1 not confirmed by a coordinator: its id used again since"),
+    ],
+)  # fmt: skip
+def test_the_strongest_evidence_of_a_commit_comes_first(
+    number: int, facts: dict[str, Any], state: str, evidence: str
+) -> None:
+    found = links(**{"decision": decided(), "checkpointed": True, **facts})[3]
+    assert (found.state, found.evidence) == (state, evidence), f"case {number}"
+
+
+@pytest.mark.parametrize(
+    "unknown", [(AGAIN, AGAIN), ended(DARK, DARK), (AGAIN, *ended(GOOD)), ended(GOING, DARK)]
+)
+@pytest.mark.parametrize("by", ["driver", "operator", ""])
+def test_what_no_coordinator_confirms_never_reads_like_confirmed(unknown: tuple[Ended, ...], by: str) -> None:
+    said = links(decision=decided(), done=replace(done(), by=by), ended=unknown, checkpointed=True)[
+        3
+    ].evidence
+    assert "not confirmed by a coordinator" in said
+    assert "all 2 transactions" not in said
+
+
+@pytest.mark.parametrize(
+    ("number", "decision", "outcome", "rows"),
+    [
+        (1, decided(), done(), 1_000),
+        (2, decided(), None, None),
+        (3, decided(), done(Outcome.LOST, written(1).transactional_id), 500),
+        (4, decided(Decided.ABORTED), done(Outcome.ABORTED), None),
+        (5, decided(number=0), done(), 0),
+    ],
+)
+def test_rows_written_are_the_ledgers(
+    number: int, decision: Decision, outcome: Done | None, rows: int | None
+) -> None:
+    assert rows_written(decision, outcome) == rows, f"case {number}"
 
 
 def newest(state: State, *, epoch: int = 3, version: int = 0, **more: Any) -> Coordinated:
@@ -330,6 +394,24 @@ def newest(state: State, *, epoch: int = 3, version: int = 0, **more: Any) -> Co
 )
 def test_fate_of_a_transaction(number: int, now: Coordinated | None, fate: Fate, why: str) -> None:
     assert fate_of(written(), now).fate is fate, f"case {number}: {why}"
+
+
+@pytest.mark.parametrize(
+    ("number", "now", "again"),
+    [
+        (1, newest(State.ONGOING, epoch=4), True),
+        (2, newest(State.ONGOING, started_ms=NOW_MS), True),
+        (3, newest(State.COMPLETE_COMMIT, producer_id=9), True),
+        (4, newest(State.EMPTY, epoch=4, started_ms=None), True),
+        (5, newest(State.COMPLETE_COMMIT, epoch=2), False),
+        (6, newest(State.COMPLETE_COMMIT, producer_id=9)._replace(updated_ms=STARTED_MS - 1), False),
+        (7, None, False),
+    ],
+)
+def test_an_id_is_used_again_only_by_a_later_record(
+    number: int, now: Coordinated | None, again: bool
+) -> None:
+    assert fate_of(written(), now).id_used_again is again, f"case {number}"
 
 
 def transition(kind: Kind, *, started_ms: int = STARTED_MS, producer_id: int = 4_000) -> Transition:

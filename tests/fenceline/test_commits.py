@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectors.markers import nothing_to_read
+from collectors.markers import Markers, nothing_to_read
 from fenceline import commits
 from fenceline.batches import Batch
 from fenceline.commits import MOST_COMMITS, Gone, Joined, Kept, Place, Seen, thinned
-from fenceline.facts import RawRecord
+from fenceline.facts import RawRecord, TopicPartition
 from fenceline.groups import Commit
+from fenceline.partitions import Offsets
+from transaction_admin.reads import Batches
 
 NOW = 1_795_000_000_000
 PLACE = Place("g", "t", 3)
@@ -171,3 +173,28 @@ def test_markers_and_aborted_records_are_nothing_to_read(
     batches: list[Batch], offset: int, lso: int, expected: bool | None
 ) -> None:
     assert nothing_to_read(batches, offset, lso) is expected
+
+
+class Log:
+    """The headers of one partition's batches, as its leader reports them."""
+
+    def __init__(self, *batches: Batch) -> None:
+        self.lines = batches
+
+    def batches(self, partition: TopicPartition, start: int, *, most_bytes: int) -> Batches:
+        end = self.lines[-1].last + 1
+        return Batches(tuple(each for each in self.lines if each.last >= start), end, end)
+
+
+def test_a_topic_made_again_is_read_again() -> None:
+    """Offset and LSO may be the same as before, with records between them where only a marker was."""
+    where, log = TopicPartition("t", 0), Log(data(0, 4, 7), marker(5, 7, "commit"))
+    known = Markers(log)  # type: ignore[arg-type]
+
+    def found(lso: int) -> frozenset[tuple[TopicPartition, int]]:
+        return known.find([(where, 5)], {where: Offsets(0, lso, lso, 1)})
+
+    assert found(6) == {(where, 5)}
+    log.lines = (data(0, 4), data(5, 5))
+    assert found(0) == frozenset(), "it was made again and is empty"
+    assert found(6) == frozenset()

@@ -16,7 +16,7 @@ from fenceline.groups import Commit, Committed, Status, Waiting
 from fenceline.partitions import Offsets
 
 NOW = 1_795_000_000_000
-OK, STOP, UNKNOWN = Status.OK, Status.STOP, Status.UNKNOWN
+OK, STOP, BLOCKED, UNKNOWN = Status.OK, Status.STOP, Status.BLOCKED, Status.UNKNOWN
 
 
 def every(seconds: float, *offsets: int, last_s: float = 0) -> tuple[Commit, ...]:
@@ -63,9 +63,38 @@ def test_what_cannot_be_read_yet_counts_by_the_high_watermark() -> None:
     assert found.waiting_ms == NOW
     assert [each.transactional_id for each in found.blockers] == ["payments-1"]
     later = stands(found, pinned, now_ms=NOW + 9_000)
-    assert later.waiting_ms == NOW
+    assert (later.waiting_ms, later.status) == (NOW, OK)
+    assert stands(later, pinned, now_ms=NOW + 11_000).status is BLOCKED
+    assert stands(later, pinned, now_ms=NOW + 11_000, blocked_after_ms=60_000).status is OK
     moved = stands(found, replace(pinned, offsets=Offsets(0, 120, 140, 1)), now_ms=NOW + 9_000)
     assert (moved.waiting, moved.waiting_ms, moved.blockers) == (Waiting.NOT_YET, None, ())
+
+
+def test_a_topic_of_short_transactions_blocks_nobody() -> None:
+    """Every poll finds some transaction open, and each time another one: the LSO moves."""
+    found: Stood | None = None
+    for n in range(30):
+        around = Around(Offsets(0, 100 + n, 140 + n, 1), only_markers=True, ends=HISTORY)
+        # It commits seldom: what lies between its offset and the LSO are markers and aborted records.
+        found = stands(found, around, now_ms=NOW + 2_000 * n)
+        assert (found.waiting, found.status) == (Waiting.PROBABLY, OK), n
+
+
+def test_a_group_stays_blocked_where_its_offset_passes_a_marker() -> None:
+    found = stands(None, Around(Offsets(0, 101, 140, 1), only_markers=True))
+    passed = stands(found, Around(Offsets(0, 101, 140, 1)), committed=Committed(101), now_ms=NOW + 12_000)
+    assert (passed.waiting_ms, passed.status) == (NOW, BLOCKED)
+
+
+def test_a_commit_that_was_pending_for_long_is_no_wait_at_the_lso() -> None:
+    """Kafka Streams has some commit pending at nearly every poll, and reads on."""
+    before = stands(unstable=True)
+    assert before.waiting_ms == NOW
+    pinned = Around(Offsets(0, 100, 140, 1))
+    at_lso = stands(before, pinned, unstable=True, now_ms=NOW + 60_000)
+    assert (at_lso.waiting, at_lso.waiting_ms, at_lso.status) == (Waiting.PROBABLY, NOW + 60_000, OK)
+    later = stands(at_lso, pinned, unstable=True, now_ms=NOW + 70_000)
+    assert (later.waiting_ms, later.status) == (NOW + 60_000, BLOCKED)
 
 
 def test_markers_and_aborted_records_are_nothing_to_read() -> None:

@@ -32,12 +32,13 @@ from fenceline.groups import (
 from fenceline.partitions import Offsets
 
 NOW = 1_795_000_000_000
-OK, WARN, STALL, STOP, REWIND, UNKNOWN = (
+OK, WARN, STALL, STOP, REWIND, BLOCKED, UNKNOWN = (
     Status.OK,
     Status.WARN,
     Status.STALL,
     Status.STOP,
     Status.REWIND,
+    Status.BLOCKED,
     Status.UNKNOWN,
 )
 
@@ -68,6 +69,8 @@ class Case(NamedTuple):
     points: tuple[Point, ...] = ()
     #: For how many seconds the first unread record has been there; None where that is not known.
     unread_s: float | None = 1
+    #: For how many seconds it has been at an LSO that an open transaction blocks; None where it is not.
+    at_lso_s: float | None = None
 
 
 CASES = (
@@ -86,11 +89,32 @@ CASES = (
         every(5, *STEADY, last_s=DAY_S),
     ),
     Case("it has read all after a rewind", OK, 0, every(5, 900, 100, 500, 900)),
+    # 8-13: BLOCKED, the worst: it has read all that it may, and more lies behind an LSO that does not move.
+    # This was once called OK.
     Case(
-        "it stands at a pinned LSO and commits one offset: it waits, nothing is wrong with it",
-        OK,
+        "it is at a pinned LSO and commits one offset: nothing is wrong with it, and it gets no record",
+        BLOCKED,
         0,
         every(5, *[7] * 20),
+        at_lso_s=420,
+    ),
+    Case("it came to the LSO 9.9 s ago: transactions last a while", OK, 0, at_lso_s=9.9),
+    Case("it came to the LSO 10 s ago", BLOCKED, 0, at_lso_s=10),
+    Case("a transaction of 200 ms is open as it is polled: that blocks nobody", OK, 0, at_lso_s=0.2),
+    Case(
+        "it is at the LSO and has not committed for a day: it could read nothing, and is blocked",
+        BLOCKED,
+        0,
+        every(5, *STEADY, last_s=DAY_S),
+        at_lso_s=DAY_S,
+    ),
+    Case("it is at the LSO, and no commit of it is known: its offset is", BLOCKED, 0, (), at_lso_s=60),
+    Case(
+        "it died before the LSO: what it could read lies there, so it is dead and not blocked",
+        STOP,
+        10,
+        every(5, *STEADY, last_s=420),
+        unread_s=419,
     ),
     # 9-11: it works.
     Case("it advances, a little behind, as everybody is", OK),
@@ -250,10 +274,17 @@ CASES = (
 )
 
 
+def _ms(seconds: float | None) -> int | None:
+    return None if seconds is None else int(seconds * 1000)
+
+
 @pytest.mark.parametrize("case", CASES, ids=[f"{n}: {case.title}" for n, case in enumerate(CASES, 1)])
 def test_a_group_is_called(case: Case) -> None:
     unread_ms = None if case.unread_s is None else int(case.unread_s * 1000)
-    assert status_of(case.unread, case.commits, case.points, unread_ms=unread_ms, now_ms=NOW) is case.status
+    found = status_of(
+        case.unread, case.commits, case.points, unread_ms=unread_ms, now_ms=NOW, at_lso_ms=_ms(case.at_lso_s)
+    )
+    assert found is case.status
 
 
 @pytest.mark.parametrize("case", CASES, ids=range(1, len(CASES) + 1))
@@ -263,13 +294,16 @@ def test_no_clock_is_read_and_no_order_of_instants_is_taken_for_granted(case: Ca
     hour = 3_600_000
     later = [commit._replace(at_ms=commit.at_ms + hour) for commit in case.commits]
     points = [point._replace(at_ms=point.at_ms + hour) for point in case.points]
-    found = status_of(case.unread, later, points, unread_ms=unread_ms, now_ms=NOW + hour)
+    at_lso_ms = _ms(case.at_lso_s)
+    found = status_of(case.unread, later, points, unread_ms=unread_ms, now_ms=NOW + hour, at_lso_ms=at_lso_ms)
     assert found is case.status
     assert status_of(case.unread, later, points, unread_ms=unread_ms, now_ms=NOW) in Status
 
 
 def test_a_group_has_the_worst_status_of_its_partitions() -> None:
     assert worst([OK, UNKNOWN, WARN, REWIND, STALL, STOP]) is STOP
+    assert worst([BLOCKED, OK, UNKNOWN, WARN, REWIND, STALL, STOP]) is BLOCKED
+    assert worst([BLOCKED, BLOCKED]) is BLOCKED
     assert worst([OK, WARN, UNKNOWN]) is WARN
     assert worst([OK, OK]) is OK
     assert worst([]) is UNKNOWN

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline.chain import Fate
 from fenceline.facts import TopicPartition
 from fenceline.plans.batches import (
     SinkBatch,
@@ -22,6 +21,7 @@ from fenceline.plans.batches import (
     roll_back_warnings,
 )
 from fenceline.plans.plan import Act, Ground, Plan, SubjectPlan, from_json
+from fenceline.sink_fates import Fate
 from fenceline.spark import Decided, Decision, Done, InputRange, Outcome, SinkTransaction
 from tests.fenceline.plans import MINE, NOW_MS, OTHER, TOPIC, data, described, log, opened
 
@@ -168,7 +168,7 @@ def test_what_finishing_verifies_again_asks_and_does() -> None:
     assert {effect.name: effect.amount for effect in found.effects} == {
         "records_committed": 500, "committed_before": 1, "records_released": 0, "batch_recorded": None,
     }  # fmt: skip
-    assert found.held == ((TOPIC, 0, 10, 30),)
+    assert found.held == ((TOPIC, 0, 10, 30, 20),)
 
 
 def test_what_is_lost_is_told_with_its_range() -> None:

@@ -102,7 +102,7 @@ def test_what_is_verified_again(told: int | None, expected: int) -> None:
     assert {effect.name: effect.amount for effect in found.effects} == {
         "records_released": 3, "records_lost": 2,
     }  # fmt: skip
-    assert found.held == ((TOPIC, 0, 10, 15),)
+    assert found.held == ((TOPIC, 0, 10, 15, 15),)
 
 
 def test_all_that_hangs_and_nothing_that_is_owned() -> None:
@@ -113,8 +113,8 @@ def test_all_that_hangs_and_nothing_that_is_owned() -> None:
     found = plans(marked(*pins, log=whole))
     assert [each.title for each in found] == ["payments-0 at offset 10", "payments-0 at offset 30"]
     assert [each.refused for each in found] == [False, False]
-    assert [each.held for each in found] == [((TOPIC, 0, 10, 40),), ()]
-    assert [each.effects[0].name for each in found] == ["records_released", "lso_stays"]
+    assert [each.held for each in found] == [((TOPIC, 0, 10, 40, 20),), ()]
+    assert [each.effects[0].name for each in found] == ["offsets_released", "lso_stays"]
     assert found[0].effects[0].amount == 10
     # Where another subject of the plan ends the first one, the next is the first.
     (last,) = plans(marked(*pins, log=whole), 30, ended=frozenset({MINE, OTHER}))

@@ -27,6 +27,8 @@ UNSEEN: dict[str, Any] = {"started_ms": NOW_MS - 30_000, "silent_since_ms": None
 #: Within a limit of an hour.
 HOUR = Limits(open_too_long_s=3_600)
 USUAL = Usual(1_000, 30 * MINUTE_MS)
+#: As the older `TransactionalIdsGenerator` of flink-connector-kafka makes them.
+FLINK_POOLED = "Sink: orders-cbc357ccb763df2852fee8c4fc7d55f2-4"
 SINK_ID = "orders-0a1b2c3d-p0-g1-b1-s0"
 
 
@@ -56,6 +58,9 @@ def in_state(state: State, **fields: Any) -> Producer:
         (5, producer(usual=USUAL), Limits(open_too_long_s=60), [], ""),
         (6, producer("connect-sink-3", described("connect-sink-3")), LIMITS, [], ""),
         (7, producer(started_ms=None), LIMITS, [], ""),
+        # The shape of an id refuses nothing: Flink's is also that of any application that numbers twice.
+        (8, producer("sink-0-17", described("sink-0-17")), LIMITS, [], ""),
+        (9, producer(FLINK_POOLED, described(FLINK_POOLED)), LIMITS, [], ""),
         # Refused: nothing there that a fence could end.
         (10, missing(Obstacle.UNKNOWN), LIMITS, [Ground.UNKNOWN_ID], "A fence would create it"),
         (11, missing(Obstacle.FORBIDDEN), LIMITS, [Ground.FORBIDDEN], "its coordinator says so"),
@@ -74,11 +79,10 @@ def in_state(state: State, **fields: Any) -> Producer:
         (24, producer(usual=USUAL, silent_since_ms=NOW_MS), LIMITS, [Ground.HEALTHY], "usual where"),
         (25, producer(started_ms=None, silent_since_ms=None), LIMITS, [Ground.HEALTHY], "cannot be told"),
         # Refused, an admin may: another system may have decided to commit it.
-        (30, producer("sink-0-17", described("sink-0-17")), LIMITS, [Ground.FOREIGN_COMMIT], "Flink"),
         (31, producer(said=described(timeout_ms=TWO_PHASE)), LIMITS, [Ground.TWO_PHASE], "two-phase"),
         (
             32, producer("sink-0-17", described("sink-0-17", timeout_ms=TWO_PHASE), **YOUNG), LIMITS,
-            [Ground.TWO_PHASE, Ground.FOREIGN_COMMIT, Ground.HEALTHY], "checkpointed data",
+            [Ground.TWO_PHASE, Ground.HEALTHY], "checkpointed data",
         ),
         # Refused, also by force: our own sink's.
         (40, producer(SINK_ID, sink=Sink()), LIMITS, [Ground.OWN_SINK], "[[checkpoints]]"),
@@ -115,7 +119,7 @@ def test_what_is_verified_again_and_what_is_asked() -> None:
     (step,) = found.steps
     assert step.request == "InitProducerId"
     assert "(broker 2), with its own timeout of 15 m" in step.words
-    assert found.held == ((TOPIC, 0, 10, 15),)
+    assert found.held == ((TOPIC, 0, 10, 15, 15),)
 
 
 def test_effects_of_a_fence() -> None:
@@ -128,6 +132,20 @@ def test_effects_of_a_fence() -> None:
     assert "payments-0 from offset 10 to 11" in found["records_lost"].words
     assert "1 group (billing) reads that input again" in found["commits_dropped"].words
     assert "nothing before our eyes for 9 m" in found["producer_fenced"].words
+
+
+@pytest.mark.parametrize(
+    ("name", "warned"), [("sink-0-17", True), (FLINK_POOLED, True), ("sink-17", False), ("sink-0_17", False)]
+)
+def test_an_id_of_flinks_shape_is_a_warning_that_names_the_risk(name: str, warned: bool) -> None:
+    words = " ".join(warnings([producer(name, described(name))], now_ms=NOW_MS))
+    assert ("If it is Flink's, a checkpoint may have decided to commit it" in words) is warned
+    assert ("may lose checkpointed data" in words) is warned
+
+
+def test_an_id_of_flinks_shape_with_nothing_open_needs_no_warning() -> None:
+    closed = producer("sink-0-17", described("sink-0-17", state=State.EMPTY))
+    assert list(warnings([closed], now_ms=NOW_MS)) == []
 
 
 def test_it_is_said_that_a_fence_kills_a_live_producer() -> None:
@@ -147,7 +165,7 @@ def test_what_hangs_elsewhere_is_not_ended_by_a_fence() -> None:
     (words,) = warnings([each], now_ms=NOW_MS)
     assert words.startswith("payments-1 also holds a transaction of payments-7")
     found = plan(each)
-    assert found.held == ((TOPIC, 0, 10, 15),)
+    assert found.held == ((TOPIC, 0, 10, 15, 15),)
     assert {effect.name: effect.amount for effect in found.effects}["records_lost"] == 2
 
 
@@ -157,7 +175,7 @@ def test_the_second_of_two_releases_what_is_behind_the_first() -> None:
     after = plan_fence(producer(logs=(both,)), now_ms=NOW_MS, limits=LIMITS, ended=frozenset({OTHER}))
     assert {each.name for each in alone.effects} == {"lso_stays", "records_lost", "producer_fenced"}
     assert alone.held == ()
-    assert after.held == ((TOPIC, 0, 10, 15),)
+    assert after.held == ((TOPIC, 0, 10, 15, 15),)
     assert next(each.amount for each in after.effects) == 3
 
 

@@ -80,14 +80,18 @@ def test_what_a_transaction_had_written() -> None:
     assert own_in(log(batches=()), M) == Own(WHERE, 0, 10, 10)
 
 
-def test_words_say_at_most_where_bounds_are_told() -> None:
+def test_words_say_at_least_and_name_what_was_not_counted() -> None:
+    # Its producer may go on writing until it is ended, so a count is a lower bound.
     assert own_words([Own(WHERE, 2, 1_000, 1_001)]) == (
         2,
-        "2 records: payments-0 from offset 1,000 to 1,001",
+        "at least 2 records: payments-0 from offset 1,000 to 1,001",
     )
-    number, words = own_words([Own(WHERE, None, 10, 14), Own(TopicPartition(TOPIC, 1), 1, 3, 3)])
-    assert number == 6
-    assert words.startswith("at most 6 records: payments-0 from offset 10 to 14 and payments-1 ")
+    assert own_words([Own(WHERE, None, 10, 14), Own(TopicPartition(TOPIC, 1), 1, 3, 3)]) == (
+        1,
+        "at least 1 record: payments-1 from offset 3 to 3; records that were not counted: payments-0 "
+        "from offset 10 on",
+    )
+    assert own_words([Own(WHERE, None, 10, 14)])[0] is None
 
 
 def told(*logs: HeldLog, ended: Sequence[int] = ()) -> dict[str, tuple[int | None, str]]:
@@ -101,13 +105,16 @@ def test_effects_in_numbers_and_names() -> None:
     found = reach([held, more], M)
     assert [each.name for each in found.effects] == [
         "records_released",
+        "offsets_released",
         "groups_released",
         "queries_released",
     ]
-    assert [each.amount for each in found.effects] == [8, 2, 1]
-    assert found.effects[0].words.startswith("At most 8 records behind the LSO of payments-0 and payments-1 ")
-    assert "billing and audit" in found.effects[1].words
-    assert found.held == ((TOPIC, 0, 10, 15), (TOPIC, 1, 10, 15))
+    assert [each.amount for each in found.effects] == [3, 5, 2, 1]
+    assert [each.bound for each in found.effects] == ["at_least", "at_least", "", ""]
+    assert found.effects[0].words == "At least 3 records behind the LSO of payments-0 become readable."
+    assert found.effects[1].words.startswith("The LSO of payments-1 moves on by at least 5 offsets: ")
+    assert "billing and audit" in found.effects[2].words
+    assert found.held == ((TOPIC, 0, 10, 15, 15), (TOPIC, 1, 10, 15, 15))
     assert found.waiting == ("billing", "audit", "orders_enrich")
     assert [each.records for each in found.own] == [2, None]
 
@@ -123,17 +130,20 @@ def test_what_stays_held_and_what_cannot_be_seen_is_said() -> None:
     assert told(blind) == {
         "unseen": (1, "What becomes readable in payments-0 cannot be seen: no READ on this topic.")
     }
-    assert reach([blind], M).held == ((TOPIC, 0, None, None),)
+    assert reach([blind], M).held == ((TOPIC, 0, None, None, None),)
     # Its end is known, and who writes there is not.
     half = log(opened=(), batches=None, unseen="no READ on this topic")
     assert set(told(half)) == {"unseen"}
-    assert reach([half], M).held == ((TOPIC, 0, 10, 15),)
+    assert reach([half], M).held == ((TOPIC, 0, 10, 15, None),)
 
 
 def test_a_transaction_with_nobody_behind_it_releases_no_record() -> None:
     found = told(log(high_watermark=12, batches=(data(10, 2),)))
     assert found == {
-        "records_released": (0, "The LSO of payments-0 moves on; no record of anybody else waits behind it.")
+        "records_released": (
+            0,
+            "The LSO of payments-0 moves on; no record of another producer was behind it when checked.",
+        )
     }
 
 

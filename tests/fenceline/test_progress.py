@@ -78,6 +78,42 @@ def test_a_sink_that_does_not_count_says_none() -> None:
     assert batch(captured("kafka")).output_rows == 6
 
 
+@pytest.mark.parametrize("told", [-1, None, "absent"])
+def test_rows_that_spark_does_not_count_are_unknown_and_never_zero(told: object) -> None:
+    """A batch reads no rows only where Spark says 0; foreachBatch and some sources are told as -1, or not."""
+    document = captured("kafka")
+    for part in (document, document["sources"][0]):
+        part["numInputRows"] = told
+    document["sink"]["numOutputRows"] = told
+    if told == "absent":
+        for part in (document, document["sources"][0]):
+            del part["numInputRows"]
+        del document["sink"]["numOutputRows"]
+    found = batch(document)
+    assert (found.input_rows, found.sources[0].input_rows, found.output_rows) == (None, None, None)
+    document["sources"] = []
+    assert batch(document).input_rows is None
+    assert batch(document | {"numInputRows": 0}).input_rows == 0
+
+
+@pytest.mark.parametrize("told", [-1, None])
+def test_rows_of_state_that_spark_does_not_count_are_unknown(told: int | None) -> None:
+    document = captured("stateful")
+    document["stateOperators"][0] |= dict.fromkeys(
+        ("numRowsTotal", "numRowsUpdated", "numRowsRemoved", "numRowsDroppedByWatermark"), told
+    )
+    operator = batch(document).operators[0]
+    assert {operator.rows_total, operator.rows_updated, operator.rows_removed} == {None}
+    assert operator.rows_dropped_by_watermark is None
+
+
+def test_one_source_that_is_not_counted_leaves_the_whole_unknown() -> None:
+    document = captured("kafka")
+    del document["numInputRows"]
+    document["sources"] += [document["sources"][0] | {"numInputRows": -1}]
+    assert batch(document).input_rows is None
+
+
 @pytest.mark.parametrize("rate", [math.nan, math.inf, -math.inf, "NaN", "Infinity", None])
 def test_a_rate_without_a_figure_is_none_and_nothing_strange(rate: object) -> None:
     found = read(captured("kafka") | {"inputRowsPerSecond": rate}, told_ms=TOLD_MS)

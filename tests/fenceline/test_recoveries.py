@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
 
 from fenceline.batches import Batch
+from fenceline.clocks import difference_ms, follow_offset
 from fenceline.facts import Kind, TopicPartition
 from fenceline.recoveries import (
+    DELETED,
+    RECREATED,
     RESUMES_WITHIN_MS,
     Ends,
     Episode,
@@ -16,10 +20,15 @@ from fenceline.recoveries import (
     Lost,
     Outcome,
     Since,
+    Topic,
+    TopicNow,
     Wait,
+    deletion,
     lost_in,
     opens,
     progress,
+    same_topic,
+    unblocked_ms,
 )
 
 NOW_MS = 1_795_000_000_000
@@ -120,9 +129,57 @@ def test_the_release_counts_what_became_readable() -> None:
     assert released.outcome is Outcome.OPEN
 
 
-def test_a_partition_that_is_gone_holds_nobody() -> None:
-    released = progress(EPISODE, Since({**PASSED, P1: None}, {}, None), now_ms=NOW_MS + 2_000)
-    assert (released.released_ms, released.records_released) == (NOW_MS + 900, 60)
+def test_an_episode_whose_topics_are_all_deleted_is_closed_at_once() -> None:
+    deleted = replace(EPISODE, held=(), deleted=True, completed_ms=NOW_MS + 10)
+    over = progress(deleted, NOTHING, now_ms=NOW_MS + 2_000)
+    assert (over.outcome, over.closed_ms, over.released_ms) == (Outcome.TOPIC_DELETED, NOW_MS + 2_000, None)
+
+
+def test_readers_who_passed_before_the_topic_was_deleted_were_released() -> None:
+    released = progress(EPISODE, Since(PASSED, {}, None), now_ms=NOW_MS + 2_000)
+    gone = progress(replace(released, deleted=True), NOTHING, now_ms=NOW_MS + 3_000)
+    assert (gone.outcome, gone.released_ms) == (Outcome.OPEN, NOW_MS + 1_400)
+
+
+@pytest.mark.parametrize(
+    ("stamps_ms", "expected", "noticed", "why"),
+    [
+        ((12, 17), 17, False, "with the last marker"),
+        ((12, 650), 650, False, "another transaction blocked them for longer"),
+        ((12, 3_000), 1_400, False, "a leader's clock is a little ahead: never after we noticed it"),
+        ((3, 7), 10, False, "a leader's clock is a little behind: never before it was decided"),
+        ((12, None), 1_400, True, "one log was not read: we know when we noticed it"),
+        ((12, 3_600_000), 1_400, True, "a leader's clock is wrong"),
+        ((-3_600_000, -3_600_000), 1_400, True, "all of their clocks are wrong"),
+    ],
+)
+def test_the_release_is_when_the_markers_say_else_when_it_was_noticed(
+    stamps_ms: tuple[int | None, int | None], expected: int, noticed: bool, why: str
+) -> None:
+    hour = 3_600_000
+    stamps = [None if ms is None else NOW_MS + ms - hour for ms in stamps_ms]
+    held = tuple(
+        each._replace(marker_ms=ms, unblocked_ms=ms) for each, ms in zip(EPISODE.held, stamps, strict=True)
+    )
+    episode = replace(EPISODE, held=held, completed_ms=NOW_MS + 10, clock_ms=hour)
+    released = progress(episode, Since(PASSED, {}, None), now_ms=NOW_MS + 2_000)
+    assert (released.released_ms, released.release_noticed) == (NOW_MS + expected, noticed), why
+
+
+@pytest.mark.parametrize(
+    ("blocked_ms", "expected"), [(0, 900), (1, 1_101)], ids=["alone", "another one blocked them as well"]
+)
+def test_a_leaders_clock_puts_no_release_behind_the_next_commit(blocked_ms: int, expected: int) -> None:
+    held = tuple(
+        each._replace(marker_ms=NOW_MS + 1_100, unblocked_ms=NOW_MS + 1_100 + blocked_ms)
+        for each in EPISODE.held
+    )
+    episode = replace(EPISODE, held=held, completed_ms=NOW_MS + 10)
+    for committers in ([("a", NOW_MS + 900)], [None, ("a", NOW_MS + 900)]):
+        found = episode
+        for committer in committers:
+            found = progress(found, Since(PASSED, {}, committer), now_ms=NOW_MS + 2_000)
+        assert (found.released_ms, found.resumed_ms) == (NOW_MS + expected, NOW_MS + 900)
 
 
 def test_a_group_has_read_on_when_its_own_offset_moved() -> None:
@@ -171,3 +228,131 @@ def test_a_release_seen_before_its_cause_by_our_clock_counts_from_the_abort() ->
     """What a coordinator stamps is known in our clock to about a second."""
     early = {P0: Ends(160, NOW_MS - 300), P1: Ends(9, NOW_MS - 400)}
     assert progress(EPISODE, Since(early, {}, None), now_ms=NOW_MS + 900).released_ms == NOW_MS
+
+
+def at(batch: Batch, ms: int) -> Batch:
+    return batch._replace(max_timestamp_ms=NOW_MS + ms)
+
+
+MINE = [at(data(10, 14), 0), at(marker(20), 500)]
+
+
+@pytest.mark.parametrize(
+    ("others", "expected", "why"),
+    [
+        ([], 500, "its own marker"),
+        (
+            [data(12, 13, producer_id=8), at(marker(30, "commit", producer_id=8), 900)],
+            900,
+            "begun among them",
+        ),
+        ([data(12, 13, producer_id=8), at(marker(18, "commit", producer_id=8), 400)], 500, "it ended before"),
+        (
+            [data(15, 16, producer_id=8), at(marker(30, "commit", producer_id=8), 900)],
+            500,
+            "begun behind them",
+        ),
+        ([at(marker(30, "abort", producer_id=8), 900)], 900, "one that began before what was read"),
+        (
+            [
+                at(marker(5, "abort", producer_id=8), 10),
+                data(16, 16, producer_id=8),
+                at(marker(30, producer_id=8), 900),
+            ],
+            500,
+            "its earlier one ended before, its next one began behind them",
+        ),
+        ([data(12, 13, producer_id=8)._replace(transactional=False)], 500, "not in a transaction"),
+    ],
+)
+def test_others_may_block_the_same_records(others: list[Batch], expected: int, why: str) -> None:
+    batches = sorted([*MINE, *others], key=lambda each: each.first)
+    lost = lost_in(P0, batches, 7, 5)
+    assert lost is not None
+    assert unblocked_ms(lost, batches, 7) == NOW_MS + expected, why
+
+
+def test_without_timestamps_nothing_is_said_of_the_release() -> None:
+    batches = [data(10, 14), marker(20)]
+    lost = lost_in(P0, batches, 7, 5)
+    assert lost is not None
+    assert unblocked_ms(lost, batches, 7) is None
+
+
+RANGE = Lost(*P0, 10, 14, 5, True)
+EMPTY = Lost(*P0, None, None, 0, True)
+
+
+@pytest.mark.parametrize(
+    ("topic", "now", "expected"),
+    [
+        (Topic("payments", "a", True), TopicNow("a"), ""),
+        (Topic("payments", "a", True), TopicNow("b"), RECREATED),
+        (Topic("payments", "a", True), TopicNow(deleted=True), DELETED),
+        (Topic("payments"), TopicNow(deleted=True), DELETED),
+        (Topic("payments"), TopicNow("b"), ""),
+        (Topic("payments", "a", True), TopicNow(hidden="no right"), ""),
+    ],
+)
+def test_a_topic_with_another_id_is_another_topic(topic: Topic, now: TopicNow, expected: str) -> None:
+    assert deletion(topic, now) == expected
+
+
+@pytest.mark.parametrize(
+    ("lost", "topic", "now", "sure", "why"),
+    [
+        (RANGE, Topic("payments", "a", True), TopicNow("a"), True, "the same topic all the time"),
+        (RANGE, Topic("payments", "a"), TopicNow("a"), True, "its records and its marker are in this log"),
+        (EMPTY, Topic("payments", "a", True), TopicNow("a"), True, "the same topic all the time"),
+        (EMPTY, Topic("payments", "a"), TopicNow("a"), False, "a new topic has the marker and no records"),
+        (RANGE, Topic("payments"), TopicNow(hidden="no right"), False, "its id may not be seen"),
+        (RANGE, Topic("payments", "a", True), TopicNow(), False, "the broker has no topic ids"),
+    ],
+)
+def test_a_count_is_as_sure_as_the_topic_is_the_same(
+    lost: Lost, topic: Topic, now: TopicNow, sure: bool, why: str
+) -> None:
+    found = same_topic(lost, topic, now)
+    assert (found.sure, bool(found.note)) == (sure, not sure), why
+    assert found[:5] == lost[:5]
+
+
+def test_a_note_that_says_more_is_kept() -> None:
+    bounds = Lost(*P0, 10, None, None, False, "no right to read it")
+    assert same_topic(bounds, Topic("payments"), TopicNow("a")) == bounds
+
+
+@pytest.mark.parametrize("offset_ms", [0, 300, -300, 4_000, -4_000, 7_000, -7_000, 3_600_000, -3_600_000])
+def test_instants_are_in_order_and_durations_true_for_any_delay_and_any_clock(offset_ms: int) -> None:
+    """A row is moved as a whole, so what lies between two records is what their coordinator says."""
+    dice = random.Random(offset_ms)
+    for _ in range(200):
+        true = [NOW_MS]
+        for most in (50, 2_000, 90_000):
+            true.append(true[-1] + dice.randrange(most))
+        offset = None
+        for _ in range(dice.randrange(1, 5)):
+            offset = follow_offset(offset, -offset_ms + dice.randrange(5_000), NOW_MS)
+        assert offset is not None
+        shift_ms = difference_ms(offset.ahead_ms)
+        stamped = [ms + offset_ms for ms in true]
+        opened, completed, _, resumed = (ms + shift_ms for ms in stamped)
+        notice_ms = true[2] + dice.randrange(8_000)
+        for marker_ms in (stamped[2], None):
+            held = tuple(each._replace(marker_ms=marker_ms, unblocked_ms=marker_ms) for each in EPISODE.held)
+            episode = replace(EPISODE, opened_ms=opened, completed_ms=completed, clock_ms=shift_ms, held=held)
+            ends = dict.fromkeys(PASSED, Ends(200, notice_ms))
+            found = progress(episode, Since(ends, {}, ("a", resumed)), now_ms=notice_ms + 900)
+            assert found.released_ms is not None
+            assert found.closed_ms is not None
+            assert opened <= completed <= found.released_ms <= found.closed_ms
+            assert resumed <= found.closed_ms
+            assert resumed - opened == true[3] - true[0]
+            late_ms = found.released_ms - opened - (true[2] - true[0])
+            if not found.release_noticed:
+                assert late_ms <= 0, "never longer than it took"
+                assert found.released_ms <= resumed
+            else:
+                assert late_ms <= notice_ms - true[2] + 5_000, "by the time until it was noticed"
+            if abs(offset_ms) <= 5_000 and marker_ms is not None and opened <= true[0]:
+                assert late_ms == 0

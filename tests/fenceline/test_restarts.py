@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fenceline.facts import Severity, TopicPartition
-from fenceline.restarts import Restart, Verdict, restart
+from fenceline.restarts import COPY_FIRST, Restart, Verdict, restart
 from fenceline.spark import Broken, Checkpoint, CommitsEntry, Damage, OffsetsEntry, SourceOffset
+from tests.advice import advises_a_copy_first
 
 V = Verdict
 #: Verdicts that are no reason to worry.
@@ -69,9 +70,9 @@ def lost(damage: Damage = Damage.MISSING) -> Mapping[str, Any]:
         (made(range(40, 141), range(40, 141)), V.CLEAN, 141, "runs batch 141"),
         (made((0,), ()), V.REPLAY, 0, "runs batch 0 again with the same range"),
         (made(range(19), range(18)), V.REPLAY, 18, "runs batch 18 again with the same range"),
-        (made(range(6), range(3)), V.SILENT_GAP, 5, "offsets/4; batches 3 to 4 never again"),
-        (made(range(6), range(4)), V.SILENT_GAP, 5, "offsets/4; batch 4 never again"),
-        (made(range(6), ()), V.SILENT_GAP, 5, "offsets/4; batches 0 to 4 never again"),
+        (made(range(6), range(3)), V.SILENT_GAP, 5, "offsets/4 and skips batches 3 to 4"),
+        (made(range(6), range(4)), V.SILENT_GAP, 5, "offsets/4 and skips batch 4 with"),
+        (made(range(6), ()), V.SILENT_GAP, 5, "offsets/4 and skips batches 0 to 4"),
         (
             made(
                 range(6), range(4), last_commit=commit(3, version=2, state_ids={"0": [["x"]]}), has_state=True
@@ -144,11 +145,26 @@ def lost(damage: Damage = Damage.MISSING) -> Mapping[str, Any]:
             2,
             "runs epoch 2 from offsets/1 on",
         ),
-        (made((0, 2, 5), (0, 2, 5)), V.ASYNC, 6, "runs batch 6 with asynchronous progress tracking; without"),
-        (made((0, 2, 5), (0, 2)), V.ASYNC, 5, "runs batch 5 from offsets/2 on: all that ran after batch 2"),
-        (made((0, 2, 4, 5), (0, 2, 4, 5)), V.CLEAN, 6, "runs batch 6"),
+        # Holes in both logs: of files that were lost, unless a listener has reported the other cause.
+        (made((0, 2, 5), (0, 2, 5)), V.PREVIOUS_MISSING, None, "fails: batch 4 doesn't exist"),
+        (
+            made((0, 1, 2, 4), (0, 1, 2)),
+            V.PREVIOUS_MISSING,
+            None,
+            "but the query's listener has not reported",
+        ),
+        (made((0, 2, 4, 5), (0, 2, 4, 5)), V.HISTORY_GAP, 6, "runs batch 6; 2 older files of offsets"),
         (made((0, 2, 4, 5), (0, 2, 4)), V.REPLAY, 5, "runs batch 5 again with the same range"),
-        (made((0, 2, 5, 7), (0, 2)), V.SILENT_GAP, 7, "batches 3 to 6 never again"),
+        (made((0, 2, 5, 7), (0, 2)), V.PREVIOUS_MISSING, None, "fails: batch 6 doesn't exist"),
+        # No folder commits/: Spark 2.1 had none, later ones make it before they plan anything.
+        (made((0, 1), (), has_commits=False), V.REPLAY, 1, "runs batch 1 again with the same range"),
+        (made(range(6), (), has_commits=False), V.REPLAY, 5, "runs batch 5 again with the same range"),
+        (
+            made(range(6), (), has_commits=False, last_offsets=offsets(5, conf={"a": "b"})),
+            V.SILENT_GAP,
+            5,
+            "skips batches 0 to 4",
+        ),
     ],
 )
 def test_rows(checkpoint: Checkpoint, verdict: Verdict, first: int | None, words: str) -> None:
@@ -164,6 +180,7 @@ def _is_whole(said: Restart) -> None:
     assert bool(said.remedy) == (said.severity in (Severity.CRITICAL, Severity.WARNING))
     assert said.sentence[0].islower()
     assert not said.sentence.endswith(".")
+    advises_a_copy_first(said.remedy)
     if said.first_batch is None:
         assert said.sentence.startswith(("fails", "cannot be foretold"))
 
@@ -201,22 +218,31 @@ def test_a_version_that_an_older_spark_lacks_is_named() -> None:
     assert said.remedy == "restart it with Spark 4.2 or later"
 
 
-def test_whoever_knows_of_asynchronous_progress_need_not_see_holes() -> None:
-    lone = made((7,), (7,))
-    assert restart(lone, alive=None).verdict is V.PREVIOUS_MISSING
-    two = made((3, 7), (3,))
-    assert restart(two, alive=None, asynchronous=True).verdict is V.ASYNC
-
-
-def test_where_files_cannot_tell_it_is_said() -> None:
-    said = restart(made((0, 2, 5), (0, 2, 5)), alive=None)
-    assert "deleted from both logs would look no different" in said.sentence
+@pytest.mark.parametrize(
+    ("planned", "finished", "verdict", "first", "words"),
+    [
+        ((0, 2, 5), (0, 2, 5), V.ASYNC, 6, "runs batch 6 with asynchronous progress tracking; without it"),
+        ((0, 2, 5), (0, 2), V.ASYNC, 5, "runs batch 5 from offsets/2 on: all that ran after batch 2"),
+        ((3, 7), (3,), V.ASYNC, 7, "runs batch 7 from offsets/3 on"),
+        ((0, 2, 4, 5), (0, 2, 4, 5), V.CLEAN, 6, "runs batch 6"),
+        ((0, 2, 4, 5), (0, 2, 4), V.REPLAY, 5, "runs batch 5 again with the same range"),
+        ((0, 2, 5, 7), (0, 2), V.SILENT_GAP, 7, "skips batches 3 to 6"),
+        ((7,), (7,), V.PREVIOUS_MISSING, None, "fails: batch 6 doesn't exist"),
+    ],
+)
+def test_asynchronous_progress_that_a_listener_has_reported(
+    planned: tuple[int, ...], finished: tuple[int, ...], verdict: Verdict, first: int | None, words: str
+) -> None:
+    said = restart(made(planned, finished), alive=None, asynchronous=True)
+    assert (said.verdict, said.first_batch) == (verdict, first)
+    assert words in said.sentence
+    _is_whole(said)
 
 
 def test_a_torn_plan_of_a_batch_that_never_ran_may_go_and_one_that_did_may_not() -> None:
     torn = broken("offsets/5", Damage.EMPTY)
     never = restart(made(range(6), range(5), last_offsets=torn), alive=None)
-    assert never.remedy == "remove offsets/5: nothing of its batch has run, it is planned anew"
+    assert never.remedy == f"{COPY_FIRST} remove offsets/5: nothing of its batch has run, it is planned anew"
     done = restart(made(range(6), range(6), last_offsets=torn), alive=None)
     assert done.remedy.startswith("restore offsets/5 from a copy")
 

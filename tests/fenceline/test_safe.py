@@ -1,88 +1,230 @@
-"""Proves "safe to stop now?" by numbered cases: what speaks against it, what cannot be told."""
+"""Proves the truth table of "safe to restart", and that nothing within a batch moves an answer."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from fenceline.drivers import Driver, DriverStatus
 from fenceline.facts import Severity
-from fenceline.safe import SafeToStop, Stopping, safe_to_stop, safe_together
+from fenceline.safe import (
+    PreparedBatches,
+    RestartFacts,
+    RestartSafety,
+    cluster_restart_safety,
+    prepared_headline,
+    restart_safety,
+)
 
+#: 2026-11-18 11:06:40 UTC.
 NOW_MS = 1_795_000_000_000
-
-
-def verdict(sink: str = "exactly_once", **facts: Any) -> SafeToStop:
-    return safe_to_stop(Stopping("orders", sink, **{"alive": True, **facts}), now_ms=NOW_MS)
-
-
+BEAT_MS, DECIDED_MS, EXPIRES_MS = NOW_MS - 13_000, NOW_MS - 14_000, NOW_MS + 60_000
+RUNS = Driver(DriverStatus.RUNNING, NOW_MS - 1_000)
+SILENT = Driver(DriverStatus.NO_HEARTBEAT, BEAT_MS)
+ENDED = Driver(DriverStatus.ENDED, BEAT_MS, NOW_MS - 12_500, failed=True)
+UNKNOWN = Driver(DriverStatus.UNKNOWN)
 FAILS = {"restart": "fails: batch 16 doesn't exist", "severity": Severity.CRITICAL}
+WAITS = "has been prepared since 11:06:26 UTC but is not committed"
+GONE = "is prepared and the driver is gone (no heartbeat since 11:06:27 UTC)"
+TWICE = "a batch that is killed runs again and may write its rows twice"
+
+
+def prepared(*batches: int, overdue: bool = True, expires_ms: int | None = EXPIRES_MS) -> PreparedBatches:
+    return PreparedBatches(batches or (17,), DECIDED_MS, expires_ms, overdue)
+
+
+def verdict(sink: str = "exactly_once", driver: Driver = RUNS, **facts: Any) -> RestartSafety:
+    return restart_safety(RestartFacts("orders", sink, driver, **facts), now_ms=NOW_MS)
 
 
 @pytest.mark.parametrize(
-    ("number", "sink", "facts", "safe", "word"),
+    ("number", "sink", "facts", "graceful", "kill", "retry", "words"),
     [
-        (1, "exactly_once", {}, True, "may be stopped now"),
-        (2, "exactly_once", {"under_way": 17, "open_ids": ["a"]}, True, "may be stopped now"),
-        (3, "exactly_once", {"prepared": [17], "expires_ms": NOW_MS + 60_000}, False, "lost at"),
-        (4, "exactly_once", {"prepared": [17], "expires_ms": NOW_MS - 1}, False, "may be lost since"),
-        (5, "exactly_once", {"prepared": [17]}, False, "batch 17 is prepared and not committed"),
-        (6, "exactly_once", {"prepared": [16, 17]}, False, "batch 16 and batch 17 are prepared"),
-        (7, "exactly_once", FAILS, False, "a restart fails: batch 16"),
-        (8, "exactly_once", {**FAILS, "severity": Severity.INFO}, True, "may be stopped"),
-        (9, "exactly_once", {"unseen": "no root holds its checkpoint"}, None, "cannot be told"),
-        (10, "exactly_once", {"unseen": "blind", "prepared": [17]}, False, "batch 17 is prepared"),
-        (11, "exactly_once", {"alive": False}, True, "orders is stopped"),
-        (12, "kafka", {}, True, "may be stopped now"),
-        (13, "kafka", {"under_way": 17}, False, "may write its rows twice"),
-        (14, "other", {"under_way": 17}, False, "may write its rows twice"),
-        (15, "other", {"under_way": 17, "alive": False}, True, "is stopped"),
-        (16, "", {"under_way": 17}, None, "nothing tells what its sink does"),
-        (17, "", {}, True, "may be stopped now"),
-        (18, "kafka", {"under_way": 17, "alive": None}, False, "may write its rows twice"),
+        (1, "exactly_once", {}, True, True, None, "orders is safe to restart."),
+        (2, "exactly_once", {"driver": UNKNOWN}, True, True, None, "orders is safe to restart."),
+        (3, "exactly_once", {"driver": ENDED}, True, True, None,
+         "orders has stopped and is safe to restart."),
+        (4, "exactly_once", {"driver": SILENT}, True, True, None,
+         "orders is safe to restart; no heartbeat since 11:06:27 UTC."),
+        (5, "exactly_once", {"prepared": prepared()}, False, False, 5,
+         f"Do not restart orders now: batch 17 {WAITS}, and the driver still runs."),
+        (6, "exactly_once", {"prepared": prepared(), "driver": UNKNOWN}, None, None, 5,
+         f"Whether orders is safe to restart is not known: batch 17 {WAITS}, and no listener reports whether "
+         "it runs."),
+        (7, "exactly_once", {"prepared": prepared(), "driver": SILENT}, True, True, None,
+         "Restart orders before 11:07:40 UTC: that finishes batch 17."),
+        (8, "exactly_once", {"prepared": prepared(overdue=False), "driver": ENDED}, True, True, None,
+         "Restart orders before 11:07:40 UTC: that finishes batch 17."),
+        (9, "exactly_once", {"prepared": prepared(expires_ms=None), "driver": ENDED}, True, True, None,
+         "Restart orders now: that finishes batch 17."),
+        (10, "exactly_once", {"prepared": prepared(expires_ms=NOW_MS - 1), "driver": ENDED}, False, False,
+         None,
+         "Do not restart orders now: transactions of batch 17 timed out at 11:06:39 UTC and may be lost: a "
+         "restart then fails and names what is lost."),
+        (11, "exactly_once", FAILS, False, False, None,
+         "Do not restart orders now: a restart fails: batch 16 doesn't exist."),
+        (12, "exactly_once", {**FAILS, "severity": Severity.INFO}, True, True, None,
+         "orders is safe to restart."),
+        (13, "exactly_once", {"unseen": "access denied"}, None, None, 5,
+         "Whether orders is safe to restart is not known: access denied."),
+        (14, "exactly_once", {"unseen": "access denied", **FAILS}, False, False, None,
+         "Do not restart orders now: a restart fails: batch 16 doesn't exist."),
+        (15, "kafka", {}, True, False, None, "orders is safe to restart."),
+        (16, "other", {"driver": UNKNOWN}, True, False, None, "orders is safe to restart."),
+        (17, "other", {"driver": ENDED, "batch_in_progress": 17}, True, True, None,
+         "orders has stopped and is safe to restart."),
+        (18, "", {}, True, None, None, "orders is safe to restart."),
+        (19, "kafka", FAILS, False, False, None,
+         "Do not restart orders now: a restart fails: batch 16 doesn't exist."),
+        (20, "kafka", {"unseen": "access denied"}, None, None, 5,
+         "Whether orders is safe to restart is not known: access denied."),
     ],
-)
-def test_one_query(number: int, sink: str, facts: dict[str, Any], safe: bool | None, word: str) -> None:
+)  # fmt: skip
+def test_the_truth_table(
+    number: int,
+    sink: str,
+    facts: dict[str, Any],
+    graceful: bool | None,
+    kill: bool | None,
+    retry: int | None,
+    words: str,
+) -> None:
     found = verdict(sink, **facts)
-    assert found.safe is safe, f"case {number}: {found}"
-    assert word in found.sentence, f"case {number}: {found.sentence}"
+    assert (found.safe, found.graceful) == (graceful, graceful), f"case {number}: {found}"
+    assert (found.kill, found.retry_after_s) == (kill, retry), f"case {number}: {found}"
+    assert found.sentence == words, f"case {number}"
+    assert bool(found.kill_reason) == (kill is not True), f"case {number}: a kill that is refused says why"
+
+
+#: What a running query passes through within a batch, in any combination that a look may catch.
+PASSING = st.fixed_dictionaries(
+    {
+        "batch_in_progress": st.sampled_from([None, 16, 17, 18]),
+        "open_ids": st.lists(st.sampled_from(["a", "b", "c"]), unique=True),
+        "prepared": st.one_of(
+            st.just(PreparedBatches()),
+            st.builds(
+                PreparedBatches,
+                st.lists(st.integers(15, 18), min_size=1, max_size=2, unique=True).map(sorted),
+                st.integers(NOW_MS - 900_000, NOW_MS + 900_000),  # The driver's clock may be any.
+                st.one_of(st.none(), st.integers(NOW_MS + 1, NOW_MS + 900_000)),
+                st.just(False),
+            ),
+        ),
+    }
+)
+
+
+@given(
+    facts=PASSING,
+    sink=st.sampled_from(["exactly_once", "kafka", "other", ""]),
+    driver=st.sampled_from([RUNS, UNKNOWN, SILENT]),
+)
+def test_no_state_within_a_batch_changes_an_answer(facts: dict[str, Any], sink: str, driver: Driver) -> None:
+    """The old answer was yes, no or unknown by the phase of the batch that a poll met: 18, 4 and 3 of 25."""
+    idle, found = verdict(sink, driver), verdict(sink, driver, **facts)
+    for name in (
+        "safe",
+        "graceful",
+        "kill",
+        "kill_reason",
+        "retry_after_s",
+        "sentence",
+        "reasons",
+        "headline",
+    ):
+        assert getattr(found, name) == getattr(idle, name), name
+    assert found.headline == ""
+
+
+def test_what_a_stopped_driver_left_unfinished_is_named_but_changes_nothing() -> None:
+    found = verdict("kafka", ENDED, batch_in_progress=17)
+    assert found.safe is True
+    assert found.reasons == (
+        "batch 17 was not finished: a restart runs it again and may write its rows twice",
+    )
 
 
 def test_reasons_come_worst_first_and_figures_are_carried() -> None:
-    found = verdict(
-        prepared=[17], expires_ms=NOW_MS + 60_000, open_ids=["a", "b"], under_way=17, unseen="blind", **FAILS
-    )
+    found = verdict(prepared=prepared(), open_ids=["a", "b"], unseen="access denied", **FAILS)
     assert found.safe is False
-    assert [reason.split()[0] for reason in found.reasons] == ["batch", "a", "blind"]
-    assert (found.prepared, found.expires_ms, found.open_ids) == (1, NOW_MS + 60_000, ("a", "b"))
-
-
-def test_open_transactions_are_no_reason_against_but_are_told() -> None:
-    found = verdict(open_ids=["a"], under_way=17)
-    assert found.safe is True
-    assert found.reasons[0].startswith("1 transaction of it is open")
-    assert found.reasons[1] == "batch 17 is under way: a restart runs it again, exactly once"
+    assert [reason.split()[0] for reason in found.reasons] == ["a", "batch", "access"]
+    assert (found.prepared, found.expires_ms, found.open_ids) == (1, EXPIRES_MS, ("a", "b"))
 
 
 @pytest.mark.parametrize(
-    ("number", "safe", "wanted", "word"),
+    ("number", "batches", "driver", "of", "words"),
     [
-        (1, [True, True], True, "All 2 queries of prod may be stopped now."),
-        (2, [True], True, "The one query of prod may be stopped now."),
-        (3, [True, None], None, "cannot be told: see q1"),
-        (4, [None, False], False, "Do not stop the queries of prod now: see q1"),
-        (5, [], True, "No query of prod is known."),
+        (1, prepared(), SILENT, "",
+         f"Batch 17 {GONE}: a restart finishes it "
+         "until 11:07:40 UTC."),
+        (2, prepared(), ENDED, "",
+         "Batch 17 is prepared and the driver is gone (failed at 11:06:27 UTC): a restart finishes it until "
+         "11:07:40 UTC."),
+        (3, prepared(overdue=False), ENDED, "",
+         "Batch 17 is prepared and the driver is gone (failed at 11:06:27 UTC): a restart finishes it until "
+         "11:07:40 UTC."),
+        (4, prepared(overdue=False), SILENT, "", ""),
+        (5, prepared(overdue=False), RUNS, "", ""),
+        (6, prepared(), RUNS, "",
+         f"Batch 17 {WAITS} (the driver runs); transactions time out at 11:07:40 UTC."),
+        (7, prepared(), UNKNOWN, "",
+         f"Batch 17 {WAITS} (no listener reports whether it runs); transactions time out at 11:07:40 UTC."),
+        (8, prepared(16, 17), SILENT, "orders",
+         "Batch 16 and batch 17 of orders are prepared and the driver is gone (no heartbeat since "
+         "11:06:27 UTC): a restart finishes them until 11:07:40 UTC."),
+        (9, prepared(expires_ms=NOW_MS - 1), SILENT, "",
+         f"Batch 17 {GONE}; transactions timed out "
+         "at 11:06:39 UTC and may be lost."),
+        (10, prepared(expires_ms=None), SILENT, "",
+         f"Batch 17 {GONE}: a restart finishes it."),
+        (11, PreparedBatches(), ENDED, "", ""),
+    ],
+)  # fmt: skip
+def test_a_prepared_batch_that_nobody_commits_is_named_first(
+    number: int, batches: PreparedBatches, driver: Driver, of: str, words: str
+) -> None:
+    assert prepared_headline(batches, driver, now_ms=NOW_MS, of=of) == words, f"case {number}"
+
+
+def one(safe: bool | None, kill: bool | None = True, retry: int | None = None, **more: Any) -> RestartSafety:
+    return RestartSafety(
+        safe, "why", kill=kill, kill_reason="" if kill else TWICE, retry_after_s=retry, **more
+    )
+
+
+@pytest.mark.parametrize(
+    ("number", "each", "wanted", "word"),
+    [
+        (1, [one(True), one(True)], (True, True, None), "All 2 queries of prod are safe to restart."),
+        (2, [one(True)], (True, True, None), "The one query of prod is safe to restart."),
+        (3, [one(True), one(None, None, 5)], (None, None, 5), "is not known: see q1"),
+        (
+            4,
+            [one(None, None, 5), one(False, False)],
+            (False, False, None),
+            "Do not restart the queries of prod",
+        ),
+        (5, [], (True, True, None), "No query of prod is known."),
+        (6, [one(True, False), one(True, None)], (True, False, None), "All 2 queries of prod are safe"),
+        (7, [one(False, False, 5), one(None, None, 9)], (False, False, 9), "see q0"),
     ],
 )
-def test_a_whole_cluster(number: int, safe: list[bool | None], wanted: bool | None, word: str) -> None:
-    found = safe_together("prod", [(f"q{n}", SafeToStop(each, "why")) for n, each in enumerate(safe)])
-    assert found.safe is wanted, f"case {number}"
-    assert word in found.sentence
+def test_a_whole_cluster(number: int, each: list[RestartSafety], wanted: tuple[Any, ...], word: str) -> None:
+    found = cluster_restart_safety("prod", [(f"q{n}", one) for n, one in enumerate(each)])
+    assert (found.safe, found.kill, found.retry_after_s) == wanted, f"case {number}"
+    assert word in found.sentence, f"case {number}: {found.sentence}"
 
 
 def test_a_cluster_adds_up_and_takes_the_first_expiry() -> None:
-    first = SafeToStop(False, "no", (), 1, NOW_MS + 9_000, ("a",))
-    second = SafeToStop(False, "no", (), 2, NOW_MS + 4_000, ("b", "c"))
-    found = safe_together("prod", [("x", first), ("y", second), ("z", SafeToStop(True, "yes"))])
+    first = one(False, False, prepared=1, expires_ms=NOW_MS + 9_000, open_ids=("a",))
+    second = one(
+        False, False, prepared=2, expires_ms=NOW_MS + 4_000, open_ids=("b", "c"), headline="lost soon"
+    )
+    found = cluster_restart_safety("prod", [("x", first), ("y", second), ("z", one(True))])
     assert (found.prepared, found.expires_ms, found.open_ids) == (3, NOW_MS + 4_000, ("a", "b", "c"))
-    assert found.reasons == ("x: no", "y: no")
+    assert found.reasons == ("x: why", "y: why")
+    assert (found.kill_reason, found.headline) == (f"x: {TWICE}", "lost soon")

@@ -147,15 +147,87 @@ def test_a_clock_that_went_forward_an_hour_is_late_like_any_other() -> None:
     assert only_verdict(begun, ended) == (Kind.TIMEOUT, Confidence.PROBABLE, Reason.BROKER_LATE)
 
 
-def test_an_abort_past_its_timeout_after_which_its_client_goes_on_was_the_clients() -> None:
-    """Kafka looks for timeouts every 10 s; until then a client may still end it."""
+@pytest.mark.parametrize(
+    "gone_on", [record(ONGOING, 4, 70_000), record(PREPARED, 5, 70_000)._replace(partitions=())]
+)
+def test_a_late_abort_after_which_the_client_goes_on_stays_a_timeout(gone_on: TransactionRecord) -> None:
+    """The coordinator answers an abort after its own with success and the new epoch, and writes nothing."""
     told = only_verdict(
         record(ONGOING, 3, 0, client_version=2),
         record(PREPARED, 4, 61_000, client_version=2),
         record(ABORTED, 4, 61_005, client_version=2),
-        record(ONGOING, 4, 70_000, client_version=2, started_ms=START_MS + 70_000),
+        gone_on._replace(client_version=2, started_ms=START_MS + 70_000),
     )
-    assert told == (Kind.CLIENT_ABORT, Confidence.CERTAIN, Reason.CLIENT_WENT_ON)
+    assert told == (Kind.TIMEOUT, Confidence.PROBABLE, Reason.EITHER_LATE)
+
+
+def test_a_client_that_goes_on_after_an_abort_in_time_probably_aborted() -> None:
+    """One InitProducerId by somebody else, and then the client's abort, leave the same."""
+    records = [
+        record(ONGOING, 3, 0, client_version=2),
+        record(PREPARED, 4, 900, client_version=2),
+        record(ABORTED, 4, 905, client_version=2),
+        record(ONGOING, 4, 1_000, client_version=2, started_ms=START_MS + 1_000),
+    ]
+    assert only_verdict(*records) == (Kind.CLIENT_ABORT, Confidence.PROBABLE, Reason.CLIENT_WENT_ON)
+    assert "foreign InitProducerId" in explain(derived(records)[1])
+
+
+#: When an initialisation follows an abort whose markers took 5 ms, and how that reads under version 2.
+RETRIES = {
+    "at once": (5, Kind.ABORT, Reason.CAME_BACK),
+    "franz-go": (22, Kind.TAKEOVER, Reason.CAME_BACK_SOON),
+    "Java": (95, Kind.TAKEOVER, Reason.CAME_BACK_SOON),
+    "Java, loaded host": (403, Kind.TAKEOVER, Reason.CAME_BACK_SOON),
+    "librdkafka, loaded host": (1_400, Kind.TAKEOVER, Reason.CAME_BACK_SOON),
+    "a restart": (4_000, Kind.ABORT, Reason.CAME_BACK),
+}
+
+
+@pytest.mark.parametrize("retry", RETRIES)
+def test_an_initialisation_within_the_time_of_any_clients_retry_reads_as_a_takeover(retry: str) -> None:
+    after_ms, kind, reason = RETRIES[retry]
+    records = [
+        record(ONGOING, 3, 0, client_version=2),
+        record(PREPARED, 4, 900, client_version=2),
+        record(ABORTED, 4, 905, client_version=2),
+        record(EMPTY, 5, 905 + after_ms, client_version=2, timeout_ms=45_000),
+    ]
+    assert only_verdict(*records) == (kind, AMBIGUOUS, reason)
+    words = explain(next(told for told in derived(records) if told.open_ms is not None))
+    assert "takeover whose client retried after CONCURRENT_TRANSACTIONS" in words
+    assert "the client's own abort followed by a new initialisation" in words
+
+
+#: An abort at the last epoch, by its age and by what the record after it says.
+LAST = {
+    "client, by the end": (
+        900,
+        {"producer_id": 8, "producer_epoch": 0},
+        Kind.CLIENT_ABORT,
+        Confidence.CERTAIN,
+    ),
+    "client, late": (61_000, {"producer_id": 8, "producer_epoch": 0}, Kind.CLIENT_ABORT, Confidence.CERTAIN),
+    "broker": (900, {}, Kind.TAKEOVER, Confidence.PROBABLE),
+    "broker, late": (61_000, {}, Kind.TIMEOUT, Confidence.PROBABLE),
+}
+
+
+@pytest.mark.parametrize("end", LAST)
+def test_at_the_last_epoch_the_producer_id_tells_a_clients_abort_from_the_coordinators(end: str) -> None:
+    at_ms, changes, kind, confidence = LAST[end]
+    told = only_verdict(
+        record(ONGOING, 32_766, 0, client_version=2),
+        record(PREPARED, 32_767, at_ms, client_version=2),
+        record(ABORTED, 32_767, at_ms + 5, client_version=2)._replace(**changes),
+    )
+    assert told[:2] == (kind, confidence)
+
+
+def test_the_next_producer_id_in_an_abort_is_a_clients() -> None:
+    begun = record(ONGOING, 32_766, 0, client_version=2)
+    ended = record(PREPARED, 32_767, 900, client_version=2, next_producer_id=8)
+    assert only_verdict(begun, ended) == (Kind.CLIENT_ABORT, Confidence.CERTAIN, Reason.CLIENT_AT_LAST_EPOCH)
 
 
 def test_a_verdict_is_revised_at_its_own_place() -> None:

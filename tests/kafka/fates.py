@@ -8,26 +8,20 @@ log are compared record by record, and a record that the truth does not know fai
 from __future__ import annotations
 
 import random
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import takewhile
 from typing import NamedTuple
 
 from confluent_kafka import KafkaException
 
-from fenceline.decode.transaction_state import decode
-from fenceline.facts import ABORTS, Confidence, Kind, State, TransactionRecord, Transition
-from fenceline.transitions import Life as Folded
-from fenceline.transitions import derive, lived
+from fenceline.facts import Kind, State
 from sandbox.wire import Refused
 from tests.java.clients import JavaError, JavaProducer
 from tests.kafka.lives import LONG_MS, SHORT_MS, Life, World
-from tests.kafka.observe import RawRecord
 from tests.kafka.producers import TransactionalProducer, wait_until_it_refuses
-from tests.kafka.raw import RawProducer
+from tests.kafka.raw import RawProducer, RawProducer2
 from tests.kafka.victim import kill_in_mid_transaction
 from tests.waiting import wait_for
 
@@ -73,7 +67,8 @@ class ToldLife(Life):
     @property
     def protocol(self) -> str:
         """Which transaction protocol the producer of the moment speaks."""
-        return "2" if self.java_speaks_2 and isinstance(self.producer, JavaProducer) else "0/1"
+        speaks = isinstance(self.producer, JavaProducer | RawProducer2)
+        return "2" if self.java_speaks_2 and speaks else "0/1"
 
     def mark(self, state: State, kind: Kind | None, protocol: str = "") -> None:
         """Log a record."""
@@ -243,9 +238,89 @@ def self_recovery(life: ToldLife) -> None:
     life.again()
 
 
+def speak_2(life: ToldLife, timeout_ms: int = LONG_MS) -> bool:
+    """Go on with a producer of transaction version 2, Java's or as quick as franz-go, where brokers do."""
+    life.producer.abandon()
+    if not life.java_speaks_2:
+        life.go_on_with(life.make(timeout_ms))
+        return False
+    where = life.world.bootstrap, life.transactional_id
+    settings = {"transaction.timeout.ms": str(timeout_ms), "linger.ms": "0"}
+    java = life.dice.random() < 0.5
+    life.go_on_with(
+        JavaProducer(life.world.gateway, *where, settings) if java else RawProducer2(*where, timeout_ms)
+    )
+    return True
+
+
+def open_one(life: ToldLife) -> None:
+    """Open a transaction by one record."""
+    life.producer.begin()
+    life.producer.send(life.world.topics[0], life.dice.randrange(3))
+    life.producer.flush()
+
+
+def late_abort(life: ToldLife) -> None:
+    """A producer of version 2 aborts after the coordinator has, is answered with success, and goes on.
+
+    Its next transaction times out, too: so it does on a busy machine, whatever we do.
+    """
+    speaks_2 = speak_2(life, SHORT_MS)
+    time_out(life)
+    if speaks_2:
+        life.producer.abort()
+        time_out(life)
+    life.again()
+
+
+def time_out(life: ToldLife) -> None:
+    """Open a transaction, and wait until the coordinator has aborted it."""
+    # On a busy machine the coordinator may be there before the answer is.
+    with suppress(JavaError, KafkaException, Refused):
+        open_one(life)
+    life.wait_until("CompleteAbort")
+    life.mark(State.ONGOING, Kind.BEGIN)
+    life.mark(State.PREPARE_ABORT, Kind.TIMEOUT)
+
+
+def foreign_init(life: ToldLife) -> None:
+    """Somebody initialises once in mid-transaction; a producer of version 2 then aborts, and goes on."""
+    speaks_2 = speak_2(life)
+    open_one(life)
+    life.mark(State.ONGOING, Kind.BEGIN)
+    stranger = RawProducer(life.world.bootstrap, life.transactional_id)
+    with suppress(Refused):
+        stranger.init_once()
+        raise AssertionError(f"{life.transactional_id}: initialised while a transaction was open")
+    stranger.abandon()
+    life.wait_until("CompleteAbort")
+    life.mark(State.PREPARE_ABORT, Kind.TAKEOVER)
+    if speaks_2:
+        life.producer.abort()
+        open_one(life)
+        life.mark(State.ONGOING, Kind.BEGIN)
+        life.producer.commit()
+        life.mark(State.PREPARE_COMMIT, Kind.COMMIT)
+    life.again()
+
+
+def quick_takeover(life: ToldLife) -> None:
+    """A takeover by a client that retries as soon as franz-go does."""
+    speaks_2 = speak_2(life)
+    open_one(life)
+    life.mark(State.ONGOING, Kind.BEGIN)
+    rival = (RawProducer2 if speaks_2 else RawProducer)(life.world.bootstrap, life.transactional_id)
+    rival.init_as_franz_go()
+    life.aborted_for(Kind.TAKEOVER)
+    life.producer.abandon()
+    life.producer = rival
+    life.again()
+
+
 #: How many of a hundred; at least one of each is dealt.
 FATES: Mapping[Callable[[ToldLife], None], float] = {
-    commit: 40, abort: 16, empty: 2, empty_abort: 3, reinit: 10, takeover: 12, takeover_and_gone: 3,
+    commit: 31, abort: 16, late_abort: 3, foreign_init: 3, quick_takeover: 3, empty: 2,
+    empty_abort: 3, reinit: 10, takeover: 12, takeover_and_gone: 3,
     kill: 2, timeout: 3, fence: 4, fence_idle: 2, recovery: 2, self_recovery: 1,
 }  # fmt: skip
 
@@ -277,122 +352,3 @@ def live(
     with ThreadPoolExecutor(threads) as pool:
         logs = pool.map(lambda number: lives[number].live(fates[number :: len(ids)]), range(len(ids)))
         return dict(zip(ids, logs, strict=True))
-
-
-class Verdict(NamedTuple):
-    """What was derived of one marked record."""
-
-    mark: Mark
-    told: Transition | None
-    #: "certain" or "probable" where it is right, "ambiguous" whatever it is, else "wrong".
-    is_: str
-    #: Whether the log can tell, by kafka.md §0.
-    can_tell: bool
-    where: str
-
-    def __str__(self) -> str:
-        told = f"{self.told.confidence} {self.told.kind} ({self.told.reason})" if self.told else "nothing"
-        return f"{self.where}: {self.mark.kind} of {self.mark.fate}, protocol {self.mark.protocol}: {told}"
-
-
-class Seen(NamedTuple):
-    """A record, and what is derived of it in the end, after every revision."""
-
-    record: TransactionRecord
-    told: Transition | None
-
-
-def judge(logs: Mapping[str, list[Mark]], records: Iterable[RawRecord]) -> list[Verdict]:
-    """Compare the logs with the transitions that the records of `__transaction_state` give.
-
-    Raises AssertionError where the records are not those that the log knows of.
-    """
-    by_id: dict[str, list[Seen]] = defaultdict(list)
-    for seen in _derived(sorted(records), set(logs)):
-        by_id[seen.record.transactional_id].append(seen)
-    return [verdict for name, marks in logs.items() for verdict in _judged(name, marks, by_id[name])]
-
-
-def _derived(records: Iterable[RawRecord], names: set[str]) -> Iterator[Seen]:
-    lives: dict[str, Folded] = defaultdict(Folded)
-    found: dict[tuple[int, int], TransactionRecord] = {}
-    told: dict[tuple[int, int], Transition] = {}
-    for raw in records:
-        record = decode(raw.key, raw.value)
-        if isinstance(record, TransactionRecord) and record.transactional_id in names:
-            life = lives[record.transactional_id]
-            step = derive(life, record, raw.partition, raw.offset, whole=True)
-            lives[record.transactional_id] = lived(life, record, step)
-            found[raw.partition, raw.offset] = record
-            told |= {(each.partition, each.offset): each for each in step if each is not None}
-    for at, record in found.items():
-        yield Seen(record, told.get(at))
-
-
-def _judged(name: str, marks: list[Mark], seen: list[Seen]) -> Iterator[Verdict]:
-    """Compare one id's log with its records."""
-    telling = [each for last, each in zip([None, *seen], seen, strict=False) if _is_marked(last, each)]
-    states = [each.record.state for each in telling]
-    common = list(takewhile(lambda pair: pair[0].state == pair[1], zip(marks, states, strict=False)))
-    context = slice(max(0, len(common) - 5), len(common) + 5)
-    assert len(common) == len(marks) == len(states), (
-        f"{name}, record {len(common)}: the log knows of {[tuple(mark) for mark in marks[context]]}, "
-        f"the coordinator wrote {[each.record for each in telling[context]]}"
-    )
-    before = None
-    for number, (mark, each) in enumerate(zip(marks, telling, strict=True)):
-        after = marks[number + 1] if number + 1 < len(marks) else None
-        is_, can = _right(mark, each.told, before), _can_tell(mark, each.told, before, after)
-        # Where nothing was told, all was said of the abort before.
-        told = each.told or (before and before.told)
-        before = Verdict(mark, told, is_, can, f"{name} at {each.record.updated_ms}")
-        yield before
-
-
-def _is_marked(last: Seen | None, each: Seen) -> bool:
-    further = last is not None and last.record.state is each.record.state is State.ONGOING
-    return each.record.state not in (State.COMPLETE_COMMIT, State.COMPLETE_ABORT) and not further
-
-
-def _right(mark: Mark, told: Transition | None, before: Verdict | None) -> str:
-    """Judge what was told of a mark, given the verdict on the mark before it."""
-    if told is not None:
-        right = str(told.confidence) if told.kind is mark.kind else "wrong"
-        return "ambiguous" if told.confidence is Confidence.AMBIGUOUS else right
-    if mark.kind is None and before is not None:
-        return before.is_
-    # An initialisation that was taken for the end of the abort before it.
-    merged = before is not None and (before.is_ == "ambiguous" or before.mark.kind is Kind.TAKEOVER)
-    return "ambiguous" if mark.kind is Kind.REINIT and merged else "wrong"
-
-
-def _can_tell(mark: Mark, told: Transition | None, before: Verdict | None, after: Mark | None) -> bool:
-    """Whether the log can tell a mark from every other.
-
-    It cannot where somebody initialises an id and what goes before may or may not have made it wait: after
-    a protocol 2 client's end (unless that client goes on), and after a takeover by somebody who never came
-    back.
-    """
-    if mark.kind is None or (mark.kind is Kind.REINIT and before and before.mark.kind in ABORTS):
-        return before is not None and before.can_tell and before.mark.fate != "takeover_and_gone"
-    if mark.kind not in ABORTS:
-        return True
-    if mark.kind is Kind.TIMEOUT:
-        return True
-    goes_on = mark.kind is Kind.CLIENT_ABORT and after is not None and after.state is not State.EMPTY
-    return mark.protocol != "2" or goes_on or mark.kind is Kind.SELF_RECOVERY
-
-
-def table(verdicts: Iterable[Verdict]) -> str:
-    """Return the shares per fate, kind and protocol as text, but for the begins."""
-    counts: dict[tuple[str, str, str], Counter[str]] = defaultdict(Counter)
-    for mark, _, is_, _, _ in verdicts:
-        if mark.kind not in (None, Kind.BEGIN):
-            counts[mark.fate, str(mark.kind), mark.protocol][is_] += 1
-    words = "certain", "probable", "ambiguous", "wrong"
-    heads = f"{'fate':<18}{'kind':<15}{'protocol':<9}{'records':>8}"
-    lines = [heads + "".join(f"{word:>11}" for word in words)]
-    for (fate, kind, protocol), found in sorted(counts.items()):
-        shares = "".join(f"{found[word] / found.total():>11.1%}" for word in words)
-        lines.append(f"{fate:<18}{kind:<15}{protocol:<9}{found.total():>8}{shares}")
-    return "\n".join(lines)

@@ -13,13 +13,25 @@ from kafka.protocol.producer.transaction import (
     EndTxnResponse,
 )
 
-from sandbox.wire import CONCURRENT_TRANSACTIONS, NOBODY, Coordinator, Identity, Refused
+from sandbox.wire import (
+    CONCURRENT_TRANSACTIONS,
+    NOBODY,
+    Connection,
+    Coordinator,
+    Identity,
+    Refused,
+    produce,
+)
 from tests.kafka.producers import DEADLINE_S
 
 #: The newest versions of a client that does not speak transaction protocol 2.
 _ADD, _END = 3, 4
 #: The first version of one that does; its answer holds the next epoch.
-_END_2 = 5
+_END_2, _PRODUCE_2 = 5, 12
+#: UNKNOWN_TOPIC_OR_PARTITION and NOT_LEADER_OR_FOLLOWER, of a topic that was just created.
+_NO_LEADER_YET = (3, 6)
+#: What franz-go waits after CONCURRENT_TRANSACTIONS.
+_FRANZ_GO_RETRY_S = 0.02
 
 
 class RawProducer:
@@ -38,6 +50,17 @@ class RawProducer:
     def init(self) -> None:
         """InitProducerId as nobody, until it is answered: takes the id over."""
         self.identity = self._coordinator.init_producer_id(NOBODY, self._timeout_ms)
+
+    def init_as_franz_go(self) -> None:
+        """InitProducerId as nobody, retried as soon as franz-go does."""
+        until = time.monotonic() + DEADLINE_S
+        while True:
+            try:
+                return self.init_once()
+            except Refused as refused:
+                if refused.code != CONCURRENT_TRANSACTIONS or time.monotonic() > until:
+                    raise
+            time.sleep(_FRANZ_GO_RETRY_S)
 
     def init_once(self) -> None:
         """InitProducerId as nobody, and gone before the answer can be asked for again. Raises Refused."""
@@ -105,6 +128,40 @@ class RawProducer:
                 return found
             if CONCURRENT_TRANSACTIONS not in codes or time.monotonic() > until:
                 raise Refused(type(request).__name__, max(codes))
+
+
+class RawProducer2(RawProducer):
+    """The same in transaction version 2, one record per transaction; its broker leads every partition."""
+
+    def __init__(self, bootstrap: str, transactional_id: str, timeout_ms: int = 60_000) -> None:
+        super().__init__(bootstrap, transactional_id, timeout_ms)
+        self._leader = Connection(bootstrap)
+
+    def send(self, topic: str, partition: int, value: str = "x") -> None:
+        """Produce, which adds the partition."""
+        where, name = (topic, partition), self._coordinator.transactional_id
+        until = time.monotonic() + DEADLINE_S
+        while True:
+            try:
+                produce(self._leader, name, self.identity, where, [value.encode()], version=_PRODUCE_2)
+                return
+            except Refused as refused:
+                if refused.code not in (CONCURRENT_TRANSACTIONS, *_NO_LEADER_YET) or time.monotonic() > until:
+                    raise
+            time.sleep(_FRANZ_GO_RETRY_S)
+
+    def commit(self) -> None:
+        """EndTxn, whose answer has the next epoch."""
+        self.identity = self._end(committed=True, version=_END_2)
+
+    def abort(self) -> None:
+        """The same for an abort."""
+        self.identity = self._end(committed=False, version=_END_2)
+
+    def abandon(self) -> None:
+        """Close both connections."""
+        self._leader.__exit__(None, None, None)
+        super().abandon()
 
 
 def _codes(found: Any) -> list[int]:

@@ -122,6 +122,7 @@ def test_selected_pins_get_a_marker_where_they_hang_and_a_fence_where_they_are_o
 ) -> None:
     hanging = held.pinned(prod, "never-made", 0, "hanging", ground="not_its_partition")
     late = [held.pinned(prod, "never-made", n, "late", ground="past_timeout") for n in (1, 2)]
+    seed.transaction(prod, "payments-7", age_ms=200_000, partitions={"never-made": [1, 2]}, producer_id=4017)
     action = choose(root, PinRecord, "abort_of_pins", hanging)
     assert (action.act, action.subjects) == ("abort_marker", "partition:never-made-0")
     action = choose(root, PinRecord, "abort_of_pins", *late)

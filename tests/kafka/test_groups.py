@@ -221,8 +221,12 @@ def test_who_waits_at_a_pinned_lso_who_reads_past_it_and_who_is_on_its_way(
         "past": Waiting.READS_PAST,
         "coming": Waiting.NOT_YET,
     }
-    assert (rows["waits"].lso, rows["waits"].high_watermark, rows["waits"].status) == (10, 16, "OK")
+    assert (rows["waits"].lso, rows["waits"].high_watermark) == (10, 16)
+    # Its producer sends no more and ends nothing: the group that has read all before it is blocked, no other.
+    wait_for(lambda: watch.look()["gr-pin-waits"].status == "BLOCKED", "it is blocked", 60)
     assert Group.objects.get(group_id="gr-pin-waits").blocked == 1
+    others = Group.objects.filter(group_id__in=["gr-pin-past", "gr-pin-coming"])
+    assert "BLOCKED" not in {row.status for row in others}
     assert (rows["waits"].blockers, rows["past"].blockers) == ([], []), "nobody has looked at the partition"
 
     cluster_id = watch.lease.cluster_id
@@ -238,6 +242,8 @@ def test_who_waits_at_a_pinned_lso_who_reads_past_it_and_who_is_on_its_way(
     )  # fmt: skip
     holder.commit()
     wait_for(lambda: watch.look()["gr-pin-waits"].blocked == 0, "it is released", 60)
+    commit(where, "gr-pin-waits", "gr-pin", p0=17)
+    wait_for(lambda: watch.look()["gr-pin-waits"].status == "OK", "it has read on", 60)
     row = watch.offset("gr-pin-waits", "gr-pin", 0)
     assert (row.waiting, row.waiting_ms, row.blockers, row.lso) == ("", None, [], 17)
 

@@ -131,7 +131,7 @@ def test_a_prepared_batch_is_finished(stage: Stage) -> None:
     }
     assert [each.request for each in subject.steps] == ["EndTxn", "ledger"]
     assert effects(found) == [{"records_committed": 4, "records_released": 0, "batch_recorded": None}]
-    assert {(topic, number) for topic, number, _, _ in subject.held} <= {
+    assert {(topic, number) for topic, number, *_ in subject.held} <= {
         (stage.query.topic, 0), (stage.query.topic, 1),
     }  # fmt: skip
     assert subject.held

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from fenceline.decode.told import read as read_post
 from spark_listener import FencelineListener
 from spark_listener.emit import Pace
 from tests.db.telling import QUERY, RUN
@@ -238,6 +239,33 @@ def test_a_driver_without_events_still_says_that_its_query_lives(server: Scripte
     wait_for(lambda: sum(not each.document["events"] for each in server.taken) > 2, "it says so", DEADLINE_S)
     assert server.taken[-1].document["report"]["alive"] == [[QUERY, RUN]]
     listener.close()
+
+
+def test_a_heartbeat_reports_its_own_interval(server: Scripted, tmp_path: Path) -> None:
+    server.start()
+    listener = FencelineListener(server.url, TOKEN, spool=tmp_path, pace=replace(QUICK, alive_every=0.1))
+    listener.onQueryStarted(started())
+    wait_for(lambda: server.taken, "a post", DEADLINE_S)
+    assert read_post(server.taken[-1].document).report.heartbeat_every_ms == 100
+    listener.close()
+    assert Pace().alive_every == 5, "twelve seconds without one are two that are missing, and two to spare"
+
+
+def test_what_another_left_does_not_keep_our_own_heartbeat_back(server: Scripted, tmp_path: Path) -> None:
+    """A dead driver's events, in posts without our queries, used to count as a heartbeat of ours."""
+    with Driver("http://127.0.0.1:1", tmp_path / "spool", 0, EVENTS):
+        pass
+    server.reply = lambda posted: problem(413) if len(posted.numbers) > 5 else TAKEN
+    server.start()
+    pace = replace(QUICK, alive_every=0.001, adopt_every=0.05)
+    listener = FencelineListener(server.url, TOKEN, spool=tmp_path / "spool", pace=pace)
+    listener.onQueryStarted(started())
+    all_there(server)
+    listener.close()
+    beats = [bool(each.document["report"]["alive"]) for each in server.taken]
+    others = [n for n, each in enumerate(server.taken) if each.numbers and not beats[n]]
+    assert len(others) > 2
+    assert any(beats[others[0] : others[-1]]), "a heartbeat of our own comes between its posts"
 
 
 def test_the_end_of_a_driver_is_not_held_up(listen: Any) -> None:

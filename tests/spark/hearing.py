@@ -62,6 +62,7 @@ def _follow(driver: subprocess.Popen[str], dashboard: Dashboard, how: str) -> No
     wait_for(lambda: query(dashboard, good).get("state") == "idle", "it is idle", DEADLINE_S)
     running = query(dashboard, good)
     assert (bool(running["started_ms"]), running["exception"]) == (True, "")
+    assert running["asynchronous"] == (0 if how == "classic" else None)
     batches = rows(
         dashboard, "SELECT * FROM dashboard_batch WHERE query_id = ? ORDER BY batch_id", running["id"]
     )
@@ -71,6 +72,9 @@ def _follow(driver: subprocess.Popen[str], dashboard: Dashboard, how: str) -> No
     _said(driver, "failed")
     wait_for(lambda: query(dashboard, good).get("state") == "stopped", "it is stopped", DEADLINE_S)
     assert query(dashboard, good)["ended_ms"] >= running["started_ms"]
+    tracked = f"tracked_{how}"
+    wait_for(lambda: query(dashboard, tracked).get("state") == "stopped", "it is stopped", DEADLINE_S)
+    assert query(dashboard, tracked)["asynchronous"] == (1 if how == "classic" else None)
     wait_for(lambda: query(dashboard, bad).get("state") == "failed", "it failed", DEADLINE_S)
     assert "it broke on purpose" in query(dashboard, bad)["exception"]
     _go_on(driver)

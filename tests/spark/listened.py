@@ -1,8 +1,9 @@
 """A driver of its own with a listener: `python -m tests.spark.listened HOW URL TOKEN FOLDER SETTINGS`.
 
 HOW is `classic` or `connect`, as its session is; SETTINGS are the session's, as JSON. It runs a query that
-finishes batches and then has nothing to do, stops it, runs one that fails, and ends like any program does,
-without saying goodbye to the listener. It needs nothing but pyspark: it runs in every version of it.
+finishes batches and then has nothing to do, stops it, runs one that tracks its progress asynchronously and
+one that fails, and ends like any program does, without saying goodbye to the listener. It needs nothing but
+pyspark: it runs in every version of it.
 """
 
 from __future__ import annotations
@@ -51,6 +52,11 @@ def main(how: str, url: str, token: str, folder: Path, settings: dict[str, str])
     print("idle", flush=True)
     sys.stdin.readline()
     query.stop()
+    tracked = numbers(spark, files).writeStream.queryName(f"tracked_{how}").format("noop")
+    tracked = tracked.option("asyncProgressTrackingEnabled", "true")
+    tracking = tracked.option("checkpointLocation", str(folder / "tracked")).start()
+    wait_for(lambda: tracking.lastProgress, "a batch", DEADLINE_S)
+    tracking.stop()
     broken = numbers(spark, files).select(f.raise_error(f.lit("it broke on purpose")))
     bad = broken.writeStream.queryName(f"bad_{how}").format("noop")
     failing = bad.option("checkpointLocation", str(folder / "bad")).start()

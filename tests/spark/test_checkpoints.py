@@ -55,7 +55,7 @@ def test_a_checkpoint_is_as_spark_tells_it(
     _operators_are_as_told(spark, look, stage.folder, progress)
     if kind.startswith("kafka"):
         _positions_are_as_told(look, progress)
-    said = restart(look.checkpoint, alive=False)
+    said = restart(look.checkpoint, alive=False, asynchronous=kind == "async progress")
     assert said.first_batch is not None
     assert look.checkpoint.finished in (said.first_batch, said.first_batch - 1)
 

@@ -125,6 +125,16 @@ def _only_batch_0_begun(folder: Path) -> None:
     remove(folder, "commits/0")
 
 
+def _of_spark_2_1(folder: Path) -> None:
+    """Make of it what Spark 2.1 left: no commit log, and no conf in the offset log."""
+    remove(folder, "commits")
+    for file in list((folder / "offsets").iterdir()):
+        if file.name.isdigit():
+            version, planned, *sources = file.read_text().split("\n")
+            kept = {name: value for name, value in json.loads(planned).items() if name != "conf"}
+            rewrite(folder, f"offsets/{file.name}", "\n".join([version, json.dumps(kept), *sources]))
+
+
 GOES_ON = [
     pytest.param(gone(), Verdict.CLEAN, 6, "runs batch 6", id="clean"),
     pytest.param(gone("commits/5"), Verdict.REPLAY, 5, "batch 5 again with the same range", id="in flight"),
@@ -133,12 +143,11 @@ GOES_ON = [
         gone("commits/5", "commits/4", "commits/3"),
         Verdict.SILENT_GAP,
         5,
-        "batches 3 to 4 never again",
+        "skips batches 3 to 4",
         id="commits deleted",
     ),
-    pytest.param(
-        gone("commits"), Verdict.SILENT_GAP, 5, "batches 0 to 4 never again", id="all commits deleted"
-    ),
+    pytest.param(gone("commits"), Verdict.SILENT_GAP, 5, "skips batches 0 to 4", id="all commits deleted"),
+    pytest.param(_of_spark_2_1, Verdict.REPLAY, 5, "batch 5 again with the same range", id="of Spark 2.1"),
     pytest.param(gone("offsets/2"), Verdict.HISTORY_GAP, 6, "1 older files", id="a hole in history"),
     pytest.param(gone("offsets", "commits"), Verdict.NOT_STARTED, 0, "runs batch 0", id="both logs gone"),
     pytest.param(
@@ -233,6 +242,20 @@ def test_the_previous_batch_is_missed_while_the_newest_is_in_flight(
     folder = damaged(base, tmp_path / "checkpoint", gone("offsets/4", "commits/5"))
     assert foretold(folder).verdict == Verdict.PREVIOUS_MISSING
     assert "Previous batch 4 not found in offset log" in restarted(spark, folder).failure
+
+
+def test_a_lost_file_is_not_taken_for_asynchronous_progress(
+    spark: SparkSession, base: Path, tmp_path: Path
+) -> None:
+    """The logs of Spark's own checkpoint-test-offsetId-commitId-inconsistent."""
+    lost = ("offsets/3", "offsets/5", "commits/3", "commits/4", "commits/5")
+    folder = damaged(base, tmp_path / "checkpoint", gone(*lost))
+    said = foretold(folder)
+    assert (said.verdict, said.first_batch) == (Verdict.PREVIOUS_MISSING, None)
+    assert "asynchronous progress tracking leaves such logs too" in said.sentence
+    did = restarted(spark, folder)
+    assert "Previous batch 3 not found in offset log" in did.failure
+    assert did.ran == []
 
 
 @pytest.mark.parametrize(("missing", "first", "last"), [((), 3, 3), (("commits/3",), 3, 4)])
@@ -346,7 +369,8 @@ def test_asynchronous_progress_goes_on_over_holes_and_synchronous_does_not(
     checkpoint = look_at(folder).checkpoint
     newest = checkpoint.offsets[-1]
     assert is_sparse(checkpoint.offsets, checkpoint.commits)
-    said = restart(checkpoint, alive=None)
+    assert restart(checkpoint, alive=None).verdict == Verdict.PREVIOUS_MISSING
+    said = restart(checkpoint, alive=None, asynchronous=True)
     assert (said.verdict, said.first_batch) == (Verdict.ASYNC, newest + 1)
     assert f"without it, it fails: batch {newest - 1} doesn't exist" in said.sentence
 
@@ -364,7 +388,7 @@ def test_asynchronous_progress_runs_several_batches_again_as_one(
     checkpoint = look_at(sparse).checkpoint
     newest, before = checkpoint.offsets[-1], checkpoint.offsets[-2]
     folder = damaged(sparse, tmp_path / "checkpoint", gone(f"commits/{newest}"))
-    said = foretold(folder)
+    said = restart(look_at(folder).checkpoint, alive=None, asynchronous=True)
     assert (said.verdict, said.first_batch) == (Verdict.ASYNC, newest)
     assert f"runs batch {newest} from offsets/{before} on" in said.sentence
 

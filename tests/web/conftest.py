@@ -8,7 +8,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from dashboard.config import ClusterConfig, Config
+from dashboard.config import CheckpointRoot, ClusterConfig, Config
 from dashboard.models import Cluster
 from tests.web import held, seed
 
@@ -41,4 +41,7 @@ def configured(settings: Any) -> None:
     """The configuration names `prod` and `staging`; the database says which of them exist."""
     properties = {"bootstrap.servers": "127.0.0.1:9092", "sasl.password": "hunter2 in clear"}
     names = ("prod", "staging")
-    settings.FENCELINE = Config(clusters={name: ClusterConfig(name, properties) for name in names})
+    settings.FENCELINE = Config(
+        clusters={name: ClusterConfig(name, properties) for name in names},
+        checkpoints=[CheckpointRoot("file:///checkpoints", name) for name in names],
+    )

@@ -7,11 +7,20 @@ from collections.abc import Sequence
 
 from dashboard import store
 from dashboard.leases import Lease
-from dashboard.models import Cluster, Collector, Position
+from dashboard.models import Action, Cluster, Collector, Position, Recovery, TransitionRecord
 from fenceline.coordinator import java_hash
 from fenceline.decode import text
 from fenceline.encode import encode_key, encode_value
-from fenceline.facts import Look, PositionMove, RawRecord, Tombstone, TransactionRecord
+from fenceline.facts import (
+    Confidence,
+    Kind,
+    Look,
+    PositionMove,
+    RawRecord,
+    Reason,
+    Tombstone,
+    TransactionRecord,
+)
 from tests.fenceline.walks import Walk
 from tests.web import seed
 
@@ -109,3 +118,20 @@ def day(of: Cluster) -> None:
 
 def _at(record: TransactionRecord | Tombstone) -> int:
     return record.at_ms or 0 if isinstance(record, Tombstone) else record.updated_ms
+
+
+def caused(episode: Recovery, action: Action) -> TransitionRecord:
+    """Let an action of ours be what ended the transaction of an episode."""
+    columns = (
+        "cluster_id", "key", "transactional_id", "application", "producer_id", "producer_epoch", "topic_id",
+        "log_partition", "log_offset", "rev",
+    )  # fmt: skip
+    return TransitionRecord.objects.create(
+        **{name: getattr(episode, name) for name in columns},
+        kind=Kind.ADMIN_FENCE.value,
+        confidence=Confidence.CERTAIN.value,
+        reason=Reason.FENCED_BY_ACTION.value,
+        at_ms=episode.opened_ms,
+        timeout_ms=60_000,
+        action=action,
+    )

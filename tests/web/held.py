@@ -161,7 +161,7 @@ def waits(of: Group, pin: PinRecord, *, age_ms: int = MINUTE_MS) -> GroupOffset:
         pin.partition,
         offset=pin.start_offset,
         high_watermark=49_981,
-        status="STALL",
+        status="BLOCKED",
         waiting="probably",
         waiting_ms=seed.now_ms() - age_ms,
         blockers=[blocker],
@@ -256,7 +256,7 @@ def busy(of: Cluster) -> None:
     billing = group(
         of,
         "billing",
-        "STALL",
+        "BLOCKED",
         blocked=2,
         lag_lso=0,
         lag_hw=3_540,

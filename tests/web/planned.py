@@ -10,7 +10,7 @@ from typing import Any
 from dashboard.access import ROLES, Actor
 from dashboard.actions import rows
 from dashboard.models import Action, Cluster
-from fenceline.plans.plan import LIVES_MS, Act, Effect, Ground, Plan, Refusal, Step, SubjectPlan
+from fenceline.plans.plan import LIVES_MS, Act, Bound, Effect, Ground, Plan, Refusal, Step, SubjectPlan
 from tests.web import seed
 
 ADA = Actor("ada", "page", ROLES["admin"])
@@ -25,21 +25,24 @@ NOT_PREPARED = Refusal(
 )
 
 
+RELEASED = "At least 1,707 records behind the LSO of payments-0 become readable."
+
+
 def fence(name: str = "payments-7", **fields: Any) -> SubjectPlan:
     """Return what fencing an abandoned transaction would do, but for `fields`."""
-    lost = "What it has written is aborted, 63 records that read_committed consumers never see."
+    lost = "What it has written is aborted, at least 63 records: payments-0 from offset 48,211 to 48,273."
     plan = SubjectPlan(
         f"transaction:{name}",
         name,
         {"transactional_id": name, "producer_id": 4017, "producer_epoch": 3, "started_ms": 1_795_000_000_000},
         (Step("InitProducerId", f"To the coordinator of {name} (broker 2), with its own timeout of 10 m."),),
         (
-            Effect("records_released", 1_707, "At most 1,707 records of others become readable."),
-            Effect("groups_released", 1, "1 group that stands there and reads on: billing."),
-            Effect("records_lost", 63, lost),
+            Effect("records_released", 1_707, RELEASED, Bound.AT_LEAST),
+            Effect("groups_released", 1, "1 group is blocked there now and can read on: billing."),
+            Effect("records_lost", 63, lost, Bound.AT_LEAST),
             Effect("producer_fenced", None, "Producer id 4017, epoch 3 can write no more."),
         ),
-        held=(("payments", 0, 48_211, 49_981), ("payments", 1, 7_000, None)),
+        held=(("payments", 0, 48_211, 49_981, 49_981), ("payments", 1, 7_000, None, None)),
         waiting=("billing", "payments_ledger"),
     )
     return replace(plan, **fields)
@@ -59,8 +62,8 @@ def marker(start_offset: int = 48_211) -> SubjectPlan:
         f"payments-0 at offset {start_offset:,}",
         seen,
         (Step("WriteTxnMarkers", words),),
-        (Effect("records_released", 1_707, "At most 1,707 records of others become readable."),),
-        held=(("payments", 0, start_offset, 49_981),),
+        (Effect("records_released", 1_707, RELEASED, Bound.AT_LEAST),),
+        held=(("payments", 0, start_offset, 49_981, 49_981),),
         waiting=("billing",),
     )
 

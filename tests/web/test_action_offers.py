@@ -1,15 +1,21 @@
-"""Proves where pages offer to act, and where they say why not."""
+"""Proves that cards, pages, the admin and the API offer what the planner would not refuse, nothing else."""
 
 from __future__ import annotations
 
+import html
+import re
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.test import Client
 
-from dashboard.models import Cluster
-from fenceline.facts import State
+from dashboard.actions.producers import producers_of_rows
+from dashboard.models import Action, Cluster, Transaction
+from dashboard.rows import key_of
+from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, State
+from fenceline.plans.producers import plan_fence
 from tests.web import held, planned, roles, seed, streams
 from tests.web.acting import confirmed, operator, read
 
@@ -52,6 +58,7 @@ def test_a_hanging_one_offers_an_abort_marker_and_no_fence(
 
 def test_an_owned_one_offers_to_fence_and_no_marker(page: Client, operator: User, prod: Cluster) -> None:
     held.pinned(prod, "payments", 0, "late", ground="past_timeout")
+    seed.transaction(prod, "payments-7", age_ms=600_000, producer_id=4017)
     shown = read(page, "/partitions/prod/payments/0")
     assert 'name="act" value="fence"' in shown
     assert 'value="abort_marker"' not in shown
@@ -83,11 +90,109 @@ def test_an_id_of_our_sink_offers_its_batch_instead_of_a_fence(
 
 def test_a_finding_carries_its_act(page: Client, operator: User, prod: Cluster) -> None:
     seed.finding(prod, "transaction:payments-7", rule="late")
+    seed.transaction(prod, "payments-7", age_ms=600_000)
     seed.finding(prod, "partition:payments-0", "critical", rule="hanging")
+    held.pinned(prod, "payments", 0, "hanging", ground="not_its_partition")
     seed.finding(prod, "group:billing", rule="group_stalled")
     shown = read(page, "/")
     assert shown.count('name="act"') == 2
     assert 'name="subject" value="payments-0"' in shown
+
+
+def acts(markup: str) -> list[tuple[str, str]]:
+    """Return what the buttons of a page plan: act and subject."""
+    return re.findall(r'name="act" value="(\w+)"><input type="hidden" name="subject" value="([^"]+)"', markup)
+
+
+def test_one_driver_crash_offers_no_fence_anywhere(
+    page: Client, operator: User, prod: Cluster, root: Client
+) -> None:
+    """Its transactions are open too long and late, and a fence would lose its prepared batch."""
+    row = streams.abandoned(prod)
+    opened = list(Transaction.objects.filter(cluster=prod, state=State.ONGOING.value))
+    assert len(opened) == 3
+    seed.finding(prod, f"query:{row.ident}", "critical", rule="batch_prepared")
+    for rule in ("open_too_long", "late"):
+        for each in opened:
+            subject = f"transaction:{each.transactional_id}"
+            mark = key_of(f"{rule} {subject}".encode())
+            seed.finding(prod, subject, rule=rule, fingerprint=mark)
+    finish = ("finish_batch", f"{row.ident}@1204")
+    assert set(acts(read(page, "/"))) == {finish}
+    for each in opened:
+        assert acts(read(page, f"/transactions/prod/{each.transactional_id}")) == [finish]
+    listed = page.get("/api/v1/findings").json()["items"]
+    assert [[(offer["act"], offer["subject"]) for offer in item["offers"]] for item in listed] == [
+        [finish]
+    ] * 7
+    detail = page.get(f"/api/v1/transactions/prod/{opened[0].transactional_id}").json()
+    assert detail["offers"] == [{"act": "finish_batch", "subject": finish[1]}]
+    chosen = {"action": "abort_of_ids", "_selected_action": [each.pk for each in opened]}
+    answer = root.post("/admin/dashboard/transaction/", chosen)
+    said = html.unescape(root.get(answer["Location"]).content.decode())
+    assert "Nothing that is selected is open and can be ended from here." in said
+    assert not Action.objects.exists()
+
+
+@pytest.fixture
+def root() -> Client:
+    client = Client()
+    client.force_login(User.objects.create_superuser("root"))
+    return client
+
+
+#: Fields of a row, the act that is offered, and what its own page says where none is.
+APPRAISED: list[tuple[int, dict[str, Any], str, str]] = [
+    (1, {"age_ms": 600_000}, "fence", ""),
+    (2, {"age_ms": 2_000}, "", "looks healthy"),
+    (3, {"age_ms": 600_000, "timeout_ms": TWO_PHASE_COMMIT_TIMEOUT_MS}, "", "two-phase commit"),
+    (4, {"age_ms": 600_000, "state": State.PREPARE_ABORT}, "", ""),
+    (5, {"age_ms": 600_000, "state": State.COMPLETE_COMMIT}, "", ""),
+    (6, {"age_ms": 600_000, "raw": "sink-0-17"}, "fence", ""),
+    (7, {"age_ms": 600_000, "raw": "orders-0a1b2c3d-p0-g1-b1-s0"}, "", "Fenceline's sink, and no ledger"),
+]
+
+
+@pytest.mark.parametrize(("number", "fields", "act", "why"), APPRAISED)
+def test_cards_pages_and_api_offer_what_the_planner_would_not_refuse(
+    page: Client, operator: User, prod: Cluster, number: int, fields: dict[str, Any], act: str, why: str
+) -> None:
+    row = seed.transaction(prod, **{"raw": "payments-7", **fields})
+    seed.finding(prod, f"transaction:{row.transactional_id}", rule="open_too_long")
+    (producer,) = producers_of_rows([row], now_ms=seed.now_ms())
+    refusals = plan_fence(producer, now_ms=seed.now_ms(), limits=settings.FENCELINE.limits).refusals
+    assert bool(refusals) == (not act), f"case {number}: {refusals}"
+    expected = [(act, row.transactional_id)] if act else []
+    shown = read(page, f"/transactions/prod/{row.transactional_id}")
+    assert acts(read(page, "/")) == expected, f"case {number}"
+    assert acts(shown) == expected, f"case {number}"
+    assert ("disabled>Fence producer…" in shown) == bool(why), f"case {number}"
+    assert why in shown, f"case {number}"
+    detail = page.get(f"/api/v1/transactions/prod/{row.transactional_id}").json()
+    (item,) = page.get("/api/v1/findings").json()["items"]
+    for each in detail, item:
+        assert [(offer["act"], offer["subject"]) for offer in each["offers"]] == expected, f"case {number}"
+
+
+@pytest.mark.parametrize(("number", "forced"), [(2, True), (3, True), (7, False)])
+def test_who_may_force_is_led_to_the_plan_from_its_own_page_alone(
+    root: Client, prod: Cluster, number: int, forced: bool
+) -> None:
+    fields = next(fields for case, fields, *_ in APPRAISED if case == number)
+    row = seed.transaction(prod, **{"raw": "payments-7", **fields})
+    seed.finding(prod, f"transaction:{row.transactional_id}", rule="open_too_long")
+    expected = [("fence", row.transactional_id)] if forced else []
+    assert acts(read(root, f"/transactions/prod/{row.transactional_id}")) == expected
+    assert acts(read(root, "/")) == []
+
+
+def test_a_batch_that_has_lost_a_part_is_not_offered_to_be_finished(
+    page: Client, operator: User, prod: Cluster
+) -> None:
+    row = streams.abandoned(prod)
+    of = Transaction.objects.filter(cluster=prod, state=State.ONGOING.value)
+    of.filter(pk=of[0].pk).update(state=State.COMPLETE_ABORT.value)
+    assert acts(read(page, f"/queries/prod/{row.ident}")) == []
 
 
 @pytest.mark.parametrize(
@@ -98,7 +203,7 @@ def test_who_may_only_look_sees_the_button_off_and_why(
 ) -> None:
     if name:
         roles.give(user, name)
-    seed.transaction(prod, "payments-7")
+    seed.transaction(prod, "payments-7", age_ms=600_000)
     shown = read(page, "/transactions/prod/payments-7")
     assert "disabled>Fence producer…</button>" in shown
     assert said in shown

@@ -12,9 +12,9 @@ from django.test import Client
 
 from dashboard.actions import rows
 from dashboard.config import ClusterConfig, Config
-from dashboard.models import Action, Cluster
+from dashboard.models import Action, Cluster, SinkDecision
 from fenceline.plans.plan import LIVES_MS, Act
-from tests.web import held, planned, roles, seed, streams
+from tests.web import happened, held, planned, roles, seed, streams
 from tests.web.acting import confirmed, operator, read, sent, text
 
 __all__ = ["operator", "sent"]
@@ -29,7 +29,7 @@ def test_a_plan_says_what_would_be_done_in_numbers(page: Client, operator: User)
     assert "Fence payments-7" in shown
     assert "Nothing has been sent." in shown
     assert "InitProducerId To the coordinator of payments-7 (broker 2)" in shown
-    assert "At most 1,707 records of others become readable." in shown
+    assert "At least 1,707 records behind the LSO of payments-0 become readable." in shown
     assert "payments-0 48,211 49,981" in shown
     assert "payments-1 7,000 —" in shown
     assert "Released: billing , payments_ledger" in shown
@@ -50,6 +50,8 @@ def test_refusals_are_shown_and_not_hidden(page: Client, operator: User) -> None
 
 def test_nothing_to_do_says_why_and_what_else(page: Client, operator: User, prod: Cluster) -> None:
     row = streams.abandoned(prod)
+    # Nothing is decided about it: what is open of it is rolled back.
+    SinkDecision.objects.filter(query=row, batch_id=1_204).delete()
     refused = planned.batch(row.ident, 1_204, planned.NOT_PREPARED)
     action = planned.kept(planned.plan(refused, act=Act.FINISH_BATCH))
     shown = read(page, f"/actions/{action.pk}")
@@ -228,6 +230,7 @@ def test_the_page_links_the_episode_and_the_episode_the_action(
 ) -> None:
     action = planned.executed()
     episode = held.episode(prod, "payments-7", cause="admin_fence", opened_ms=seed.now_ms() - 3_500)
+    happened.caused(episode, action)
     held.episode(prod, "payments-8", opened_ms=seed.now_ms() - 3_500)
     held.episode(prod, "payments-7", opened_ms=seed.now_ms() - 900_000)
     shown = read(page, f"/actions/{action.pk}")

@@ -56,6 +56,7 @@ def test_nothing_to_end_says_so(root: Client, prod: Cluster) -> None:
 def test_two_kinds_of_stuck_are_two_plans(root: Client, prod: Cluster) -> None:
     hanging = held.pinned(prod, "payments", 0, "hanging", ground="not_its_partition")
     late = held.pinned(prod, "payments", 1, "late", ground="past_timeout")
+    seed.transaction(prod, "payments-7", age_ms=600_000, producer_id=4017)
     said = message(root, choose(root, PinRecord, "abort_of_pins", hanging, late))
     assert "1 of these hang and need an abort marker, 1 are owned by a coordinator" in said
 

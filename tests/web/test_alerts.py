@@ -15,6 +15,7 @@ from dashboard.models import Action, Alert, Cluster
 from dashboard.views import alerts_asked
 from tests.web import roles, seed, voiced
 from tests.web.roles import read
+from tests.web.streams import QUERY_ID
 
 pytestmark = pytest.mark.django_db
 
@@ -339,3 +340,27 @@ def test_the_sidebar_counts_what_fires_and_the_overview_what_is_quiet(page: Clie
     assert 'href="/alerts?state=firing&amp;voice=quiet">1 firing alert is quiet</a>' in text
     headers = {"HX-Request": "true"}
     assert 'id="nav-alerts" hx-swap-oob="true"' in page.get("/groups", headers=headers).content.decode()
+
+
+def test_a_query_is_shown_and_found_by_its_name_on_every_page(page: Client, prod: Cluster) -> None:
+    row = voiced.alert(
+        prod, f"query:{QUERY_ID}", rule="batch_slow", annotations={}, quiet=[],
+        labels={"query": QUERY_ID, "query_name": "orders_enrich"},
+    )  # fmt: skip
+    assert subjects(page) == ["orders_enrich"]
+    assert subjects(page, "?q=ORDERS_en") == ["orders_enrich"]
+    assert subjects(page, f"?q={QUERY_ID[:8]}") == ["orders_enrich"]
+    text = read(page, f"/alerts/{row.pk}")
+    assert "<h1><bdi>orders_enrich</bdi></h1>" in text
+    assert "batch slow: orders_enrich" in text
+    # The id stays where programs and silences take it from: among the labels.
+    assert f"query:{QUERY_ID}" in text.partition('id="labels"')[2]
+    preview = read(page, "/silences/preview?matchers=query_name%3D%22orders_enrich%22")
+    assert "<bdi>orders_enrich</bdi>" in preview
+    assert QUERY_ID not in preview
+
+
+def test_a_silence_of_a_query_names_it(prod: Cluster) -> None:
+    row = voiced.alert(prod, f"query:{QUERY_ID}", labels={"query_name": "orders_enrich"})
+    form = html.unescape(read(roles.signed_in("operator"), f"/silences/new?alert={row.pk}"))
+    assert f'subject="query:{QUERY_ID}", query_name="orders_enrich"' in form

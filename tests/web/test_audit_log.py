@@ -9,9 +9,9 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils.timezone import now
 
-from dashboard.models import Action, Cluster
+from dashboard.models import Cluster
 from fenceline.plans.plan import Act
-from tests.web import happened, held, planned
+from tests.web import happened, held, planned, seed
 from tests.web.acting import operator, read
 
 __all__ = ["operator"]
@@ -79,20 +79,20 @@ def test_the_headline_says_how_it_went(page: Client, operator: User, outcomes: l
 def test_the_feed_tells_every_abort_and_fence_and_whose_it_was(
     page: Client, operator: User, prod: Cluster
 ) -> None:
+    # At the same moment on the same id: what is ours is joined by what the coordinator answered, not by time.
     happened.takeover(prod, b"payments-7")
-    happened.takeover(prod, b"orders-1")
-    ended = now().timestamp() * 1_000 - 60_000
-    action = planned.executed(ended_ms=int(ended))
-    Action.objects.filter(pk=action.pk).update(confirmed_at=now() - (now() - action.confirmed_at) * 15)
+    action = planned.executed(ended_ms=int(now().timestamp() * 1_000))
+    happened.caused(held.episode(prod, "payments-7", opened_ms=seed.now_ms() - 60_000), action)
     marked = planned.executed(planned.plan(planned.marker(), act=Act.ABORT_MARKER))
     shown = read(page, "/feed")
     told = re.findall(r'<tr id="(f-|fa-)\d+"', shown)
     assert told[0] == "fa-"
     assert told.count("f-") >= 2
     assert f'href="/actions/{marked.pk}"' in shown
-    mine = next(row for row in shown.split("<tr ") if "payments-7" in row and "takeover" in row)
-    other = next(row for row in shown.split("<tr ") if "orders-1" in row and "takeover" in row)
+    mine = next(row for row in shown.split("<tr ") if "payments-7" in row and "admin fence" in row)
+    other = next(row for row in shown.split("<tr ") if "payments-7" in row and "takeover" in row)
     assert f'href="/actions/{action.pk}"' in mine
+    assert f"Fenced by ada, action {action.pk}" in mine
     assert "not from here" in other
     assert "abort marker</span>" not in read(page, "/feed?kind=takeover")
 

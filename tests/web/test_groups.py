@@ -37,7 +37,7 @@ def names(page: Client, query: str = "") -> list[str]:
 def five(prod: Cluster) -> Cluster:
     held.group(prod, "fine", lag_lso=1, lag_hw=1, lag_ms=10)
     held.group(prod, "stopped", "STOP", lag_lso=50, lag_hw=50, lag_ms=9_000)
-    held.group(prod, "stalled", "STALL", blocked=1, lag_lso=0, lag_hw=900, lag_ms=5_000)
+    held.group(prod, "blocked", "BLOCKED", blocked=1, lag_lso=0, lag_hw=900, lag_ms=5_000)
     held.group(prod, "pending", "UNKNOWN", unstable=1, lag_lso=None, lag_hw=None, lag_ms=None)
     for n in range(3):
         status = "WARN" if n else "OK"
@@ -48,15 +48,16 @@ def five(prod: Cluster) -> Cluster:
 @pytest.mark.parametrize(
     ("query", "shown"),
     [
-        ("", ["stopped", "stalled", FAMILY, "pending", "fine"]),
-        ("?sort=name", ["fine", "pending", FAMILY, "stalled", "stopped"]),
-        ("?sort=lag", ["stalled", FAMILY, "stopped", "fine", "pending"]),
-        ("?sort=unread", ["stopped", FAMILY, "fine", "stalled", "pending"]),
-        ("?sort=behind", ["stopped", "stalled", "fine", "pending", FAMILY]),
-        ("?sort=behind&dir=asc", ["fine", "stalled", "stopped", "pending", FAMILY]),
-        ("?status=blocked", ["stalled", "pending"]),
+        ("", ["blocked", "stopped", FAMILY, "pending", "fine"]),
+        ("?sort=name", ["blocked", "fine", "pending", FAMILY, "stopped"]),
+        ("?sort=lag", ["blocked", FAMILY, "stopped", "fine", "pending"]),
+        ("?sort=unread", ["stopped", FAMILY, "fine", "blocked", "pending"]),
+        ("?sort=behind", ["stopped", "blocked", "fine", "pending", FAMILY]),
+        ("?sort=behind&dir=asc", ["fine", "blocked", "stopped", "pending", FAMILY]),
+        ("?status=BLOCKED", ["blocked"]),
+        ("?status=pending", ["pending"]),
         ("?status=WARN", [FAMILY]),
-        ("?q=ALL", ["stalled"]),
+        ("?q=LOCK", ["blocked"]),
         ("?q=%25", []),
         (f"?family={FAMILY}&sort=name", [held.spark(n) for n in range(3)]),
         (f"?family={FAMILY}&status=OK", [held.spark(0)]),
@@ -70,7 +71,7 @@ def test_the_address_decides_what_is_shown(page: Client, five: Cluster, query: s
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        ("?status=ok", "status “ok” is none of blocked, STOP"),
+        ("?status=ok", "status “ok” is none of BLOCKED, STOP"),
         ("?sort=secret", "sort “secret” is none of worst"),
         ("?page=0x", "is not a page number"),
         ("?dir=up", "is none of asc, desc"),
@@ -79,7 +80,7 @@ def test_the_address_decides_what_is_shown(page: Client, five: Cluster, query: s
 def test_a_bad_value_is_ignored_and_told(page: Client, five: Cluster, query: str, said: str) -> None:
     text = read(page, f"/groups{query}")
     assert said in text
-    assert "stalled" in text
+    assert "blocked" in text
 
 
 def test_families_are_folded_and_explained(page: Client, five: Cluster) -> None:
@@ -107,7 +108,7 @@ def test_a_family_of_one_is_still_a_family(page: Client, prod: Cluster) -> None:
 
 
 def test_what_blocks_a_group_is_named_and_linked(page: Client, prod: Cluster) -> None:
-    group = held.group(prod, "billing", "STALL", blocked=2)
+    group = held.group(prod, "billing", "BLOCKED", blocked=2)
     held.waits(group, held.pinned(prod, "payments", 0, transactional_id="payments-7"))
     held.waits(group, held.pinned(prod, "payments", 1, transactional_id="payments-7"))
     held.waits(group, held.pinned(prod, "payments", 2, transactional_id="", producer_id=9001))
@@ -115,7 +116,35 @@ def test_what_blocks_a_group_is_named_and_linked(page: Client, prod: Cluster) ->
         text = read(page, url)
         assert 'href="/transactions/prod/payments-7"' in text, url
     assert "+1" in read(page, "/groups")
-    assert "producer 9001" in read(page, "/groups/prod/billing")
+    text = read(page, "/groups/prod/billing")
+    assert "producer 9001" in text
+    assert "Likely blocked on 2 partitions, blocked by" in text
+    assert "It keeps up" not in text
+
+
+def test_a_blocked_group_is_ok_nowhere(page: Client, prod: Cluster) -> None:
+    """Its page, the list and the Overview's tiles agree."""
+    group = held.group(prod, "billing", "BLOCKED", blocked=1, members=0)
+    held.waits(group, held.pinned(prod, "payments"))
+    one = read(page, "/groups/prod/billing")
+    badge = '<i class="mark mark-critical" aria-hidden="true"></i>BLOCKED</span>'
+    assert one.count(badge) == 2, "the group's and its partition's"
+    assert "It has no members now" in one
+    assert badge in read(page, "/groups")
+    first = read(page, "/")
+    assert re.search(r'id="groups-BLOCKED".*?<span class="tile-value">1</span>', first)
+    assert re.search(r'id="groups-OK".*?<span class="tile-value">0</span>', first)
+    assert first.index('id="groups-BLOCKED"') < first.index('id="groups-STOP"')
+    assert "1 blocked by a transaction" in first
+
+
+def test_a_group_that_has_just_come_to_the_lso_is_not_called_blocked(page: Client, prod: Cluster) -> None:
+    row = held.waits(held.group(prod, "billing"), held.pinned(prod, "payments"), age_ms=2_000)
+    row.status = "OK"
+    row.save()
+    text = read(page, "/groups/prod/billing")
+    assert "ikely blocked on" not in text
+    assert ">at the LSO</span>" in text
 
 
 def test_a_pending_commit_is_said_with_its_transaction_and_how_sure(page: Client, prod: Cluster) -> None:
@@ -123,7 +152,7 @@ def test_a_pending_commit_is_said_with_its_transaction_and_how_sure(page: Client
     blockers = [{"transactional_id": name, "pending": True, "certain": False} for name in ("app-1", "app-2")]
     held.offset(group, unstable=True, offset=None, blockers=blockers)
     text = read(page, "/groups/prod/billing")
-    assert "A transactional commit is pending for 1 of its partitions" in text
+    assert "A transactional commit is pending for 1 partition" in text
     assert "(perhaps)" in text
     assert "only a pending commit is there" in text
 

@@ -147,4 +147,4 @@ def test_while_the_database_is_away_nothing_is_taken(client: Client, monkeypatch
     monkeypatch.setattr("dashboard.save_progress.save", gone)
     status, problem = post(client, sent(done(0, SENT_MS)))
     assert status == 503
-    assert "try again" in problem["detail"]
+    assert "Try again" in problem["detail"]

@@ -7,10 +7,12 @@ import re
 
 import pytest
 from django.test import Client
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dashboard import history
 from dashboard.models import Recent, Transaction
-from dashboard.views import lived
+from dashboard.views import lived, way
 from fenceline.facts import Confidence, Kind, Reason, Tombstone, Transition
 from tests.web import happened, seed
 
@@ -110,6 +112,36 @@ def test_usual_durations_are_this_id_s_and_its_application_s() -> None:
     assert (theirs.whose, theirs.number, theirs.p50) == ("orders", 10, 5)
 
 
+def test_a_commit_that_another_broker_completed_with_another_clock_has_no_usual_duration() -> None:
+    recent = [told(Kind.COMMIT, 1), told(Kind.COMMIT, 2, completed_ms=AT_MS + 1_200)]
+    markers = lived.usual(recent, "orders", {}, {})[1]
+    assert (markers.what, markers.number, markers.p50) == ("decision to first marker", 1, 5)
+
+
+COMPLETED_MS = st.integers(AT_MS - 60_000, AT_MS + 60_000)
+
+
+@given(COMPLETED_MS, st.sampled_from([Kind.COMMIT, Kind.TIMEOUT, Kind.CLIENT_ABORT]), st.integers(-30, 30))
+def test_instants_of_the_lifecycle_never_go_back(completed_ms: int, kind: Kind, begun_s: int) -> None:
+    """Each record has the clock of the broker that coordinated the id then: another one may lie behind."""
+    end = told(kind, 0, completed_ms=completed_ms)
+    now = lived.newest(newest_first(told(Kind.INIT, -20), told(Kind.BEGIN, begun_s), end))
+    committed = kind is Kind.COMMIT
+    row = Transaction(
+        transactional_id="a", state="CompleteCommit" if committed else "CompleteAbort", producer_id=7,
+        producer_epoch=3, timeout_ms=60_000, started_ms=AT_MS + begun_s * 1_000, updated_ms=completed_ms,
+        log_partition=4, log_offset=7,
+    )  # fmt: skip
+    steps = way.steps(row, [], 50, now)
+    instants = [step.at_ms for step in steps if step.at_ms is not None]
+    assert instants == sorted(instants)
+    assert [step.words.split(":")[0] for step in steps][-3:] == ["Ended", "Markers sent", "Complete"]
+    gone = [step for step in steps if "clock was set back" in step.evidence]
+    in_order = -20 <= begun_s <= 0 and completed_ms >= AT_MS
+    assert bool(gone) != in_order
+    assert all(step.at_ms is None for step in gone)
+
+
 def read(page: Client, name: str) -> str:
     answer = page.get(f"/transactions/prod/{name}")
     assert answer.status_code == 200
@@ -124,7 +156,7 @@ def test_the_page_tells_each_step_its_instant_and_its_evidence(page: Client) -> 
     text = read(page, row.transactional_id)
     assert "InitProducerId" in text
     assert re.search(r"first partition added, offset [\d,]+", text)
-    assert re.search(r"in \d+ ms after the decision", text)
+    assert re.search(r"from \d+ ms after the decision on", text)
     assert re.search(r"Ended: committed", text)
     assert "How long its commits take" in text
     assert 'data-chart="timeline-chart-figure"' in text

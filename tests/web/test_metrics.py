@@ -97,8 +97,8 @@ def test_what_is_there_is_counted(value: Value) -> None:
     seed.gap(of)
     partition(of, 0, verdict="hanging", pinned_ms=seed.now_ms() - 90_000)
     partition(of, 1, verdict="clear")
-    group(of, "billing", lag_lso=10, lag_hw=40, lag_ms=2_500, blocked=1)
-    group(of, "audit", lag_lso=5, lag_hw=5, lag_ms=100)
+    group(of, "billing", lag_lso=10, lag_hw=40, lag_ms=2_500, blocked=1, status="BLOCKED")
+    group(of, "audit", lag_lso=5, lag_hw=5, lag_ms=100, unstable=2)
     group(of, "new", status="STOP")
     fields: dict[str, Any] = {"cluster": of, "rev": 1}
     Query.objects.create(ident="a", state="running", prepared=1, **fields)
@@ -108,9 +108,11 @@ def test_what_is_there_is_counted(value: Value) -> None:
     assert value("gaps", cluster="prod", source="transaction_state") == 1
     assert value("partitions", cluster="prod", verdict="hanging") == 1
     assert (value("lso_pinned_seconds_max", cluster="prod") or 0) >= 90
-    assert value("groups", cluster="prod", status="OK") == 2
+    assert value("groups", cluster="prod", status="OK") == 1
+    assert value("groups", cluster="prod", status="BLOCKED") == 1
     assert value("groups", cluster="prod", status="STOP") == 1
     assert value("groups_blocked", cluster="prod") == 1
+    assert value("groups_pending", cluster="prod") == 1
     assert value("group_lag_records", cluster="prod", to="lso") == 15
     assert value("group_lag_records", cluster="prod", to="high_watermark") == 45
     assert value("group_lag_seconds_max", cluster="prod") == 2.5

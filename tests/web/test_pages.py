@@ -73,7 +73,7 @@ def test_the_worst_finding_is_the_verdict_and_the_rest_is_counted(page: Client) 
         # It lives, and cannot keep up.
         ({"behind": 70_000}, "it is catching up, 70,000 records to go"),
         # It lives, and says nothing.
-        ({}, "it has told nothing newer than"),
+        ({}, "it has reported nothing newer than"),
         # It says why.
         ({"error": "broker 127.0.0.1:9092: connection refused"}, "connection refused"),
     ],
@@ -81,13 +81,34 @@ def test_the_worst_finding_is_the_verdict_and_the_rest_is_counted(page: Client) 
 def test_a_cluster_that_is_not_seen_now_is_never_called_fine(
     page: Client, fields: dict[str, Any], reason: str
 ) -> None:
-    seed.collector(seed.cluster(), seen_through_ms=seed.now_ms() - 60_000, **fields)
+    seed.collector(seed.cluster(), seen_through_ms=seed.now_ms() - 61_000, **fields)
     for url in PAGES:
         text = read(page, url)
         assert "Not everything was seen since" in text, url
         assert reason in text, url
     assert "Nothing is stuck." not in read(page, "/")
     assert "Whether anything is stuck cannot be said" in read(page, "/")
+
+
+def test_a_collector_that_is_late_for_less_than_a_minute_is_one_line(page: Client) -> None:
+    """And nothing is called fine meanwhile."""
+    prod = seed.cluster()
+    seed.collector(prod, seen_through_ms=seed.now_ms() - 30_000)
+    seed.collector(prod, "judge", behind=None)
+    for url in PAGES:
+        text = read(page, url)
+        assert "transaction_state of prod is late: this page shows what was seen until" in text, url
+        assert "Not everything was seen since" not in text, url
+    assert "Nothing is stuck." not in read(page, "/")
+
+
+def test_a_stale_collector_is_a_gap_on_system(page: Client) -> None:
+    prod = seed.cluster()
+    seed.seen(prod)
+    seed.collector(prod, "groups", behind=None, seen_through_ms=seed.now_ms() - 240_000)
+    text = read(page, "/system")
+    assert 'id="gap-prod-groups"' in text
+    assert "it has reported nothing newer than" in text
 
 
 def test_a_gap_is_named_with_its_reason_on_every_page(page: Client) -> None:
@@ -223,13 +244,13 @@ def test_a_cluster_that_is_no_longer_configured_is_not_shown(page: Client) -> No
     ("name", "most"),
     [
         # Who looks, what they may, and what fires.
-        ("/", 21),
+        ("/", 28),
         ("/transactions", 13),
         # The list and its number, each kind by itself: only so has each an index.
-        ("/fencing", 36),
+        ("/fencing", 37),
         ("/system", 14),
         ("/transactions?state=open", 16),
-        ("/transactions/prod/payments-ledger-7", 25),
+        ("/transactions/prod/payments-ledger-7", 30),
         ("/partitions", 13),
         ("/partitions/prod/payments/0", 18),
         ("/groups", 14),

@@ -179,7 +179,7 @@ def test_who_waits_and_who_reads_past_are_told_apart(page: Client, prod: Cluster
     assert "1 group waits" in text
     order = [text.index(f"<bdi>{name}</bdi>") for name in ("rpw", "billing", "mirror", "slow")]
     assert order == sorted(order)
-    for words in ("commit pending", "probably waits", "reads uncommitted", "not there yet"):
+    for words in ("commit pending", "likely blocked", "reads uncommitted", "not there yet"):
         assert words in text
     assert "elsewhere" not in text
 

@@ -12,7 +12,7 @@ from django.test import Client
 
 from dashboard import leases, save_checkpoints, store
 from dashboard.config import CheckpointRoot
-from dashboard.models import Cluster, Query
+from dashboard.models import Cluster, Query, SinkDecision
 from dashboard.views import addresses
 from fenceline.facts import TopicPartition
 from fenceline.spark import Broken, Damage, StateOperator, StateStore
@@ -97,19 +97,20 @@ def test_many_queries_are_paged_in_as_few_questions(
 def test_the_verdict_names_what_is_lost_and_when(page: Client, prod: Cluster) -> None:
     streams.abandoned(prod)
     streams.query(prod, "fine", "id-2", ledger_id="5a6b7c8d-0000-4000-8000-000000000000")
-    assert headline(page, "/queries").startswith(
-        "2 queries; orders_enrich waits for a prepared batch, lost in 11 m"
-    )
-    assert 'data-until="no time: it may be lost"' in read(page, "/queries")
-    Query.objects.filter(name="orders_enrich").update(expires_ms=seed.now_ms() - 1)
-    assert "its transactions have timed out, the batch may be lost" in headline(page, "/queries")
+    first = headline(page, "/queries")
+    assert first.startswith("Batch 1,204 of orders_enrich is prepared and the driver is gone (failed at ")
+    assert re.search(r": a restart finishes it until \d\d:\d\d:\d\d UTC; 2 queries\.$", first)
+    late = SinkDecision.objects.get(outcome="")
+    late.transactions = [each | {"timeout_ms": 1_000} for each in late.transactions]
+    late.save()
+    assert "; transactions timed out at " in headline(page, "/queries")
 
 
 def test_without_anything_prepared_failed_ones_are_counted(page: Client, prod: Cluster) -> None:
     streams.query(prod, state="failed")
     assert headline(page, "/queries") == "1 query; 1 of them failed."
     Query.objects.update(state="unheard")
-    assert headline(page, "/queries") == "1 query; no listener tells whether their drivers live."
+    assert headline(page, "/queries") == "1 query; no heartbeat from any driver."
 
 
 def test_a_batch_that_is_just_being_committed_is_no_trouble(page: Client, prod: Cluster) -> None:
@@ -146,7 +147,7 @@ def test_a_row_tells_chain_lag_rate_restart_and_whether_to_stop(page: Client, pr
         'aria-label="planned done, written done, prepared done, committed broken, recorded waiting, '
         'checkpointed waiting"' in text
     )
-    for said in ("not committed", "1,168", "1,120", 'class="trend"', ">replay<", "</i>no</span>"):
+    for said in ("not committed", "1,168", "1,120", 'class="trend"', ">replay<", "</i>yes</span>"):
         assert said in text, said
 
 
@@ -175,8 +176,8 @@ def test_without_a_root_a_query_is_known_from_its_listener_alone(page: Client, p
     text = read(page, ONE)
     assert "No checkpoint of it is known" in text
     assert "It has no ledger" in text
-    assert "Nothing tells what its sink is" in text
-    assert "cannot tell" in text
+    assert "Its sink is not known" in text
+    assert "is safe to restart is not known: no configured root holds its checkpoint" in text
     assert "order_events-0" in text  # Its progress says how far it has read.
 
 
@@ -227,7 +228,8 @@ def test_what_the_collector_saves_is_what_the_page_reads(page: Client) -> None:
         "initial": {"0": {TopicPartition("orders", 0): 7}},
     }
     looks = [look(3, 2, ledger=ledger([decision(2), stuck], [done(2)]), **facts)]
-    save_checkpoints.save(lease, looks, (), gaps={}, now_ms=NOW_MS)
+    for at_ms in (NOW_MS, NOW_MS + 11_000):
+        save_checkpoints.save(lease, looks, (), gaps={}, now_ms=at_ms)
     row = Query.objects.get()
     text = html.unescape(read(page, addresses.query("prod", row.ident)))
     for said in (
@@ -236,7 +238,7 @@ def test_what_the_collector_saves_is_what_the_page_reads(page: Client) -> None:
         "1 prepared, 1 committed", "orders-0a1b2c3d-p1-g1-b1-s0", "batch 3",
     ):  # fmt: skip
         assert said in text, said
-    assert "orders waits for a prepared batch" in headline(page, "/queries")
+    assert headline(page, "/queries").startswith("Batch 3 of orders has been prepared since ")
 
 
 def take_checkpoints() -> leases.Lease:

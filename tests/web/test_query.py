@@ -10,12 +10,12 @@ import pytest
 from django.test import Client
 
 from dashboard import query_charts, reading
-from dashboard.models import Batch, Cluster, PartitionRecord
+from dashboard.models import Batch, Cluster, PartitionRecord, Query
 from fenceline.facts import State
 from fenceline.restarts import Verdict
 from fenceline.spark import QueryState
 from tests.web import held, seed, streams
-from tests.web.querying import ONE, prod
+from tests.web.querying import ONE, headline, prod
 from tests.web.roles import read
 
 __all__ = ["prod"]
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.django_db
         ("exactly_once", "exactly once"),
         ("kafka", "its output is at-least-once"),
         ("other", "Fenceline does not know its sink"),
-        ("", "Nothing tells what its sink is"),
+        ("", "Its sink is not known"),
     ],
 )
 def test_what_a_sink_promises_is_said(page: Client, prod: Cluster, sink: str, said: str) -> None:
@@ -48,7 +48,7 @@ def test_a_broken_link_names_its_recovery_and_its_transactions(page: Client, pro
         assert f'href="/transactions/prod/{name}"' in text
     assert text.count("</i>Ongoing</span>") == 3
     assert text.count("</i>CompleteCommit</span>") == 1
-    assert "Do not stop orders_enrich now" in text
+    assert "Restart orders_enrich before " in text
     assert re.search(r'data-until="no time" [^>]+>11 m \d+ s</time> left for 1 prepared batch', text)
 
 
@@ -61,7 +61,7 @@ def test_an_earlier_batch_is_opened_with_what_became_of_it(page: Client, prod: C
     assert 'href="?batch=1202#chain"' in read(page, ONE)
     text = read(page, f"{ONE}?batch=1202")
     assert "not the newest" in text
-    assert text.count("nothing is known of this id") == 4  # Nobody has seen the other half of the ids.
+    assert text.count("no coordinator record of this id is known") == 4  # Not those of the other half.
     assert "Nothing is kept of batch 7" in read(page, f"{ONE}?batch=7")
     assert "not the newest" not in read(page, f"{ONE}?batch=x")
 
@@ -73,7 +73,8 @@ def test_an_id_that_went_on_is_told_by_its_ledger(page: Client, prod: Cluster) -
     newest = streams.decision(row, 1_203, transactions=streams.sent(row, 1_203, age_ms=2_000))
     streams.coordinated(row, newest, *[State.COMPLETE_COMMIT] * 4)
     text = read(page, f"{ONE}?batch=1201")
-    assert text.count("committed, id used again") == 4
+    # The ledger's word is named as such: a coordinator that cannot confirm it any more is no confirmation.
+    assert text.count("id used again; ledger: committed") == 4
     assert "id used again" not in read(page, ONE)
 
 
@@ -90,13 +91,52 @@ def test_a_lost_batch_says_that_no_restart_mends_it(page: Client, prod: Cluster)
 @pytest.mark.parametrize("state", QueryState)
 def test_each_state_is_said(page: Client, prod: Cluster, state: QueryState) -> None:
     streams.query(prod, state=state.value)
-    assert f"</i>{state}</span>" in read(page, ONE)
+    word = "no heartbeat" if state is QueryState.UNHEARD else state
+    assert f"</i>{word}</span>" in read(page, ONE)
+
+
+def first_sentence(text: str) -> str:
+    """Return the first sentence of a query's page below its name."""
+    found = re.search(r'<p class="now-true[^"]*"[^>]*>(.*?)</p>', text, re.DOTALL)
+    assert found
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", "", found[1])).split())
+
+
+@pytest.mark.parametrize(
+    ("columns", "evidence"),
+    [
+        ({"state": "failed"}, r"failed at \d\d:\d\d:\d\d UTC"),
+        ({"state": "running"}, r"no heartbeat since \d\d:\d\d:\d\d UTC"),
+        ({"state": "idle"}, r"no heartbeat since \d\d:\d\d:\d\d UTC"),
+    ],
+)
+def test_a_dead_driver_with_a_prepared_batch_is_the_first_sentence(
+    page: Client, prod: Cluster, columns: dict[str, str], evidence: str
+) -> None:
+    streams.abandoned(prod)
+    Query.objects.update(heartbeat_every_ms=5_000, **columns)
+    wanted = (
+        rf"Batch 1,204 is prepared and the driver is gone \({evidence}\): "
+        r"a restart finishes it until \d\d:\d\d:\d\d UTC\."
+    )
+    assert re.fullmatch(wanted, first_sentence(read(page, ONE)))
+    assert re.match(
+        wanted.replace("Batch 1,204 is", "Batch 1,204 of orders_enrich is")[:-2], headline(page, "/queries")
+    )
+
+
+def test_a_driver_that_is_heard_is_not_called_gone(page: Client, prod: Cluster) -> None:
+    streams.abandoned(prod)
+    Query.objects.update(state="running", heard_ms=seed.now_ms() - 9_000, heartbeat_every_ms=5_000)
+    text = read(page, ONE)
+    assert "driver is gone" not in text
+    assert first_sentence(text).startswith("Batch 1,204 has been prepared since ")
 
 
 def test_one_that_fell_silent_is_not_called_running(page: Client, prod: Cluster) -> None:
     streams.query(prod, heard_ms=seed.now_ms() - 600_000)
     text = read(page, ONE)
-    assert "its listener has fallen silent" in text
+    assert re.search(r"no heartbeat since \d\d:\d\d:\d\d UTC: its driver may be gone", text)
     assert "</i>running</span>" not in text
 
 
@@ -126,11 +166,11 @@ def test_the_inspector_tells_broken_and_foreign_files(page: Client, prod: Cluste
 
 
 def test_a_query_whose_checkpoint_cannot_be_read_says_why(page: Client, prod: Cluster) -> None:
-    streams.query(prod, error="s3a://x: access denied", detail={})
+    streams.query(prod, error="s3a://x: access denied", detail={}, seen_ms=seed.now_ms() - 31_000)
     text = read(page, ONE)
     assert "Its checkpoint cannot be read." in text
     assert "s3a://x: access denied" in text
-    assert "cannot tell" in text
+    assert "Whether orders_enrich is safe to restart is not known: s3a://x: access denied." in text
 
 
 def test_sources_tell_position_lag_and_what_blocks_them(page: Client, prod: Cluster) -> None:
@@ -139,7 +179,7 @@ def test_sources_tell_position_lag_and_what_blocks_them(page: Client, prod: Clus
     row = streams.query(prod)
     streams.batch(row, 1_203, offsets=[["0", json.dumps({"payments": {"0": pin.start_offset, "1": 48_300}})]])
     text = read(page, ONE)
-    assert "probably waits" in text
+    assert "likely blocked" in text
     assert 'href="/transactions/prod/payments-7"' in text
     assert 'href="/partitions/prod/payments/0"' in text
     assert "1,770" in text
@@ -195,6 +235,26 @@ def test_charts_stack_the_phases_and_say_in_words_what_they_show(page: Client, p
     text = read(page, ONE)
     assert "How long each phase of batches 1,200 to 1,203 took" in text
     assert 'id="rows-chart-figure"' in text
+
+
+def test_rows_written_are_shown_from_the_ledger_in_table_and_chart(page: Client, prod: Cluster) -> None:
+    row = streams.query(prod)
+    streams.batches(row, range(1_200, 1_204))
+    counted = sum(each["records"] for each in streams.decision(row, 1_203).transactions)
+    cells = re.findall(r"<td[^>]* data-rows-written>(.*?)</td>", read(page, ONE), re.DOTALL)
+    assert len(cells) == 8, "four batches in the table and in the chart's own"
+    assert [f"{counted:,}" in cell for cell in cells] == [True, False, False, False] * 2
+    assert all("unknown: Spark counts none" in cell for cell in cells if f"{counted:,}" not in cell)
+    drawn = query_charts.rows(list(Batch.objects.order_by("batch_id")), {1_203: counted})
+    by_name = {trace["name"]: trace["y"] for trace in drawn["data"]}
+    assert by_name["rows written"] == [None, None, None, counted]
+
+
+def test_batches_whose_rows_nothing_counts_have_no_figure(page: Client, prod: Cluster) -> None:
+    streams.batches(streams.query(prod, sink="other"), range(1_200, 1_204), input_rows=None)
+    text = read(page, ONE)
+    assert "rows read are not reported" in text
+    assert "0 to 0 rows" not in text
 
 
 def test_runs_tell_what_their_listener_could_not(page: Client, prod: Cluster) -> None:

@@ -113,6 +113,32 @@ def test_what_was_lost_is_a_range_for_each_partition_sure_or_at_most(page: Clien
     assert "at most </small> 174" in text or "at most</small> 174" in text
 
 
+def test_records_of_a_deleted_topic_are_not_said_to_be_sure_nor_offered_for_reprocessing(
+    page: Client, prod: Cluster
+) -> None:
+    gone = ["payments", 1, 7_000, None, None, False, "the topic was deleted and re-created", None, None, True]
+    row = held.episode(prod, lost=[["orders", 0, 10, 12, 3, True, ""], gone])
+    text = read(page, f"/recoveries/prod/{row.pk}")
+    assert "at least</small> 3" in text
+    assert "the topic was deleted and re-created" in text
+    assert '<pre class="raw card" id="lost-text" tabindex="0">orders 0 10 12</pre>' in text
+    assert "at least </span>3" in read(page, "/recoveries")
+    only = held.episode(prod, "b-1", lost=[gone], outcome="topic_deleted", released_ms=None, resumed_ms=None)
+    text = read(page, f"/recoveries/prod/{only.pk}")
+    assert "Topic deleted" in text
+    assert "not known" in text
+    assert "None" not in text
+
+
+@pytest.mark.parametrize("noticed", [True, False])
+def test_when_consumers_were_unblocked_is_said_to_be_noticed_where_no_log_shows_it(
+    page: Client, prod: Cluster, noticed: bool
+) -> None:
+    row = held.episode(prod, release_noticed=noticed)
+    assert ("Consumers unblocked by" in read(page, f"/recoveries/prod/{row.pk}")) is noticed
+    assert ("noticed after this time" in read(page, "/recoveries")) is noticed
+
+
 def test_what_was_lost_is_a_file_for_reprocessing(page: Client, prod: Cluster) -> None:
     row = held.episode(prod, b"=cmd()")
     answer = page.get(f"/recoveries/prod/{row.pk}?format=csv")
@@ -130,9 +156,9 @@ def test_what_was_lost_is_a_file_for_reprocessing(page: Client, prod: Cluster) -
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"lost": [], "lost_complete": True}, "Nothing was lost"),
+        ({"lost": [], "lost_complete": True}, "No aborted records"),
         ({"lost": [], "lost_complete": False}, "Still looking"),
-        ({"waited": []}, "Nobody was seen waiting"),
+        ({"waited": []}, "No group was seen blocked"),
         ({"resumed_by": "payments-9"}, "payments-9 committed"),
     ],
 )

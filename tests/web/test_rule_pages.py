@@ -1,13 +1,22 @@
-"""Proves that a rule's page shows its documentation safely, with what the rule finds now."""
+"""Proves that the rules' pages show their documentation safely and whole, with the limits in effect and what
+each rule finds now; and that an index leads to all of them."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+from html import escape
 from pathlib import Path
+from typing import Any
+from urllib.parse import urljoin
 
 import pytest
 from django.test import Client
 
 from dashboard import markdown
+from fenceline.facts import Severity
+from fenceline.limits import Limits
+from fenceline.rules import RULES
 from tests.web import seed
 
 pytestmark = pytest.mark.django_db
@@ -106,3 +115,87 @@ def test_an_edited_page_is_shown_as_it_is_now(page: Client, documented: Path) ->
     read(page, "/rules/open_too_long")
     (documented / "open_too_long.md").write_text("# open_too_long\n\nnew words")
     assert "<p>new words</p>" in read(page, "/rules/open_too_long")
+
+
+def test_the_index_lists_every_rule_with_its_severities_and_active_findings(page: Client) -> None:
+    prod = seed.cluster()
+    seed.seen(prod)
+    seed.finding(prod, "transaction:payments-7", rule="late", severity="critical")
+    html = page.get("/rules").content.decode()
+    assert re.findall(r'id="rule-(\w+)"', html) == list(RULES)
+    for entry in markdown.rule_index():
+        assert set(entry.severities) <= set(Severity)
+        row = html.split(f'id="rule-{entry.name}"')[1].split("</tr>")[0]
+        assert f'href="/rules/{entry.name}"' in row
+        assert re.findall(r"mark-(\w+)", row) == list(entry.severities)
+        assert escape(entry.means) in row
+        assert ("1<span" in row) is (entry.name == "late")
+
+
+def test_the_index_is_reached_from_a_rule_and_from_system(page: Client) -> None:
+    seed.seen(seed.cluster())
+    for url in ("/rules/late", "/system"):
+        assert 'href="/rules"' in read(page, url), url
+
+
+def test_the_index_without_documentation_explains_itself(
+    page: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(markdown, "RULES", tmp_path)
+    assert "documentation is not installed" in read(page, "/rules")
+
+
+def test_the_documentations_own_index_is_no_rule(page: Client) -> None:
+    assert page.get("/rules/README").status_code == 404
+
+
+def test_a_page_shows_the_limits_in_effect_and_names_a_default_that_differs(
+    page: Client, settings: Any
+) -> None:
+    seed.seen(seed.cluster())
+    settings.FENCELINE = replace(settings.FENCELINE, limits=Limits(open_too_long_s=7.5, open_usual_factor=4))
+    text = read(page, "/rules/open_too_long")
+    assert "<th>limit</th> <th>value</th>" in text
+    assert "<td><code>open_too_long_s</code></td> <td>7.5 (default 60)</td>" in text
+    assert "<td><code>open_usual_factor</code></td> <td>4 (default 3)</td>" in text
+    assert "<td><code>open_usual_commits</code></td> <td>50</td>" in text
+    settings.FENCELINE = replace(settings.FENCELINE, limits=Limits())
+    assert "<td><code>open_too_long_s</code></td> <td>60</td>" in read(page, "/rules/open_too_long")
+
+
+def test_links_to_the_index_and_to_parts_of_pages_lead_there(page: Client, documented: Path) -> None:
+    text = (
+        "# late\n[one](README.md#severity), [two](open_too_long.md#its-limits), [three](../acting.md#fence)\n"
+    )
+    (documented / "late.md").write_text(text)
+    html = read(page, "/rules/late")
+    assert '<a href="../rules">one</a>, <a href="open_too_long">two</a>, three (docs/acting.md)' in html
+
+
+#: What Markdown leaves in a text where it was not understood: tables, lists, emphasis, code, links, headings.
+UNRENDERED = re.compile(r"\||\*|`|\]\(|^\s*#+ |(?:^|\s)\d+\. [A-Z]|(?:^|\n)\s*- |-{3}", re.MULTILINE)
+
+
+def text_of(html: str) -> str:
+    """The text that is no code."""
+    return re.sub(r"<[^>]+>", " ", re.sub(r"<(pre|code)>.*?</\1>", "", html, flags=re.DOTALL))
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_no_markdown_is_left_unrendered(name: str) -> None:
+    html = markdown.rule(name, Limits())
+    assert html is not None
+    assert not UNRENDERED.findall(text_of(html))
+    for table in re.findall(r"<table>.*?</table>", html, re.DOTALL):
+        cells = {len(re.findall(r"<t[hd]", row)) for row in re.findall(r"<tr>.*?</tr>", table, re.DOTALL)}
+        assert len(cells) == 1, "a row has another number of cells"
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_every_link_of_a_rule_page_leads_to_a_page(page: Client, name: str) -> None:
+    seed.seen(seed.cluster())
+    html = markdown.rule(name, Limits())
+    for href in re.findall(r'href="([^"]+)"', html or ""):
+        assert href.startswith("https://") or href in (*RULES, "../rules"), href
+        if not href.startswith("https://"):
+            assert page.get(urljoin("/rules/late", href)).status_code == 200, href

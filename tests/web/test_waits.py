@@ -197,10 +197,10 @@ def test_the_first_page_tells_none_from_not_seen(page: Client, prod: Cluster) ->
 
 
 def test_the_first_page_counts_what_is_held_and_who_waits(page: Client, prod: Cluster) -> None:
-    held.waits(held.group(prod, "billing", "STALL", blocked=1), held.pinned(prod, "payments"))
+    held.waits(held.group(prod, "billing", "BLOCKED", blocked=1), held.pinned(prod, "payments"))
     held.pinned(prod, "__consumer_offsets", 17)
     text = read(page, "/")
     assert "<li>2 partitions pinned</li>" in text
-    assert "<li>1 group waits</li>" in text
+    assert "<li>1 group blocked</li>" in text
     assert 'href="/partitions?verdict=open&amp;internal=1"' in text
-    assert 'href="/groups?status=blocked"' in text
+    assert 'href="/groups?status=BLOCKED"' in text

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fenceline.groups import Waiting
 from fenceline.snapshot import BlockedOffset, Blocker
-from tests.fenceline.rules.build import BLOCKER, ago, blind, found, gap, group, pending, transaction, waits
+from tests.fenceline.rules.build import (
+    BLOCKER,
+    ago,
+    blind,
+    found,
+    gap,
+    group,
+    pending,
+    severities,
+    transaction,
+    waits,
+)
 
 
 @pytest.mark.parametrize(
@@ -23,6 +36,23 @@ from tests.fenceline.rules.build import BLOCKER, ago, blind, found, gap, group, 
 def test_group_stalled(number: int, offset: BlockedOffset, is_stalled: bool, why: str) -> None:
     told = found("group_stalled", groups=(group(offset),))
     assert [each.severity.value for each in told] == (["warning"] if is_stalled else []), f"{number}: {why}"
+
+
+@pytest.mark.parametrize(
+    ("number", "offset", "timeout_s", "severity", "why"),
+    [
+        (1, waits(70), 600, "warning", "its coordinator ends it within ten minutes"),
+        (2, waits(301), 600, "critical", "for five minutes"),
+        (3, waits(70), 3_600, "critical", "nothing ends it for an hour"),
+        (4, waits(70, Blocker(4_900, "")), 600, "critical", "nobody is known to end it"),
+        (5, replace(waits(70), behind=20_000), 600, "critical", "so many records"),
+    ],
+)
+def test_group_stalled_grows_with_the_damage(
+    number: int, offset: BlockedOffset, timeout_s: float, severity: str, why: str
+) -> None:
+    facts = {"groups": (group(offset),), "transactions": (transaction(90, timeout_s=timeout_s),)}
+    assert severities("group_stalled", **facts) == [severity], f"case {number}: {why}"
 
 
 def test_group_stalled_names_the_blocker() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from fenceline.facts import State
 from fenceline.groups import Waiting
+from fenceline.habits import Usual
 from fenceline.partitions import Ground, Verdict
 from fenceline.snapshot import PinnedPartition
 from tests.fenceline.rules.build import (
@@ -19,7 +22,9 @@ from tests.fenceline.rules.build import (
     group,
     pin,
     pinned,
+    query,
     severities,
+    stands,
     transaction,
     waits,
 )
@@ -66,6 +71,35 @@ def test_hanging_gives_the_command_that_ends_it() -> None:
 def test_lso_pinned(number: int, subject: PinnedPartition, severity: str | None, why: str) -> None:
     told = severities("lso_pinned", partitions=(subject,))
     assert told == ([severity] if severity else []), f"case {number}: {why}"
+
+
+@pytest.mark.parametrize(
+    ("number", "subject", "facts", "severity", "why"),
+    [
+        (1, pinned(pin(*OWNED, name="a")), {"groups": (group(waits(30)),)}, "info", "a group has just come"),
+        (2, pinned(pin(*OWNED, name="a")), {"groups": (group(waits(61)),)}, "warning", "it is blocked"),
+        (3, pinned(pin(*OWNED, name="a"), pinned_s_ago=430), {"groups": (group(waits(420)),)},
+         "critical", "7 min"),
+        (4, pinned(pin(*OWNED, name="a"), pinned_s_ago=70), {"groups": (group(waits(900)),)}, "warning",
+         "it was there before, at the end of the log: blocked since the LSO is"),
+        (5, pinned(pin(*OWNED, name="a"), pinned_s_ago=430), {"queries": (query(positions=(stands(),)),)},
+         "warning", "a query came later"),
+        (6, pinned(pin(*OWNED, name="a")), {"groups": (group(waits(90, partition=3)),)}, "info", "elsewhere"),
+        (7, pinned(pin(*OWNED, name="a")), {"groups": (group(waits(90, how=Waiting.READS_PAST)),)}, "info",
+         "it reads uncommitted"),
+        (8, pinned(pin(*HANGS)), {"groups": (group(waits(90)),)}, "critical", "nothing ever ends it"),
+        (9, pinned(pin(*OWNED, name="payments-7")), {"groups": (group(waits(90)),),
+         "transactions": (transaction(90, timeout_s=3_600),)}, "critical", "no end in an hour"),
+        (10, pinned(pin(*OWNED, name="payments-7"), pinned_s_ago=430), {"groups": (group(waits(420)),),
+         "transactions": (transaction(440),), "usual": {"payments": Usual(80, 200_000)}}, "info", "usual"),
+        (11, pinned(pin(*HIDDEN)), {}, "warning", "nobody is known who holds it"),
+    ],
+)  # fmt: skip
+def test_lso_pinned_is_as_bad_as_what_it_blocks(
+    number: int, subject: PinnedPartition, facts: dict[str, Any], severity: str, why: str
+) -> None:
+    """1,465 records and a group that is blocked for 7 minutes are no "info"."""
+    assert severities("lso_pinned", partitions=(subject,), **facts) == [severity], f"case {number}: {why}"
 
 
 def test_lso_pinned_names_the_blocker_and_what_is_held() -> None:

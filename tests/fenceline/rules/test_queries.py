@@ -100,6 +100,23 @@ def test_batches_of_the_sink(
     assert told("batch_lost", sink_batches=(batch,)) == lost, f"case {number}: {why}"
 
 
+@pytest.mark.parametrize(
+    ("number", "alive", "left_s", "severity", "why"),
+    [
+        (1, True, 3_600, "warning", "its driver is there, and has an hour"),
+        (2, True, 601, "warning", "more than ten minutes"),
+        (3, True, 600, "critical", "ten minutes until it is lost"),
+        (4, False, 3_600, "critical", "nobody is there to commit it"),
+        (5, None, 3_600, "critical", "nobody is known to be"),
+    ],
+)
+def test_a_prepared_batch_is_worse_the_less_time_is_left(
+    number: int, alive: bool | None, left_s: int, severity: str, why: str
+) -> None:
+    batch = sink_batch(expires_ms=NOW_MS + 1_000 * left_s)
+    assert told("batch_prepared", sink_batches=(batch,), alive=alive) == [severity], f"case {number}: {why}"
+
+
 def test_a_prepared_batch_counts_down_in_words_that_stay() -> None:
     batches = (sink_batch(), sink_batch(batch_id=18, expires_ms=NOW_MS + 30_000, open=("orders-c",)))
     subject = query(sink_batches=batches, alive=False)
@@ -107,10 +124,10 @@ def test_a_prepared_batch_counts_down_in_words_that_stay() -> None:
     (later,) = found("batch_prepared", queries=(subject,), now_ms=NOW_MS + 5_000)
     assert finding == later
     assert finding.summary == (
-        "batch 17 and batch 18 of orders are decided and not committed: lost at 11:07:10 UTC unless that is "
-        "done before"
+        "Batch 17 and batch 18 of orders are prepared and the driver is gone (stopped): a restart finishes "
+        "them until 11:07:10 UTC"
     )
-    assert finding.evidence.endswith("2,000 records, 3 transactions not committed yet; its driver is gone")
+    assert finding.evidence.endswith("2,000 records, 3 transactions not committed; driver: stopped")
     assert finding.since_ms == ago(11)
     assert finding.affected == tuple(f"transaction:orders-{each}" for each in "abc")
     assert "recoverAndCommit" in finding.next_step
@@ -135,6 +152,7 @@ def test_a_lost_batch_names_ids_and_input() -> None:
         (5, stands(812, log_start=0, pace=0.0), [], "it is not cut"),
         (6, stands(3_700, log_start=100, pace=1.0), ["warning"], "3,600 s until they meet"),
         (7, stands(3_701, log_start=100, pace=1.0), [], "3,601 s"),
+        (9, stands(500, log_start=100, pace=1.0), ["critical"], "400 s: no time to lose"),
         (8, stands(5_812, log_start=5_800, pace=9.0), [], "nothing is unread"),
     ],
 )

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fenceline import rules
+from fenceline.facts import Gap
 from fenceline.limits import Limits
 from fenceline.rules import MOST_FINDINGS, RULES, judge
-from fenceline.sight import Sense, Sight
+from fenceline.sight import Sense, Sight, expected_ms, stale_gap
+from fenceline.snapshot import CollectorStatus
 from tests.fenceline.rules.build import (
     ALL,
     CHECKPOINTS,
     LIMITS,
     NOW_MS,
     TAIL,
+    ago,
     collector,
     gap,
     snapshot,
@@ -131,3 +136,51 @@ def test_a_rule_tells_the_oldest_when_there_are_too_many() -> None:
 
 def test_every_rule_carries_its_own_name() -> None:
     assert all(name == rule.name == rule.check.__name__ for name, rule in RULES.items())
+
+
+@pytest.mark.parametrize(
+    ("number", "seen_s_ago", "since_s_ago", "expected_s", "gap_s_ago", "why"),
+    [
+        (1, 5, 900, 5, None, "as old as it may be"),
+        (2, 5.1, 900, 5, 5.1, "a tail that reads nothing newer"),
+        (3, 240, 900, 30, 240, "gaps were once empty while as_of stood still for four minutes"),
+        (4, 29, 900, 30, None, "a poller between two polls"),
+        (5, None, 900, 30, 900, "its first poll is not complete: since it came to be"),
+        (6, None, 20, 30, None, "it has just begun"),
+        (7, -3, 900, 5, None, "another host's clock is ahead"),
+    ],
+)
+def test_a_stale_source_is_a_gap(
+    number: int,
+    seen_s_ago: float | None,
+    since_s_ago: float,
+    expected_s: float,
+    gap_s_ago: float | None,
+    why: str,
+) -> None:
+    found = stale_gap(
+        "prod",
+        "groups",
+        seen_through_ms=None if seen_s_ago is None else ago(seen_s_ago),
+        since_ms=ago(since_s_ago),
+        expected_ms=int(expected_s * 1_000),
+        now_ms=NOW_MS,
+        reason="its worker is away",
+    )
+    wanted = None
+    if gap_s_ago is not None:
+        wanted = Gap("prod", "groups", "cluster", ago(gap_s_ago), None, "its worker is away")
+    assert found == wanted, f"case {number}: {why}"
+
+
+@pytest.mark.parametrize("collector", ALL, ids=lambda each: each.name)
+def test_rules_see_nothing_through_a_stale_source_as_behind_a_gap(collector: CollectorStatus) -> None:
+    """The instant at which a gap begins is the one from which on rules are silent: one limit for both."""
+    reads_on = not collector.senses.isdisjoint({Sense.TRANSACTIONS, Sense.HISTORY})
+    limit_ms = expected_ms(LIMITS, reads_on=reads_on)
+    for late_ms, is_hidden in ((limit_ms, False), (limit_ms + 1, True)):
+        late = replace(collector, seen_through_ms=NOW_MS - late_ms)
+        others = tuple(each for each in ALL if each.name != collector.name)
+        sight = snapshot(collectors=(*others, late)).sight(now_ms=NOW_MS, limits=LIMITS)
+        for sense in collector.senses:
+            assert (sight.hidden[sense] == {"cluster"}) is is_hidden, (collector.name, late_ms)

@@ -11,13 +11,18 @@ from fenceline.snapshot import OpenTransaction, Repeated
 from tests.fenceline.rules.build import (
     ALL,
     NOW_MS,
+    OWNED,
     TAIL,
     ago,
     blind,
     found,
     gap,
+    group,
+    pin,
+    pinned,
     severities,
     transaction,
+    waits,
 )
 
 TWO_PHASE_S = 10**9
@@ -63,6 +68,27 @@ def test_open_too_long_against_its_applications_past(
     subject = transaction(age_s, timeout_s=timeout_s)
     told = severities("open_too_long", transactions=(subject,), usual=usual)
     assert told == ([severity] if severity else []), f"case {number}: {why}"
+
+
+@pytest.mark.parametrize(
+    ("number", "waits_s", "usual_s", "severity", "why"),
+    [
+        (1, None, None, "warning", "nobody is blocked by it"),
+        (2, 90, None, "warning", "a group is, for a while"),
+        (3, 420, None, "critical", "for seven minutes"),
+        (4, 420, 200, "info", "its application's commits take so long"),
+    ],
+)
+def test_open_too_long_grows_with_whom_it_blocks(
+    number: int, waits_s: float | None, usual_s: float | None, severity: str, why: str
+) -> None:
+    facts = {
+        "transactions": (transaction(430),),
+        "partitions": (pinned(pin(*OWNED, name="payments-7"), pinned_s_ago=425),),
+        "groups": () if waits_s is None else (group(waits(waits_s)),),
+        "usual": {} if usual_s is None else {"payments": Usual(80, int(usual_s * 1_000))},
+    }
+    assert severities("open_too_long", **facts) == [severity], f"case {number}: {why}"
 
 
 def test_nobody_is_told_to_fence_what_our_own_sink_may_have_prepared() -> None:
@@ -125,20 +151,21 @@ def test_stuck_in_prepare(number: int, state: State, decided_s_ago: float, is_st
 
 
 @pytest.mark.parametrize(
-    ("number", "times", "is_storm", "why"),
+    ("number", "times", "unambiguous", "severity", "why"),
     [
-        (1, 3, False, "a few restarts in the middle of work"),
-        (2, 4, True, "two live owners"),
-        (3, 40, True, ""),
+        (1, 3, 3, [], "a few restarts in the middle of work"),
+        (2, 4, 4, ["critical"], "two live owners"),
+        (3, 40, 20, ["critical"], "enough of them without the ambiguous ones"),
+        (4, 4, 3, ["warning"], "a client that aborts and initialises again leaves the same records"),
+        (5, 40, 0, ["warning"], "the same"),
     ],
 )
-def test_fencing_storm(number: int, times: int, is_storm: bool, why: str) -> None:
-    seen = Repeated("transaction:payments-7", times, times // 2, ago(500), ago(5))
+def test_fencing_storm(number: int, times: int, unambiguous: int, severity: list[str], why: str) -> None:
+    seen = Repeated("transaction:payments-7", times, unambiguous, ago(500), ago(5))
     told = found("fencing_storm", takeovers=(seen,))
-    assert [each.severity.value for each in told] == (["critical"] if is_storm else []), (
-        f"case {number}: {why}"
-    )
-    assert all(each.since_ms == ago(500) and "of them certain" in each.evidence for each in told)
+    assert [each.severity.value for each in told] == severity, f"case {number}: {why}"
+    assert all(each.since_ms == ago(500) for each in told)
+    assert all(("ambiguous" in each.evidence) == (unambiguous < times) for each in told)
 
 
 @pytest.mark.parametrize(
@@ -147,12 +174,13 @@ def test_fencing_storm(number: int, times: int, is_storm: bool, why: str) -> Non
         (1, "transaction:payments-7", 2, False, "twice may happen"),
         (2, "transaction:payments-7", 3, True, "three in a row"),
         (3, "application:payments", 3, True, "of ids that are used once each"),
+        (4, "transaction:payments-7", 9, True, "nothing it writes arrives any more"),
     ],
 )
 def test_timeouts_in_a_row(number: int, subject: str, times: int, is_told: bool, why: str) -> None:
     seen = Repeated(subject, times, times, ago(500), ago(5), 60_000)
     told = found("timeouts_in_a_row", timeouts=(seen,))
-    expected = [(subject, "warning", ago(500))] if is_told else []
+    expected = [(subject, "critical" if times >= 9 else "warning", ago(500))] if is_told else []
     assert [(each.subject, each.severity.value, each.since_ms) for each in told] == expected, (
         f"{number}: {why}"
     )

@@ -1,0 +1,83 @@
+"""The ledger of the exactly-once sink beside a checkpoint's logs: read where it is new."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from collectors.checkpoint_log import is_denied
+from collectors.stores import Missing, Store
+from fenceline.decode import ledger as ledgers
+from fenceline.paths import join
+from fenceline.spark import Broken, FileSeen, LedgerState
+
+#: The ledger is listed again so often at one look while its sink purges old batches.
+_MOST_LISTINGS = 5
+
+
+class LedgerFiles:
+    """The ledger's folder of the checkpoint at `path`."""
+
+    def __init__(self, store: Store, path: str) -> None:
+        self._store, self._folder = store, join(path, ledgers.FOLDER)
+        self._contents: dict[str, tuple[FileSeen, bytes | Broken]] = {}
+        #: What was read last, and the last of it that counts.
+        self._decoded: LedgerState | None = None
+        self._state: LedgerState | None = None
+
+    def read(self) -> LedgerState | None:
+        """Return the ledger now; the last one while its sink purges it faster than it can be listed.
+
+        The sink purges a decision before its done file (`LedgerFolder.purge`). A listing that shows the
+        decision and misses the done file would show an open decision: those must be in the next one too.
+        """
+        files = self._list()
+        for _ in range(_MOST_LISTINGS):
+            state = self._take(files)
+            opened = {ledgers.decision_name(ledgers.Round(*each)) for each in _open(state)}
+            if not opened:
+                break
+            files = self._list()
+            if opened <= files.keys():
+                break
+        else:
+            return self._state
+        self._state = state
+        return state
+
+    def _take(self, files: Mapping[str, FileSeen]) -> LedgerState:
+        known = {
+            name: kept
+            for name, kept in self._contents.items()
+            if files.get(name) == kept[0] and not is_denied(kept[1])
+        }
+        new = {name: seen for name, seen in files.items() if name not in known}
+        if not new and len(known) == len(self._contents) and self._decoded is not None:
+            return self._decoded
+        read = self._store.read(self._folder, new)
+        self._contents = known | {name: (new[name], raw) for name, raw in read.items()}
+        self._decoded = self._decode()
+        return self._decoded
+
+    def _decode(self) -> LedgerState:
+        raws = {name: raw for name, (_, raw) in self._contents.items()}
+        state = ledgers.decode_folder(
+            self._folder, {name: raw for name, raw in raws.items() if isinstance(raw, bytes)}
+        )
+        denied = (
+            each._replace(path=f"{ledgers.FOLDER}/{each.path}")
+            for each in raws.values()
+            if isinstance(each, Broken)
+        )
+        return replace(state, broken=(*state.broken, *denied))
+
+    def _list(self) -> Mapping[str, FileSeen]:
+        try:
+            return {name: each.seen for name, each in self._store.entries(self._folder).items()}
+        except Missing:
+            return {}
+
+
+def _open(state: LedgerState) -> set[tuple[int, int]]:
+    """Return batch and round of the decisions without a done file."""
+    return {(each.batch_id, each.round) for each in state.open_decisions()}

@@ -1,0 +1,108 @@
+"""Which look at a checkpoint counts: a changed restart verdict only when a second look agrees.
+
+Two folders cannot be listed at one instant, and Spark writes and purges meanwhile. A listing that shows what
+a healthy query passes through is taken at once. Everything else may come from the listing. It must be listed
+twice in a row with the same result: what decides was then like that at one instant. Where another verdict was
+reported before, the next look must show the same verdict. Until then the checkpoint is as it was.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import NamedTuple
+
+from fenceline.restarts import Verdict, restart
+from fenceline.spark import Broken, Checkpoint
+
+#: What a healthy query passes through with each batch.
+_PASSING = frozenset({Verdict.CLEAN, Verdict.REPLAY, Verdict.IN_FLIGHT})
+_HEALTHY = "healthy"
+#: Verdicts that the newest files do not decide alone: they stay while the query goes on.
+_BY_IDENTITY = frozenset({Verdict.IDENTITY_LOST, Verdict.IDENTITY_BROKEN})
+_BY_FILE = frozenset({Verdict.UNREADABLE, Verdict.NEWER_FORMAT})
+#: So many looks in a row without an agreement are a gap.
+_MOST_UNSETTLED = 3
+
+
+class _Observed(NamedTuple):
+    """One listing of a checkpoint: its kind is the verdict, and one for all that a healthy query passes."""
+
+    checkpoint: Checkpoint
+    kind: str
+    #: What the verdict rests on.
+    basis: object
+
+
+class Settling:
+    """The looks at one checkpoint, and the last one that counts."""
+
+    def __init__(self) -> None:
+        self._last: _Observed | None = None
+        self._proposed = ""
+        self._unsettled = 0
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the last checkpoint that counts is too old to be reported without a gap."""
+        return self._last is None or self._unsettled >= _MOST_UNSETTLED
+
+    def checkpoint(
+        self, observe: Callable[[], Checkpoint], again: Callable[[], Checkpoint]
+    ) -> Checkpoint | None:
+        """Return the checkpoint that counts now; None before the first one.
+
+        `observe` lists the logs, `again` lists everything anew.
+        """
+        first = self._observed(observe())
+        if not self._is_expected(first):
+            second = self._observed(again())
+            if not self._is_expected(second) and not self._is_confirmed(first, second):
+                self._unsettled += 1
+                return self._last and self._last.checkpoint
+            first = second
+        self._last, self._proposed, self._unsettled = first, "", 0
+        return first.checkpoint
+
+    def _is_expected(self, seen: _Observed) -> bool:
+        """Whether one listing is enough: it shows nothing but a query that goes on."""
+        return seen.kind == (_HEALTHY if self._last is None else self._last.kind)
+
+    def _is_confirmed(self, first: _Observed, second: _Observed) -> bool:
+        """Whether two listings agree, and with the look before where that changes the verdict."""
+        if first.kind != second.kind or first.basis != second.basis:
+            self._proposed = ""
+            return False
+        before, self._proposed = self._proposed, second.kind
+        return self._last is None or before == second.kind
+
+    def _observed(self, checkpoint: Checkpoint) -> _Observed:
+        verdict = restart(checkpoint, alive=None).verdict
+        kind = _HEALTHY if verdict in _PASSING else verdict.value
+        if self._last is not None and kind == _HEALTHY and _is_older(checkpoint, self._last.checkpoint):
+            kind = "put back"
+        return _Observed(checkpoint, kind, _basis(checkpoint, verdict))
+
+
+def _basis(checkpoint: Checkpoint, verdict: Verdict) -> object:
+    """Return what must be the same in two listings for a verdict to be proved."""
+    if verdict in _BY_IDENTITY:
+        return checkpoint.identity
+    newest = checkpoint.identity, checkpoint.last_offsets, checkpoint.previous_offsets, checkpoint.last_commit
+    if verdict in _BY_FILE:
+        return {(each.path.partition("/")[0], each.damage) for each in newest if isinstance(each, Broken)}
+    if verdict is Verdict.HISTORY_GAP:
+        return _holes(checkpoint.offsets)
+    ends = checkpoint.offsets[-2:], checkpoint.commits[-2:], checkpoint.offsets_ms, checkpoint.commits_ms
+    return *ends, checkpoint.has_state, *newest
+
+
+def _is_older(checkpoint: Checkpoint, last: Checkpoint) -> bool:
+    """Whether a log ends before the end that it had."""
+    logs = (checkpoint.planned, last.planned), (checkpoint.finished, last.finished)
+    return any((-1 if now is None else now) < (-1 if was is None else was) for now, was in logs)
+
+
+def _holes(ids: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    """Return the ids on both sides of each hole, the newest few."""
+    return tuple((low, high) for low, high in itertools.pairwise(ids) if high > low + 1)[-8:]

@@ -1,0 +1,64 @@
+"""The API's description: what django-ninja derives from the code, and the errors of each operation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from http import HTTPStatus
+from typing import Any
+
+from ninja import NinjaAPI
+from ninja.openapi.schema import OpenAPISchema
+
+from dashboard.api.problems import Problem
+
+_PROBLEM = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+#: Beyond those that follow from an operation's parts, by operation id.
+_MORE: Mapping[str, tuple[int, ...]] = {
+    "dashboard_api_actions_make_plan": (404, 409, 503),
+    "dashboard_api_actions_execute_plan": (409, 410),
+    "dashboard_api_channels_rotate_secret": (409,),
+    "dashboard_api_channels_send_test": (409,),
+    "dashboard_api_deliveries_send_again": (409,),
+    "dashboard_api_history_list_applications": (400, 404),
+    "dashboard_api_history_list_ids": (400, 404),
+    "dashboard_api_history_list_days": (400, 404),
+    "dashboard_api_queries_get_query": (400,),
+    "dashboard_api_queries_list_batches": (400,),
+    "dashboard_api_queries_get_safe_to_stop": (400,),
+}
+
+
+class DescribedAPI(NinjaAPI):
+    """An API whose description names the errors as well."""
+
+    def get_openapi_schema(self, **options: Any) -> OpenAPISchema:
+        """Return the description."""
+        schema = super().get_openapi_schema(**options)
+        known = schema["components"]["schemas"]
+        # Models of query strings: each of their fields is a parameter, and their names mean nothing.
+        for name in [name for name in known if name.startswith("Wanted")]:
+            del known[name]
+        schema["components"]["schemas"]["Problem"] = Problem.model_json_schema()
+        for operations in schema["paths"].values():
+            for method, operation in operations.items():
+                for status in sorted(set(_statuses(method, operation))):
+                    words = {"description": HTTPStatus(status).phrase, "content": _PROBLEM}
+                    operation["responses"].setdefault(status, words)
+        return schema
+
+
+def _statuses(method: str, operation: Mapping[str, Any]) -> Iterator[int]:
+    """Yield the statuses of the errors that an operation may answer."""
+    yield from (401, 500, 503)
+    yield from _MORE.get(operation["operationId"], ())
+    asked = operation["parameters"]
+    if asked or "requestBody" in operation:
+        yield 422
+    if any(each["in"] == "path" for each in asked):
+        yield 404
+    if any(each["name"] == "cursor" for each in asked):
+        yield 400
+    if method != "get":
+        yield 403
+    if "requestBody" in operation:
+        yield from (400, 413)

@@ -1,0 +1,23 @@
+"""What may be done about something, as the API answers it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+from ninja import Schema
+
+from dashboard.offers import Offer, offered
+from fenceline.plans.plan import Act
+
+
+class OfferOut(Schema):
+    """An act that the planner would not refuse: the `act` and a subject of `POST /api/v1/actions/plan`."""
+
+    act: Act
+    subject: str
+
+    @classmethod
+    def each(cls, offers: Sequence[Offer]) -> list[Self]:
+        """The offers among what the planners say, without what they refuse."""
+        return [cls(act=offer.act, subject=offer.subject) for offer in offered(offers)]

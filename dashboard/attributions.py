@@ -1,0 +1,159 @@
+"""Which transitions our actions caused, as rows: what actions had written, and what follows from it.
+
+The tail may read a record before its action's result is stored, or after it. In the first case `save` revises
+the rows, in the second the tail's own fold attributes them (`fenceline.attributions`); both read alike then.
+Both hold the lock on the cluster's row, and a tail that has folded without a record that is stored by then
+folds again (`dashboard.store`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from django.db.models import QuerySet
+
+from dashboard import rows
+from dashboard.models import Action, ActionRecord, Recent, TransitionRecord
+from fenceline import recent
+from fenceline.attributions import (
+    ActionCause,
+    CausesByRecord,
+    RecordIdentity,
+    action_of,
+    attribute_past,
+)
+from fenceline.decode import text
+from fenceline.facts import State, Transition
+from fenceline.fold import Tally
+
+#: How an id's transitions change: what each was, and what it is, None for one that goes.
+Changes = Sequence[tuple[Transition, Transition | None]]
+
+_MINUTE_MS = 60_000
+#: How many notable transitions of an id are looked through: those of an action are among its newest.
+_MOST_TRANSITIONS = 100
+
+
+def newest(cluster_id: int) -> int:
+    """The number of the newest record of an action, 0 before the first."""
+    found = ActionRecord.objects.filter(cluster_id=cluster_id).order_by("-pk").values_list("pk", flat=True)
+    return found.first() or 0
+
+
+def causes(cluster_id: int) -> Mapping[bytes, CausesByRecord]:
+    """What the actions on a cluster had written, by the keys of transactional ids."""
+    return _by_key(ActionRecord.objects.filter(cluster_id=cluster_id))
+
+
+def _by_key(records: QuerySet[ActionRecord]) -> Mapping[bytes, CausesByRecord]:
+    by_key: dict[bytes, dict[RecordIdentity, ActionCause]] = defaultdict(dict)
+    for row in records:
+        identity = RecordIdentity(row.producer_id, row.producer_epoch, State(row.state))
+        by_key[bytes(row.key)][identity] = ActionCause(row.action_id, row.fence)
+    return by_key
+
+
+def name(action: Action | None) -> str:
+    """Return an action in words for the evidence of what it caused, "" for none."""
+    return "" if action is None else f"{action.executed_by}, action {action.pk}"
+
+
+def of_transitions(cluster: str, key: bytes, transitions: Sequence[Transition]) -> Sequence[Action | None]:
+    """The action that caused each of some transitions of one transactional id, None for all others."""
+    known = _by_key(ActionRecord.objects.filter(cluster__name=cluster, key=key)).get(key, {})
+    numbers = [action_of(each, known) for each in transitions] if known else [None] * len(transitions)
+    actions = Action.objects.in_bulk([each for each in numbers if each is not None])
+    return [None if number is None else actions.get(number) for number in numbers]
+
+
+class WrittenRecord(NamedTuple):
+    """A record of `__transaction_state` that a request of ours had a coordinator write, by its own answer."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    #: `facts.State`: Empty, PrepareCommit or PrepareAbort.
+    state: str
+    #: Whether by a fence (InitProducerId), else by an EndTxn.
+    fence: bool
+
+
+def save(action: Action, records: Sequence[WrittenRecord], *, rev: int, now_ms: int) -> None:
+    """Keep what an action had written, and attribute what was derived of it before.
+
+    Call it in a transaction that holds the cluster's row (`dashboard.write_transactions`).
+    """
+    keyed = [(rows.key_of(text.unescape(each.transactional_id)), each) for each in records]
+    made = [
+        ActionRecord(cluster_id=action.cluster_id, action=action, key=key, **_columns(each))
+        for key, each in keyed
+    ]
+    ActionRecord.objects.bulk_create(made, ignore_conflicts=True)
+    for key in sorted({key for key, _ in keyed}):
+        _attribute(action.cluster_id, key, rev, now_ms)
+
+
+def _columns(record: WrittenRecord) -> Mapping[str, Any]:
+    return {name: value for name, value in record._asdict().items() if name != "transactional_id"}
+
+
+def _attribute(cluster_id: int, key: bytes, rev: int, now_ms: int) -> None:
+    """Revise what was derived of a transactional id before its action's result was stored."""
+    known = _by_key(ActionRecord.objects.filter(cluster_id=cluster_id, key=key))[key]
+    _revise_recent(cluster_id, key, known)
+    notable = TransitionRecord.objects.filter(cluster_id=cluster_id, key=key)
+    _revise_notable(notable, known, rev, now_ms)
+
+
+def _revise_recent(cluster_id: int, key: bytes, known: CausesByRecord) -> None:
+    row = Recent.objects.filter(cluster_id=cluster_id, key=key).first()
+    if row is None:
+        return
+    # The partition is not part of what is packed.
+    before = recent.unpack(bytes(row.packed), 0)
+    changes = {was.offset: now for was, now in attribute_past(before, known)}
+    after = [changes.get(each.offset, each) for each in before]
+    packed = recent.pack([recent.entry(each) for each in after if each is not None])
+    if packed != bytes(row.packed):
+        row.packed = packed
+        row.save(update_fields=["packed"])
+
+
+def _revise_notable(
+    notable: QuerySet[TransitionRecord], known: CausesByRecord, rev: int, now_ms: int
+) -> None:
+    found = list(notable.order_by("-log_offset", "-pk")[:_MOST_TRANSITIONS])
+    by_offset = {row.log_offset: row for row in found}
+    changes = attribute_past([rows.transition_of(row) for row in found], known)
+    for was, now in changes:
+        row = by_offset[was.offset]
+        if now is None:
+            row.delete()
+        else:
+            _revise_row(row, was, now, known, rev, now_ms)
+    _recount(found, changes)
+
+
+def _revise_row(
+    row: TransitionRecord, was: Transition, now: Transition, known: CausesByRecord, rev: int, now_ms: int
+) -> None:
+    row.kind, row.confidence, row.reason = now.kind.value, now.confidence.value, now.reason.value
+    row.gap_ms, row.action_id, row.rev, row.revised_ms = now.gap_ms, action_of(now, known), rev, now_ms
+    row.revised_from = row.revised_from or was.kind.value
+    row.save()
+
+
+def _recount(found: Sequence[TransitionRecord], changes: Changes) -> None:
+    """Move the counters of what changed its kind, in the minutes in which it happened."""
+    if not found:
+        return
+    application, tallies = found[0].application, defaultdict[tuple[str, int], Tally](Tally)
+    for was, now in changes:
+        if now is None or now.kind is not was.kind:
+            tally = tallies[application, was.at_ms - was.at_ms % _MINUTE_MS]
+            tally.count(was.kind, -1)
+            if now is not None:
+                tally.count(now.kind)
+    rows.add_tallies(found[0].cluster_id, 0, tallies)

@@ -1,0 +1,119 @@
+"""What a database error means, in words for people and logs: PostgreSQL by SQLSTATE, SQLite by result code.
+
+SQLSTATEs are those of PostgreSQL's "Error Codes" appendix, result codes those of SQLite's "Result Codes".
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from django.db import (
+    DatabaseError,
+    DataError,
+    IntegrityError,
+    InterfaceError,
+    InternalError,
+    OperationalError,
+    ProgrammingError,
+)
+
+#: A transaction that another one of ours stands against: begun anew, it succeeds.
+DEADLOCK, SERIALIZATION = "40P01", "40001"
+_OURS = (
+    "The database refused a statement, and nothing was saved: this is an error in Fenceline; "
+    "its log has the statement's error."
+)
+_AWAY = "The database cannot be reached: nothing was saved. Try again."
+
+
+class Explanation(NamedTuple):
+    """What to say of an error, and whether the same request can succeed later."""
+
+    text: str
+    is_passing: bool = True
+
+    @property
+    def status(self) -> int:
+        """The HTTP status of an answer that ends with it."""
+        return 503 if self.is_passing else 500
+
+
+#: By SQLSTATE, or by the first two characters of one, its class.
+_POSTGRESQL = {
+    DEADLOCK: "The database ended this write to resolve a deadlock: nothing was saved. Try again.",
+    SERIALIZATION: (
+        "The database could not order this write among others that ran at the same time: nothing was saved. "
+        "Try again."
+    ),
+    "55P03": (
+        "Another session of the database has locked rows for longer than lock_timeout allows: nothing was "
+        "saved. Look for an open transaction in pg_stat_activity, end it, then try again."
+    ),
+    "57014": (
+        "The database cancelled a statement, usually because it took longer than statement_timeout: nothing "
+        "was saved. Try again, or raise statement_timeout for Fenceline's role."
+    ),
+    "25P03": (
+        "The database ended a session that was idle in a transaction for longer than "
+        "idle_in_transaction_session_timeout: nothing was saved. Try again."
+    ),
+    "53300": (
+        "The database has no connection left: nothing was saved. Raise max_connections, or run fewer workers."
+    ),
+    "53100": "The database's disk is full: nothing was saved. Make room on it, then try again.",
+    "53200": "The database is out of memory: nothing was saved. Try again.",
+    "25006": "The database takes no writes, as a standby does: let DATABASE_URL name its primary.",
+    "28": "The database refuses the sign-in of DATABASE_URL: correct its user and password.",
+    "3D": "The database that DATABASE_URL names does not exist on its server: create it, or correct the URL.",
+    "42501": "The database user of DATABASE_URL may not do this: grant it the right, or name the owner.",
+}
+_NOT_MIGRATED = "The database lacks a table or a column of this version: run `manage.py migrate`."
+_SQLITE_LOCKED = (
+    "Another process has kept Fenceline's SQLite file locked for longer than this write could wait: nothing "
+    "was saved. End that process, or use PostgreSQL where many processes write."
+)
+#: By the beginning of the result code's name: extended codes begin with their primary one.
+_SQLITE = {
+    "SQLITE_BUSY": _SQLITE_LOCKED,
+    "SQLITE_LOCKED": _SQLITE_LOCKED,
+    "SQLITE_FULL": "The disk of Fenceline's SQLite file is full: nothing was saved. Make room on it.",
+    "SQLITE_READONLY": "Fenceline's SQLite file cannot be written: give the process the right to write it.",
+    "SQLITE_CANTOPEN": "Fenceline's SQLite file cannot be opened: check its folder and the rights on it.",
+    "SQLITE_IOERR": "Fenceline's SQLite file cannot be read or written: check its disk.",
+    "SQLITE_CORRUPT": "Fenceline's SQLite file is damaged: put a copy of it back.",
+    "SQLITE_NOTADB": "Fenceline's SQLite file is not a database: put a copy of it back.",
+}
+
+
+def sqlstate(error: BaseException) -> str:
+    """Return PostgreSQL's code of an error; "" where there is none, as for a lost connection."""
+    return str(getattr(error.__cause__, "sqlstate", None) or "")
+
+
+def explain(error: DatabaseError | InterfaceError) -> Explanation:
+    """Return what an error means. Its text names no address and no statement: anybody may read it."""
+    code, result = sqlstate(error), str(getattr(error.__cause__, "sqlite_errorname", None) or "")
+    if code in ("42P01", "42703") or "no such table" in str(error) or "no such column" in str(error):
+        return Explanation(_NOT_MIGRATED)
+    for known in code, code[:2]:
+        if known in _POSTGRESQL:
+            return Explanation(_POSTGRESQL[known])
+    for name, text in _SQLITE.items():
+        if result.startswith(name):
+            return Explanation(text)
+    if isinstance(error, RepeatedInVain):
+        return Explanation(str(error))
+    is_ours = isinstance(error, DataError | IntegrityError | InternalError | ProgrammingError)
+    if not is_ours and code[:2] in ("", "08", "57"):
+        return Explanation(_AWAY)
+    return Explanation(_OURS, is_passing=False)
+
+
+def log_line(error: DatabaseError | InterfaceError) -> str:
+    """Return what an error means and, for whoever runs the database, what it said itself; in one line."""
+    said = " ".join(str(error).split()) or type(error).__name__
+    return f"{explain(error).text} ({said})"
+
+
+class RepeatedInVain(OperationalError):
+    """A write was repeated as often as it may be, and the database ended it each time."""

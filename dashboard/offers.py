@@ -1,0 +1,228 @@
+"""What may be offered to do about something: for cards, pages, the admin and the API alike.
+
+Our rows are put before the planners of `fenceline.plans`, whose refusals decide; nothing here asks
+the cluster.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from django.conf import settings
+
+from dashboard import micro_batches, partitions, queries, streaming
+from dashboard.actions import ledgers
+from dashboard.actions.producers import producers_of_rows
+from dashboard.models import FindingRecord, PinRecord, Query, Transaction
+from dashboard.rows import key_of, pin_of
+from fenceline.decode import text
+from fenceline.facts import State, TopicPartition
+from fenceline.partitions import Verdict
+from fenceline.plans.markers import Marked
+from fenceline.plans.offers import (
+    Appraisal,
+    appraise_fence,
+    appraise_finish,
+    appraise_markers,
+    appraise_roll_back,
+)
+from fenceline.plans.plan import Act, Refusal
+from fenceline.plans.plan import Ground as Why
+from fenceline.plans.producers import Producer
+from fenceline.plans.reach import HeldLog
+from fenceline.reconcile import Described
+
+#: Of an id that hangs in many partitions so many are offered: its findings name the rest.
+_MOST_MARKERS = 3
+#: The rules whose subjects an act may end.
+_ENDABLE = frozenset({"hanging", "open_too_long", "late", "batch_prepared"})
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """An act on one subject that may be planned, or that the planner refuses."""
+
+    act: Act
+    cluster: str
+    #: As `dashboard.actions.planning.plan` takes it.
+    subject: str
+    #: On its button.
+    words: str
+    refusals: tuple[Refusal, ...] = ()
+
+    @property
+    def forceable(self) -> bool:
+        """Whether it is refused, and an admin may do it all the same."""
+        return bool(self.refusals) and all(each.forceable for each in self.refusals)
+
+
+def offered(offers: Iterable[Offer]) -> Sequence[Offer]:
+    """Return those that the planner would not refuse."""
+    return [each for each in offers if not each.refusals]
+
+
+def of_transactions(
+    rows: Sequence[Transaction], pins: Mapping[int, Sequence[PinRecord]] | None = None, *, now_ms: int
+) -> Mapping[int, Sequence[Offer]]:
+    """Return what the planners say of ending what transactional ids have open, by the key of the row.
+
+    `pins` are what these ids have open in partitions, by the same keys.
+    """
+    found = partitions.pins_of(rows) if pins is None else pins
+    by_cluster: dict[int, list[Transaction]] = defaultdict(list)
+    for row in rows:
+        if row.state == State.ONGOING:
+            by_cluster[row.cluster_id].append(row)
+    producers: dict[int, Producer] = {}
+    for some in by_cluster.values():
+        each = producers_of_rows(some, now_ms=now_ms)
+        producers |= {row.pk: producer for row, producer in zip(some, each, strict=True)}
+    return {
+        row.pk: [*_hanging(row, found.get(row.pk, ())), *_ended(row, producers.get(row.pk), now_ms)]
+        for row in rows
+    }
+
+
+def of_pins(cluster: str, pins: Sequence[PinRecord], *, now_ms: int) -> Sequence[Offer]:
+    """Return what the planners say of ending open transactions in partitions: an offer or two for each."""
+    found: list[Offer] = []
+    for pin in pins:
+        marker = _marker(cluster, pin)
+        owner = None if pin.verdict == Verdict.HANGING else _owner(pin)
+        if owner is None or owner.state != State.ONGOING:
+            found.append(marker)
+        else:
+            found += _ended(owner, producers_of_rows([owner], now_ms=now_ms)[0], now_ms)
+    return found
+
+
+def of_batch(query: Query, batch_id: int, *, now_ms: int) -> Sequence[Offer]:
+    """Return what the planners say of finishing and of rolling back one batch."""
+    batch = ledgers.batch_of_rows(query, batch_id, now_ms=now_ms)
+    each = appraise_finish(batch), appraise_roll_back(batch, now_ms=now_ms)
+    words = {Act.FINISH_BATCH: "Finish", Act.ROLL_BACK_BATCH: "Roll back"}
+    return [_offer(query.cluster.name, it, f"{words[it.act]} batch {batch_id:,}…") for it in each]
+
+
+def of_sink(cluster_id: int, transactional_id: str, *, now_ms: int) -> Sequence[Offer]:
+    """Return what ends a transaction of our sink: its batch, that is prepared or is under way.
+
+    Nothing for an id of no query that is known.
+    """
+    written = micro_batches.written_for(cluster_id, transactional_id)
+    if written is None:
+        return []
+    waiting = [each.batch_id for each in micro_batches.open_decisions([written.query])]
+    batch_id = written.batch_id if written.batch_id in waiting else written.query.planned
+    return [] if batch_id is None else of_batch(written.query, batch_id, now_ms=now_ms)
+
+
+def of_findings(rows: Sequence[FindingRecord], *, now_ms: int) -> Mapping[int, Sequence[Offer]]:
+    """Return what may be done about what rules found, by the finding's key, without what is refused."""
+    open_rows = [row for row in rows if row.closed_at is None and row.rule in _ENDABLE]
+    of_ids = _of_named_transactions(open_rows, now_ms)
+    of_partitions = _of_named_partitions(open_rows)
+    found: dict[int, Sequence[Offer]] = {row.pk: () for row in rows}
+    for row in open_rows:
+        kind, _, name = row.subject.partition(":")
+        if kind == "transaction":
+            found[row.pk] = offered(of_ids.get((row.cluster_id, name), ()))
+        elif kind == "partition":
+            found[row.pk] = offered(of_partitions.get((row.cluster_id, name), ()))
+        elif kind == "query":
+            found[row.pk] = offered(_of_query(row.cluster.name, name, now_ms))
+    return found
+
+
+def _of_named_transactions(
+    rows: Sequence[FindingRecord], now_ms: int
+) -> Mapping[tuple[int, str], Sequence[Offer]]:
+    keys = {
+        key_of(text.unescape(row.subject.removeprefix("transaction:")))
+        for row in rows
+        if row.subject.startswith("transaction:")
+    }
+    clusters = {row.cluster_id for row in rows}
+    if not keys:
+        return {}
+    wanted = Transaction.objects.filter(cluster__in=clusters, key__in=list(keys)).select_related("cluster")
+    transactions = list(wanted)
+    each = of_transactions(transactions, now_ms=now_ms)
+    return {(row.cluster_id, row.transactional_id): each[row.pk] for row in transactions}
+
+
+def _of_named_partitions(rows: Sequence[FindingRecord]) -> Mapping[tuple[int, str], Sequence[Offer]]:
+    """Return the abort marker for what hangs in the partitions that findings are about, in one query."""
+    names: dict[tuple[int, str, int], FindingRecord] = {}
+    for row in rows:
+        topic, _, number = row.subject.removeprefix("partition:").rpartition("-")
+        if row.subject.startswith("partition:") and number.isdecimal():
+            names[row.cluster_id, topic, int(number)] = row
+    found: dict[tuple[int, str], Sequence[Offer]] = {}
+    for place, pins in partitions.pins(names).items():
+        cluster_id, topic, partition = place
+        hanging = [pin for pin in pins if pin.verdict == Verdict.HANGING]
+        marker = appraise_markers(_marked(topic, partition, hanging))
+        found[cluster_id, f"{topic}-{partition}"] = [_offer(names[place].cluster.name, marker, _MARKER)]
+    return found
+
+
+def _of_query(cluster: str, ident: str, now_ms: int) -> Sequence[Offer]:
+    query = streaming.query(cluster, ident)
+    waiting = [] if query is None else micro_batches.open_decisions([query])
+    return [offer for each in waiting[:1] for offer in of_batch(each.query, each.batch_id, now_ms=now_ms)]
+
+
+_MARKER = "Abort hanging transaction…"
+
+
+def _hanging(row: Transaction, pins: Sequence[PinRecord]) -> Iterator[Offer]:
+    """Yield the abort markers for what earlier producers of an id have left hanging."""
+    hanging = [pin for pin in pins if pin.verdict == Verdict.HANGING]
+    for pin in hanging[:_MOST_MARKERS]:
+        words = f"Abort hanging transaction in {pin.topic}-{pin.partition}…"
+        yield _offer(row.cluster.name, _appraised(pin), words)
+
+
+def _ended(row: Transaction, producer: Producer | None, now_ms: int) -> Iterator[Offer]:
+    """Yield what ends the open transaction of an id: a fence, or what its sink's ledger says."""
+    if producer is None:
+        return
+    fence = appraise_fence(producer, now_ms=now_ms, limits=settings.FENCELINE.limits)
+    own = any(each.ground is Why.OWN_SINK for each in fence.refusals)
+    instead = of_sink(row.cluster_id, row.transactional_id, now_ms=now_ms) if own else ()
+    yield from instead or [_offer(row.cluster.name, fence, "Fence producer…")]
+
+
+def _owner(pin: PinRecord) -> Transaction | None:
+    """Return the row of the id that a transaction in a partition belongs to, while it holds that one."""
+    if not pin.transactional_id:
+        return None
+    row = queries.transaction(pin.cluster.name, pin.transactional_id)
+    return row if row is not None and row.producer_id == pin.producer_id else None
+
+
+def _marker(cluster: str, pin: PinRecord) -> Offer:
+    return _offer(cluster, _appraised(pin), _MARKER)
+
+
+def _appraised(pin: PinRecord) -> Appraisal:
+    return appraise_markers(_marked(pin.topic, pin.partition, [pin]), pin.start_offset)
+
+
+def _marked(topic: str, number: int, pins: Sequence[PinRecord]) -> Marked:
+    owners = [owner for pin in pins if pin.verdict != Verdict.HANGING and (owner := _owner(pin)) is not None]
+    said = {
+        row.transactional_id: Described(
+            row.transactional_id, State(row.state), row.producer_id, row.producer_epoch, row.timeout_ms,
+            row.started_ms, (),
+        )
+        for row in owners
+    }  # fmt: skip
+    return Marked(HeldLog(TopicPartition(topic, number)), pins=tuple(map(pin_of, pins)), said=said)
+
+
+def _offer(cluster: str, appraisal: Appraisal, words: str) -> Offer:
+    return Offer(appraisal.act, cluster, appraisal.subject, words, appraisal.refusals)

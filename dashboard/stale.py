@@ -1,0 +1,77 @@
+"""Collectors that have not seen the present: each is a gap, as long as nothing newer is known through it.
+
+These gaps are not kept as rows: they follow from what a collector has seen through and the clock, so they are
+there also while nothing runs that could write them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from dashboard.eyes import RECONCILE, TAIL, eyes
+from dashboard.models import GapRecord
+from fenceline.facts import Gap
+from fenceline.limits import Limits
+from fenceline.sight import EVERYWHERE, expected_ms, stale_gap
+from fenceline.words import clock
+
+if TYPE_CHECKING:
+    from dashboard.queries import LiveCollector
+
+#: What looks at nothing that a page or an answer shows.
+_SHOWS_NOTHING = ("retention", "deliveries")
+
+
+def gaps(rows: Iterable[LiveCollector], limits: Limits, now_ms: int) -> list[GapRecord]:
+    """Return the gaps of collectors that are late, the oldest first; unsaved rows, `rows` by cluster."""
+    found = [
+        gap
+        for _, group in groupby(rows, attrgetter("cluster_id"))
+        for gap in _of_cluster(list(group), limits, now_ms)
+    ]
+    return sorted(found, key=attrgetter("since_ms"))
+
+
+def reason(row: LiveCollector, since_ms: int) -> str:
+    """Return why a collector has nothing newer to report."""
+    if row.error:
+        return row.error
+    if not row.alive:
+        return "no worker holds its lease; is the worker running?"
+    if row.behind:
+        return f"it is catching up, {row.behind:,} records to go"
+    if row.seen_through_ms is None:
+        return f"its first poll, begun at {clock(since_ms)}, is not complete"
+    return f"it has reported nothing newer than {clock(since_ms)}"
+
+
+def _of_cluster(rows: list[LiveCollector], limits: Limits, now_ms: int) -> Iterable[GapRecord]:
+    seeing = {row.name for row in eyes(rows)}
+    several = len([row for row in rows if row.name.startswith(TAIL)]) > 1
+    for row in rows:
+        # Lists are compared at a pace of their own where the log is read.
+        if row.name in _SHOWS_NOTHING or (row.name == RECONCILE and RECONCILE not in seeing):
+            continue
+        is_tail = row.name.startswith(TAIL)
+        since_ms = row.since_ms if row.seen_through_ms is None else row.seen_through_ms
+        gap = stale_gap(
+            row.cluster.name,
+            row.name,
+            seen_through_ms=row.seen_through_ms,
+            since_ms=row.since_ms,
+            expected_ms=expected_ms(limits, reads_on=is_tail or row.name in seeing),
+            now_ms=now_ms,
+            reason=reason(row, since_ms),
+            scope=f"shard:{row.name.rpartition('-')[2]}" if is_tail and several else EVERYWHERE,
+        )
+        if gap is not None:
+            yield _record(row, gap)
+
+
+def _record(row: LiveCollector, gap: Gap) -> GapRecord:
+    return GapRecord(
+        cluster=row.cluster, source=gap.source, scope=gap.scope, since_ms=gap.since_ms, reason=gap.reason
+    )

@@ -1,0 +1,162 @@
+"""How Fenceline writes: one order of locks for every writer, and a write that is repeated after a deadlock.
+
+Locks are taken in this order, so that no two writers can wait for each other:
+
+1. rows of `Collector`: the writer's own lease and, for rows that another lease guards, that lease's row;
+2. the row of the cluster, which also orders revisions;
+3. all other rows, in the order of their keys.
+
+A table that one lease alone writes is guarded by that lease: its writer may write there before it takes the
+cluster's row at its end, or without it (`lock_cluster=False`), so that a long write holds up nobody else.
+Every other table is guarded by the cluster's row. Whoever writes a row holds its guard before.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial, wraps
+from types import MappingProxyType
+from typing import ParamSpec, TypeVar
+
+from django.db import OperationalError, connection, transaction
+
+from dashboard import live
+from dashboard.database_errors import DEADLOCK, SERIALIZATION, RepeatedInVain, sqlstate
+from dashboard.leases import Lease, renew
+from dashboard.models import Cluster, Collector
+
+log = logging.getLogger(__name__)
+
+#: Pauses before a write is begun anew, in seconds. The database ends one writer of a deadlock: the other
+#: one goes on meanwhile, so a pause only has to outlast a write.
+PAUSES_S = (0.02, 0.05, 0.1, 0.2, 0.4)
+_WHY = {
+    DEADLOCK: "to resolve a deadlock",
+    SERIALIZATION: "because it could not be ordered among others",
+}
+_NEXT_REV = "UPDATE dashboard_cluster SET rev = rev + 1 WHERE id = %s RETURNING rev"
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def next_rev(cluster_id: int) -> int:
+    """Raise the revision of a cluster and return it; the row lock makes its order the order of commits."""
+    with connection.cursor() as cursor:
+        cursor.execute(_NEXT_REV, [cluster_id])
+        rev: int = cursor.fetchone()[0]
+    return rev
+
+
+class WriteTransaction:
+    """A database transaction that writes for one cluster."""
+
+    def __init__(self, cluster: str, cluster_id: int, locked_rev: int = 0) -> None:
+        self._cluster, self._cluster_id = cluster, cluster_id
+        #: What `next_rev` returns, known before there is any news; where the cluster's row was locked first.
+        self.rev_if_news = locked_rev + 1
+        self._rev: int | None = None
+
+    def next_rev(self) -> int:
+        """Return the revision of this transaction: the cluster's is raised once."""
+        if self._rev is None:
+            self._rev = next_rev(self._cluster_id)
+        return self._rev
+
+    def ring(self, kind: live.Kind, ids: Sequence[str] = ()) -> None:
+        """Have open pages told after the commit, with this transaction's revision."""
+        transaction.on_commit(partial(live.ring, self._cluster, kind, self.next_rev(), ids))
+
+    def cancel(self) -> None:
+        """Let nothing of this transaction be saved."""
+        transaction.set_rollback(True)
+
+
+@contextmanager
+def write_transaction(
+    lease: Lease,
+    columns: Mapping[str, object] = MappingProxyType({}),
+    *,
+    lock_cluster: bool = True,
+    guards: Collection[str] = (),
+) -> Iterator[WriteTransaction]:
+    """Write as the holder of a lease, which is renewed with these columns of its row. Raises `LeaseLost`.
+
+    `guards` are leases of the same cluster that guard rows to be written. Without `lock_cluster` the caller
+    writes rows that leases guard, and takes a revision last.
+    """
+    with transaction.atomic():
+        if guards:
+            _lock_collectors(lease.cluster_id, {lease.name, *guards})
+        renew(lease, **columns)
+        if lock_cluster:
+            lock_cluster_row(lease.cluster_id)
+        yield WriteTransaction(lease.cluster, lease.cluster_id)
+
+
+@contextmanager
+def cluster_transaction(cluster: str, cluster_id: int) -> Iterator[WriteTransaction]:
+    """Write without a lease, for a request: everybody else who writes for this cluster waits."""
+    with transaction.atomic():
+        yield WriteTransaction(cluster, cluster_id, lock_cluster_row(cluster_id))
+
+
+@contextmanager
+def guarded_transaction(guard: str) -> Iterator[None]:
+    """Write, for a request, rows of no one cluster that the leases of this name guard."""
+    with transaction.atomic():
+        rows = Collector.objects.select_for_update(no_key=True).filter(name=guard)
+        list(rows.order_by("cluster_id").values_list("pk", flat=True))
+        yield
+
+
+def lock_cluster_row(cluster_id: int) -> int:
+    """Lock a cluster's row until the transaction ends, and return its revision.
+
+    Not against rows that refer to it (FOR NO KEY UPDATE): those need its key alone.
+    """
+    rows = Cluster.objects.select_for_update(no_key=True).filter(pk=cluster_id)
+    rev: int = rows.values_list("rev", flat=True).get()
+    return rev
+
+
+def _lock_collectors(cluster_id: int, names: Collection[str]) -> None:
+    rows = Collector.objects.select_for_update(no_key=True).filter(cluster_id=cluster_id, name__in=names)
+    list(rows.order_by("name").values_list("pk", flat=True))
+
+
+def retry_write(write: Callable[P, R]) -> Callable[P, R]:
+    """Run a function that writes in one transaction again when the database ended it for another one's sake.
+
+    It is run from its start, with the same arguments: it may change nothing outside of its transaction, and
+    reads what it bases on inside of itself. Within a transaction of the caller, that one has to be repeated.
+    """
+
+    @wraps(write)
+    def repeated(*args: P.args, **kwargs: P.kwargs) -> R:
+        for pause_s in (*PAUSES_S, None):
+            try:
+                return write(*args, **kwargs)
+            except OperationalError as error:
+                _refuse_repeat(error, write.__qualname__, pause_s)
+            time.sleep(pause_s or 0.0)
+        raise AssertionError("unreachable: the last try returns or raises")
+
+    return repeated
+
+
+def _refuse_repeat(error: OperationalError, name: str, pause_s: float | None) -> None:
+    """Log that a write is repeated; raise where it cannot be."""
+    why = _WHY.get(sqlstate(error))
+    if why is None or connection.in_atomic_block:
+        raise error
+    if pause_s is None:
+        tries = len(PAUSES_S) + 1
+        raise RepeatedInVain(
+            f"The database ended this write {tries} times {why}: nothing was saved. Try again; if this goes "
+            "on, look for other programs that write to Fenceline's tables."
+        ) from error
+    log.warning("%s: the database ended this write %s; it is repeated", name, why)

@@ -1,0 +1,175 @@
+"""Which transitions our own actions caused: joined by producer id and epoch, never by time.
+
+A coordinator's answer to InitProducerId names the producer id and the epoch that it wrote; an EndTxn names
+those it ends. A record of `__transaction_state` of the same id with the same numbers, in the state that the
+request leads to, is the record of that request. So the join needs neither clocks nor order: what is derived
+before the answer is stored (`attribute_past`) and what is derived after it (`attribute_step`) read alike.
+
+A fence is certain: nobody else is given its epoch. An EndTxn of ours and one of the producer itself leave the
+same record, so an abort that we asked for is no more than probable; a commit is a commit either way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from fenceline.facts import (
+    ABORTS,
+    ACTION_REASONS,
+    Confidence,
+    Kind,
+    Reason,
+    State,
+    Tombstone,
+    TransactionRecord,
+    Transition,
+)
+from fenceline.transitions import Life, Step
+
+
+class RecordIdentity(NamedTuple):
+    """What identifies a record that a request of ours made a coordinator write for one transactional id."""
+
+    producer_id: int
+    producer_epoch: int
+    #: Empty: initialised. PrepareAbort: by a fence or an EndTxn. PrepareCommit: by an EndTxn.
+    state: State
+
+
+class ActionCause(NamedTuple):
+    """Which action had a record written, and whether by a fence (InitProducerId) or else by an EndTxn."""
+
+    action: int
+    fence: bool
+
+
+#: The records of our actions on one transactional id.
+CausesByRecord = Mapping[RecordIdentity, ActionCause]
+
+_PROBABLE = Confidence.PROBABLE
+#: What an initialisation reads as before it is known to be ours. A new producer id stays a rotation.
+_INITIALISATIONS = frozenset({Kind.REINIT, Kind.ADMIN_FENCE, Kind.TAKEOVER, Kind.SELF_RECOVERY})
+
+
+def attribute_step(
+    life: Life, record: TransactionRecord | Tombstone, step: Step, records: CausesByRecord
+) -> Step:
+    """Return what `transitions.derive` found of a record, attributed to the action that caused it."""
+    if isinstance(record, Tombstone):
+        return step
+    identity = RecordIdentity(record.producer_id, record.producer_epoch, record.state)
+    ours = records.get(identity)
+    if ours is None:
+        return step
+    if record.state is State.EMPTY:
+        return _initialised(life, record, step)
+    return step if step.made is None else step._replace(made=_ended(step.made, ours))
+
+
+def attribute_past(
+    transitions: Sequence[Transition], records: CausesByRecord
+) -> Sequence[tuple[Transition, Transition | None]]:
+    """Return the transitions that change, each with what it reads as from now on; newest first, both.
+
+    None stands for an initialisation that is part of the abort before it: the fence is one transition.
+    """
+    changed: dict[int, tuple[Transition, Transition | None]] = {}
+    following: Transition | None = None
+    for index, transition in enumerate(transitions):
+        after = _attributed(transition, following, records)
+        if after is not None and following is not None and _is_part(following, after, records):
+            changed[index - 1] = following, None
+        if after is not None and after != transition:
+            changed[index] = transition, after
+        following = transition
+    return [changed[index] for index in sorted(changed)]
+
+
+def action_of(transition: Transition, records: CausesByRecord) -> int | None:
+    """Return the number of the action that caused a transition, None for one that is not ours."""
+    if transition.reason not in ACTION_REASONS:
+        return None
+    found = records.get(_identity(transition)) or records.get(_initialisation_after(transition))
+    return None if found is None else found.action
+
+
+def _attributed(
+    transition: Transition, following: Transition | None, records: CausesByRecord
+) -> Transition | None:
+    """Return a transition as an action of ours makes it read, None where it is none of ours."""
+    ours = records.get(_identity(transition))
+    if ours is None:
+        holds = _holds_our_initialisation(transition, following, records)
+        return _fenced(transition, _PROBABLE) if holds else None
+    if transition.open_ms is None:
+        return _fenced(transition) if transition.kind in _INITIALISATIONS else None
+    after = _ended(transition, ours)
+    if ours.fence and following is not None and records.get(_identity(following)) == ours:
+        part = _is_part(following, after, records)
+        return after._replace(gap_ms=following.gap_ms if part else None)
+    return after
+
+
+def _holds_our_initialisation(
+    transition: Transition, following: Transition | None, records: CausesByRecord
+) -> bool:
+    """Whether an abort that is not ours ends with our initialisation, which made no transition of its own."""
+    identity = _initialisation_after(transition)
+    if transition.kind not in ABORTS or transition.gap_ms is None or identity not in records:
+        return False
+    return following is None or _identity(following) != identity
+
+
+def _is_part(following: Transition, abort: Transition, records: CausesByRecord) -> bool:
+    """Whether an initialisation belongs to the abort before it: both are of the same fence."""
+    ours = records.get(_identity(following))
+    if ours is None or following.open_ms is not None or following.kind not in _INITIALISATIONS:
+        return False
+    return abort.open_ms is not None and records.get(_identity(abort)) == ours
+
+
+def _initialised(life: Life, record: TransactionRecord, step: Step) -> Step:
+    last, newest = life.record, life.newest
+    if step.made is not None and step.made.kind not in _INITIALISATIONS:
+        return step
+    if last is not None and newest is not None and _is_fenced_abort(last, newest):
+        return Step(None, newest._replace(gap_ms=record.updated_ms - last.updated_ms))
+    if step.made is None:
+        # Who aborted before our initialisation is not known: that abort is not ours.
+        return Step(None, step.revised and _fenced(step.revised, _PROBABLE))
+    return step._replace(made=_fenced(step.made))
+
+
+def _is_fenced_abort(last: TransactionRecord, newest: Transition) -> bool:
+    ended = last.state is State.COMPLETE_ABORT and newest.open_ms is not None
+    return ended and newest.reason is Reason.FENCED_BY_ACTION
+
+
+def _fenced(transition: Transition, confidence: Confidence = Confidence.CERTAIN) -> Transition:
+    return transition._replace(kind=Kind.ADMIN_FENCE, confidence=confidence, reason=Reason.FENCED_BY_ACTION)
+
+
+def _ended(transition: Transition, ours: ActionCause) -> Transition:
+    if transition.kind is Kind.COMMIT:
+        return transition._replace(reason=Reason.COMMITTED_BY_ACTION)
+    if transition.kind not in ABORTS:
+        return transition
+    if ours.fence:
+        return _fenced(transition)
+    return transition._replace(
+        kind=Kind.ADMIN_ABORT, confidence=Confidence.PROBABLE, reason=Reason.ABORTED_BY_ACTION
+    )
+
+
+def _identity(transition: Transition) -> RecordIdentity:
+    """Return the record of a transition: of one that ended a transaction the decision, else its own."""
+    state = State.EMPTY
+    if transition.open_ms is not None:
+        state = State.PREPARE_COMMIT if transition.kind is Kind.COMMIT else State.PREPARE_ABORT
+    return RecordIdentity(transition.producer_id, transition.producer_epoch, state)
+
+
+def _initialisation_after(transition: Transition) -> RecordIdentity:
+    """Return the initialisation that ends an abort: the next epoch."""
+    return RecordIdentity(transition.producer_id, transition.producer_epoch + 1, State.EMPTY)

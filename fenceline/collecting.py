@@ -1,0 +1,34 @@
+"""Since when collectors have been on time, from how they do at each tick of the rules. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from fenceline.limits import Limits
+from fenceline.snapshot import CollectorStatus
+
+#: What was known before a pause of the rules that is longer than this counts no more: a collector may have
+#: been late meanwhile.
+_FORGOTTEN_AFTER_MS = 10_000
+
+
+class Punctual:
+    """Follows the collectors of one cluster from tick to tick."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, int] = {}
+        self._at_ms: int | None = None
+
+    def follow(
+        self, statuses: Iterable[CollectorStatus], *, now_ms: int, limits: Limits
+    ) -> Mapping[str, int]:
+        """Return since when each collector that is on time now has been so at every tick, by its name."""
+        paused = self._at_ms is None or not 0 <= now_ms - self._at_ms <= _FORGOTTEN_AFTER_MS
+        known = {} if paused else self._since
+        self._at_ms = now_ms
+        self._since = {
+            each.name: known.get(each.name, now_ms)
+            for each in statuses
+            if not each.is_in_trouble(now_ms, limits)
+        }
+        return self._since

@@ -1,0 +1,67 @@
+"""Which acts may be offered: those that the planners would not refuse, and that lose nothing that is decided.
+
+One place for cards, pages, the admin and the API. The facts may be our rows instead of a look at the cluster:
+the plan itself looks again, and so does its execution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fenceline.limits import Limits
+from fenceline.plans.batches import SinkBatch, plan_finish, plan_roll_back
+from fenceline.plans.markers import Marked, plan_markers
+from fenceline.plans.plan import Act, Ground, Refusal, SubjectPlan
+from fenceline.plans.producers import Producer, plan_fence
+
+
+@dataclass(frozen=True, slots=True)
+class Appraisal:
+    """What the planner says of one act on one subject."""
+
+    act: Act
+    #: As `dashboard.actions.planning.plan` takes it.
+    subject: str
+    refusals: tuple[Refusal, ...] = ()
+
+    @property
+    def offered(self) -> bool:
+        """Whether it may be offered to anybody."""
+        return not self.refusals
+
+    @property
+    def forceable(self) -> bool:
+        """Whether an admin may do it all the same."""
+        return bool(self.refusals) and all(each.forceable for each in self.refusals)
+
+
+def appraise_fence(producer: Producer, *, now_ms: int, limits: Limits) -> Appraisal:
+    """What the planner says of a fence of one transactional id."""
+    plan = plan_fence(producer, now_ms=now_ms, limits=limits)
+    return Appraisal(Act.FENCE, producer.transactional_id, plan.refusals)
+
+
+def appraise_markers(marked: Marked, start_offset: int | None = None) -> Appraisal:
+    """What the planner says of an abort marker for one transaction; without an offset, for all that hangs."""
+    plans = plan_markers(marked, start_offset)
+    subject = str(marked.log.where) if start_offset is None else f"{marked.log.where}@{start_offset}"
+    refusals = () if any(not each.refused for each in plans) else _refusals(plans)
+    return Appraisal(Act.ABORT_MARKER, subject, refusals)
+
+
+def appraise_finish(batch: SinkBatch) -> Appraisal:
+    """What the planner says of finishing a batch; one that would accept a loss is not offered."""
+    plan = plan_finish(batch)
+    lost = [each for each in plan.effects if each.name == "records_lost"]
+    refusals = plan.refusals or tuple(Refusal(Ground.ALREADY_ENDED, each.words) for each in lost)
+    return Appraisal(Act.FINISH_BATCH, batch.subject, refusals)
+
+
+def appraise_roll_back(batch: SinkBatch, *, now_ms: int) -> Appraisal:
+    """What the planner says of rolling a batch back."""
+    return Appraisal(Act.ROLL_BACK_BATCH, batch.subject, plan_roll_back(batch, now_ms=now_ms).refusals)
+
+
+def _refusals(plans: Sequence[SubjectPlan]) -> tuple[Refusal, ...]:
+    return tuple(refusal for each in plans for refusal in each.refusals)

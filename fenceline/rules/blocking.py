@@ -1,0 +1,125 @@
+"""Who an open transaction blocks, since when and until when: what rules about blocking count alike."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, Severity, State
+from fenceline.groups import Waiting
+from fenceline.habits import Usual
+from fenceline.limits import Limits
+from fenceline.queries import SourcePosition
+from fenceline.severity import Impact, of_block, worst
+from fenceline.snapshot import Blocker, OpenTransaction, PinnedPartition, Snapshot
+
+#: A topic and a number.
+Where = tuple[str, int]
+
+
+def waits_since(each: SourcePosition, held: PinnedPartition) -> int | None:
+    """Return since when a position stands at a pinned LSO; None where it does not, or has read past it."""
+    if each.position != held.lso or held.high_watermark <= held.lso:
+        return None
+    return max(held.pinned_ms, each.stands_ms or 0)
+
+
+def usual_ms(usual: Usual | None, limits: Limits) -> int | None:
+    """Return how long transactions of an application may take as a rule, None where too little is known."""
+    if usual is None or usual.commits < limits.open_usual_commits:
+        return None
+    return int(max(limits.open_usual_s * 1_000, limits.open_usual_factor * usual.p99_ms))
+
+
+class Blocks:
+    """What is blocked in one snapshot, looked up once for all findings of a rule."""
+
+    def __init__(self, snapshot: Snapshot, *, now_ms: int, limits: Limits) -> None:
+        self._usual = snapshot.usual
+        self._now_ms, self._limits = now_ms, limits
+        self._owners = {each.transactional_id: each for each in snapshot.transactions}
+        pinned = {(each.topic, each.partition): each for each in snapshot.partitions}
+        self._readers: defaultdict[Where, list[int]] = defaultdict(list)
+        for where, since_ms in _readers(snapshot, pinned):
+            self._readers[where].append(since_ms)
+        #: By the transactional id of the first transaction in each.
+        self._first_in: defaultdict[str, list[PinnedPartition]] = defaultdict(list)
+        for each in snapshot.partitions:
+            self._first_in[first_id(each)].append(each)
+
+    def of_partition(self, each: PinnedPartition) -> Severity:
+        """Return how bad a blocked partition is; the first transaction in it decides until when."""
+        since = self._readers.get((each.topic, each.partition), ())
+        return self._severity(each.pinned_ms, since, each.held, [first_id(each)])
+
+    def of_transaction(self, each: OpenTransaction) -> Severity:
+        """Return how bad it is what an open transaction blocks: the partitions in which it is the first."""
+        blocked = self._first_in.get(each.transactional_id, ())
+        since = [ms for part in blocked for ms in self._readers.get((part.topic, part.partition), ())]
+        begun_ms = self._now_ms if each.started_ms is None else each.started_ms
+        return self._severity(begun_ms, since, sum(part.held for part in blocked), [each.transactional_id])
+
+    def of_reader(self, since_ms: int, records: int, names: Collection[str]) -> Severity:
+        """Return how bad it is for one group or query that it is blocked; never less than a warning.
+
+        `names` are the transactional ids that block it; "" is one whose id is not known.
+        """
+        return worst([Severity.WARNING, self._severity(since_ms, [since_ms], records, names or [""])])
+
+    def _severity(
+        self, since_ms: int, blocked: Sequence[int], records: int, names: Collection[str]
+    ) -> Severity:
+        owners = [self._owners.get(name) for name in names]
+        ends = [self._ends_ms(name, owner) for name, owner in zip(names, owners, strict=True)]
+        impact = Impact(
+            since_ms=since_ms,
+            readers=len(blocked),
+            blocked_ms=min(blocked, default=None),
+            records=records,
+            ends_ms=max((ms for ms in ends if ms is not None), default=None) if None not in ends else None,
+            is_usual=all(owner is not None and self._is_usual(owner) for owner in owners),
+        )
+        return of_block(impact, now_ms=self._now_ms, limits=self._limits)
+
+    def _is_usual(self, owner: OpenTransaction) -> bool:
+        longest_ms = usual_ms(self._usual.get(owner.application), self._limits)
+        if longest_ms is None or owner.started_ms is None or owner.state is not State.ONGOING:
+            return False
+        return self._now_ms - owner.started_ms <= longest_ms
+
+    def _ends_ms(self, name: str, owner: OpenTransaction | None) -> int | None:
+        """Return when a coordinator ends a transaction by itself; None where nothing is known to."""
+        if owner is None:
+            # One with an id that is not among those that are open for some seconds has just begun, or ended.
+            return self._now_ms if name else None
+        endless = owner.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS or owner.state is not State.ONGOING
+        if endless or owner.started_ms is None:
+            return None
+        ends_ms = owner.started_ms + owner.timeout_ms
+        return None if self._now_ms - ends_ms > self._limits.late_grace_s * 1_000 else ends_ms
+
+
+def names_of(blockers: Iterable[Blocker]) -> Collection[str]:
+    """Return the transactional ids of blockers, each once; "" for one without a known id."""
+    return {each.transactional_id for each in blockers}
+
+
+def first_id(each: PinnedPartition) -> str:
+    """Return the transactional id of the first transaction in a partition, "" where it is not known."""
+    first = min(each.pins, key=lambda pin: pin.start_offset, default=None)
+    return "" if first is None else first.transactional_id
+
+
+def _readers(snapshot: Snapshot, pinned: Mapping[Where, PinnedPartition]) -> Iterator[tuple[Where, int]]:
+    """Yield where a group or a query is at the LSO of a pinned partition, and since when."""
+    for group in snapshot.groups:
+        for offset in group.offsets:
+            where = offset.topic, offset.partition
+            is_there = offset.waiting is Waiting.PROBABLY and offset.waiting_ms is not None
+            if is_there and where in pinned:
+                yield where, max(pinned[where].pinned_ms, offset.waiting_ms or 0)
+    for query in snapshot.queries:
+        for at in query.positions:
+            held = pinned.get((at.topic, at.partition))
+            if held is not None and (since_ms := waits_since(at, held)) is not None:
+                yield (at.topic, at.partition), since_ms

@@ -1,0 +1,210 @@
+"""Proves what is said of a database error, and which writes are repeated: deadlocks, from their start."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from django.db import DatabaseError, IntegrityError, OperationalError, connection, transaction
+
+from dashboard import database_errors, write_transactions
+from dashboard.database_errors import RepeatedInVain, explain, log_line
+from dashboard.write_transactions import PAUSES_S, retry_write
+
+postgresql = pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLSTATEs are PostgreSQL's")
+
+
+class Ended(Exception):
+    """What a driver raises, with PostgreSQL's code."""
+
+    def __init__(self, sqlstate: str) -> None:
+        super().__init__(f"ended with {sqlstate}")
+        self.sqlstate = sqlstate
+
+
+def error(sqlstate: str) -> OperationalError:
+    """Return Django's error for one of the driver's."""
+    found = OperationalError("the server's own words")
+    found.__cause__ = Ended(sqlstate)
+    return found
+
+
+@pytest.fixture
+def outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run as outside of a transaction: tests are within one."""
+    monkeypatch.setattr(write_transactions, "connection", type("", (), {"in_atomic_block": False}))
+    monkeypatch.setattr(write_transactions.time, "sleep", lambda seconds: None)
+
+
+@pytest.mark.parametrize(
+    ("sqlstate", "said"),
+    [
+        ("40P01", "to resolve a deadlock"),
+        ("40001", "could not order this write"),
+        ("55P03", "lock_timeout"),
+        ("57014", "statement_timeout"),
+        ("25P03", "idle_in_transaction_session_timeout"),
+        ("53300", "max_connections"),
+        ("53100", "disk is full"),
+        ("25006", "takes no writes"),
+        ("28P01", "refuses the sign-in"),
+        ("3D000", "does not exist"),
+        ("42501", "may not do this"),
+        ("42P01", "manage.py migrate"),
+        ("42703", "manage.py migrate"),
+        ("57P01", "cannot be reached"),
+        ("57P03", "cannot be reached"),
+        ("08006", "cannot be reached"),
+        ("", "cannot be reached"),
+    ],
+)
+def test_each_error_has_its_own_words(sqlstate: str, said: str) -> None:
+    explanation = explain(error(sqlstate))
+    assert said in explanation.text
+    assert explanation.status == 503
+    assert "the server's own words" not in explanation.text
+    assert "the server's own words" in log_line(error(sqlstate))
+
+
+def test_no_two_codes_share_their_words_unless_they_mean_the_same() -> None:
+    texts = list(database_errors._POSTGRESQL.values())
+    assert len(set(texts)) == len(texts)
+
+
+@pytest.mark.parametrize("kind", [IntegrityError, DatabaseError])
+def test_what_does_not_pass_is_an_error_of_ours(kind: type[DatabaseError]) -> None:
+    found = kind("duplicate key")
+    found.__cause__ = Ended("23505")
+    assert explain(found).status == 500
+    assert "duplicate key" not in explain(found).text
+
+
+def test_a_locked_sqlite_file_is_not_called_unreachable(tmp_path: Path) -> None:
+    path = tmp_path / "fenceline.db"
+    holder = sqlite3.connect(path, isolation_level=None)
+    holder.execute("CREATE TABLE t (a)")
+    holder.execute("BEGIN IMMEDIATE")
+    other = sqlite3.connect(path, timeout=0, isolation_level=None)
+    with pytest.raises(sqlite3.OperationalError) as raised:
+        other.execute("BEGIN IMMEDIATE")
+    holder.close()
+    other.close()
+    assert "locked" in explain(_django(raised.value)).text
+
+
+def test_a_sqlite_file_of_something_else_is_not_called_unreachable(tmp_path: Path) -> None:
+    path = tmp_path / "fenceline.db"
+    path.write_bytes(b"no database" * 1_000)
+    with pytest.raises(sqlite3.DatabaseError) as raised:
+        sqlite3.connect(path).execute("SELECT 1 FROM t")
+    assert "is not a database" in explain(_django(raised.value)).text
+
+
+def test_a_missing_table_asks_for_the_migrations() -> None:
+    with pytest.raises(sqlite3.OperationalError) as raised:
+        sqlite3.connect(":memory:").execute("SELECT 1 FROM dashboard_cluster")
+    assert "manage.py migrate" in explain(_django(raised.value)).text
+
+
+def _django(cause: Exception) -> OperationalError:
+    found = OperationalError(str(cause))
+    found.__cause__ = cause
+    return found
+
+
+@pytest.mark.parametrize("sqlstate", ["40P01", "40001"])
+def test_a_write_that_was_ended_for_another_ones_sake_is_run_again_from_its_start(
+    outside: None, sqlstate: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    runs: list[str] = []
+
+    @retry_write
+    def write(word: str) -> str:
+        runs.append(word)
+        if len(runs) < 3:
+            raise error(sqlstate)
+        return "saved"
+
+    assert write("a") == "saved"
+    assert runs == ["a", "a", "a"]
+    assert caplog.text.count("it is repeated") == 2
+
+
+def test_a_write_is_given_up_after_its_last_repeat(outside: None) -> None:
+    runs: list[int] = []
+
+    @retry_write
+    def write() -> None:
+        runs.append(1)
+        raise error("40P01")
+
+    with pytest.raises(RepeatedInVain, match="6 times to resolve a deadlock: nothing was saved") as raised:
+        write()
+    assert len(runs) == len(PAUSES_S) + 1
+    assert explain(raised.value).text == str(raised.value)
+    assert explain(raised.value).status == 503
+
+
+@pytest.mark.parametrize("sqlstate", ["55P03", "57014", "08006", "23505", ""])
+def test_no_other_error_is_repeated(outside: None, sqlstate: str) -> None:
+    runs: list[int] = []
+
+    @retry_write
+    def write() -> None:
+        runs.append(1)
+        raise error(sqlstate)
+
+    with pytest.raises(OperationalError):
+        write()
+    assert len(runs) == 1
+
+
+@pytest.mark.django_db
+def test_within_a_transaction_nothing_is_repeated() -> None:
+    runs: list[int] = []
+
+    @retry_write
+    def write() -> None:
+        runs.append(1)
+        raise error("40P01")
+
+    with transaction.atomic(), pytest.raises(OperationalError):
+        write()
+    assert len(runs) == 1, "the caller's transaction is over: it has to be repeated as a whole"
+
+
+@postgresql
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("SET LOCAL statement_timeout = 1; SELECT pg_sleep(5)", "statement_timeout"),
+        ("DO $$ BEGIN RAISE EXCEPTION 'x' USING ERRCODE = '40P01'; END $$", "to resolve a deadlock"),
+        ("DO $$ BEGIN RAISE EXCEPTION 'x' USING ERRCODE = '55P03'; END $$", "lock_timeout"),
+        ("SET LOCAL transaction_read_only = on; DELETE FROM dashboard_cluster", "takes no writes"),
+        ("SELECT 1 FROM no_such_table", "manage.py migrate"),
+    ],
+)
+def test_the_server_s_own_errors_are_known(statement: str, said: str) -> None:
+    with pytest.raises(DatabaseError) as raised, transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(statement)
+    assert said in explain(raised.value).text
+
+
+@postgresql
+@pytest.mark.django_db(transaction=True)
+def test_a_real_deadlock_error_is_repeated_in_a_new_transaction() -> None:
+    runs: list[int] = []
+
+    @retry_write
+    def write() -> int:
+        with transaction.atomic(), connection.cursor() as cursor:
+            runs.append(1)
+            if len(runs) == 1:
+                cursor.execute("DO $$ BEGIN RAISE EXCEPTION 'x' USING ERRCODE = '40P01'; END $$")
+            cursor.execute("SELECT 7")
+            return int(cursor.fetchone()[0])
+
+    assert write() == 7
+    assert len(runs) == 2

@@ -1,0 +1,87 @@
+"""Proves by the code itself that every writer uses `dashboard.write_transactions`, and is repeated.
+
+No other module opens a transaction around rows of a cluster, takes a revision, locks rows or rings from a
+commit hook; each function that writes through the helper can be run again.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+HELPER = "dashboard/write_transactions.py"
+#: Functions that may open a transaction of their own, and why that cannot deadlock.
+ATOMIC = {
+    ("dashboard/leases.py", "acquire"): "it locks one collector's row alone",
+    (
+        "dashboard/store.py",
+        "_remove_collector",
+    ): "it locks a collector's row, then the gaps that it guards",
+    ("dashboard/alerts/claims.py", "claim"): "it locks one delivery's row alone",
+    ("dashboard/alerts/claims.py", "finish"): "it locks one delivery's row, then its channel's",
+    ("dashboard/alerts/channels.py", "_save"): "it locks one channel's row alone",
+}
+#: Functions that write through the helper and are repeated by their caller.
+REPEATED_BY_CALLER = {("dashboard/save_progress.py", "save"): "_save_part makes a new part for each run"}
+OPENS = {"write_transaction", "cluster_transaction", "guarded_transaction"}
+#: What only the helper does.
+OURS = {"select_for_update", "on_commit", "set_rollback", "savepoint"}
+
+Place = tuple[str, str]
+
+
+def functions() -> Iterator[tuple[str, ast.FunctionDef]]:
+    """Yield every function of the dashboard and of the collectors' tasks, with its file."""
+    files = [*(ROOT / "dashboard").rglob("*.py"), *(ROOT / "collectors" / "tasks").rglob("*.py")]
+    for path in files:
+        name = str(path.relative_to(ROOT))
+        if "/migrations/" in name or name == HELPER:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef):
+                yield name, node
+
+
+def called(function: ast.FunctionDef) -> Iterator[str]:
+    """Yield the names of what a function calls, `atomic` for `transaction.atomic()`."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.Call):
+            if isinstance(node.func, ast.Attribute):
+                yield node.func.attr
+            elif isinstance(node.func, ast.Name):
+                yield node.func.id
+
+
+def test_no_writer_opens_a_transaction_of_its_own() -> None:
+    found = {(file, each.name) for file, each in functions() if "atomic" in called(each)}
+    assert found == ATOMIC.keys(), "write through dashboard.write_transactions, or say why not"
+
+
+def test_whoever_writes_through_the_helper_is_repeated() -> None:
+    once: set[Place] = set()
+    for file, each in functions():
+        decorators = {node.id for node in each.decorator_list if isinstance(node, ast.Name)}
+        if OPENS & set(called(each)) and "retry_write" not in decorators:
+            once.add((file, each.name))
+    assert once == REPEATED_BY_CALLER.keys()
+
+
+@pytest.mark.parametrize("word", sorted(OURS))
+def test_locks_and_commit_hooks_are_the_helper_s(word: str) -> None:
+    allowed = {("dashboard/retention.py", "prune")} if word == "select_for_update" else set()
+    assert {(file, each.name) for file, each in functions() if word in called(each)} == allowed
+
+
+def test_revisions_are_taken_from_the_helper_alone() -> None:
+    for path in [*(ROOT / "dashboard").rglob("*.py"), *(ROOT / "collectors").rglob("*.py")]:
+        name = str(path.relative_to(ROOT))
+        if name == HELPER or "/migrations/" in name:
+            continue
+        code = path.read_text()
+        assert "UPDATE dashboard_cluster" not in code, name
+        assert "import next_rev" not in code, name
+        assert "store.next_rev" not in code, name

@@ -1,0 +1,141 @@
+"""Proves on real brokers that a fence by us reads as ours and certain, by the producer id and epoch of its
+answer, whether the tail reads its records before the action's result is stored, after it or between; and that
+a takeover by somebody else, or a fence by Kafka's own tool, does not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from py4j.java_gateway import JavaGateway
+
+from collectors.internal_topics import Tail
+from dashboard import attributions, history, leases, slices, store
+from dashboard.leases import Lease
+from dashboard.models import Action, Recent, TransitionRecord
+from dashboard.rows import key_of
+from fenceline import recent
+from fenceline.facts import Kind, Transition
+from fenceline.plans.plan import Act
+from sandbox.kafka import Broker
+from tests.kafka.acting import CLUSTER, executed, outcomes, planned, words
+from tests.kafka.test_execute import Stage, staged
+from tests.waiting import wait_for
+
+pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
+
+
+class Intake:
+    """The tail of a broker's `__transaction_state`, read on demand."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._tail = Tail({"bootstrap.servers": broker.bootstrap})
+        self._sought = False
+        lease = leases.acquire(CLUSTER, "transaction_state", holder="test", now_ms=slices.now_ms())
+        assert lease is not None
+        self._lease: Lease = lease
+
+    def read(self) -> None:
+        """Save every record that is there by now."""
+        if not self._sought:
+            # A broker makes the topic with its first producer.
+            self._tail.seek("", {})
+            self._sought = True
+        began_ms = time.time() * 1_000
+        wait_for(lambda: self._looked() > began_ms, "the end of the topic", 30)
+
+    def _looked(self) -> int:
+        look = self._tail.look(0.1)
+        if look.count or look.moves or look.seen_through_ms:
+            store.save_look(self._lease, look, topic_id=self._tail.topic_id, rate=0.0, now_ms=slices.now_ms())
+            self._tail.saved(look)
+        return look.seen_through_ms or 0
+
+    def close(self) -> None:
+        self._tail.close()
+
+
+@pytest.fixture
+def each(kafka: Broker, java: JavaGateway) -> Iterator[Stage]:
+    """On each version of the broker."""
+    with staged(kafka, java) as made:
+        yield made
+
+
+@pytest.fixture
+def intake(each: Stage) -> Iterator[Intake]:
+    made = Intake(each.broker)
+    yield made
+    made.close()
+
+
+def notable(name: str) -> list[TransitionRecord]:
+    rows = TransitionRecord.objects.filter(transactional_id=name).select_related("action")
+    return list(rows.order_by("log_offset"))
+
+
+def recents(name: str) -> tuple[Transition, ...]:
+    return recent.unpack(bytes(Recent.objects.get(key=key_of(name.encode())).packed), 0)
+
+
+#: At which steps of the action the tail reads; "answered" is right before the result is stored.
+ORDERS = {"before": ("verify", "InitProducerId", "answered"), "between": ("InitProducerId",), "after": ()}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("java_client", [False, True])
+def test_a_fence_is_ours_in_either_order(each: Stage, intake: Intake, order: str, java_client: bool) -> None:
+    name = f"{each.topic}-id"
+    producer = each.opened(name, java=java_client)
+    steps = ORDERS[order]
+    kinds: list[str] = []
+
+    def observe(step: str, subject: str) -> None:
+        if step in steps:
+            intake.read()
+            kinds.extend(row.kind for row in notable(name))
+
+    row = executed(planned(Act.FENCE, name), observe)
+    assert outcomes(row) == ["done"], words(row)
+    intake.read()
+    assert "admin_fence" not in kinds, "nothing is ours before the answer is stored"
+    assert bool(kinds) == bool(steps), "it reads as somebody else's until then"
+    (fence,) = [each for each in notable(name) if each.kind != "reinit"]
+    assert (fence.kind, fence.confidence, fence.action) == ("admin_fence", "certain", row), kinds
+    said = each.said(name)
+    assert (fence.producer_id, fence.producer_epoch) == (said.producer_id, said.producer_epoch - 1)
+    assert None not in (fence.completed_ms, fence.gap_ms)
+    assert history.evidence(fence).startswith(f"Fenced by olga, action {row.pk}: ")
+    newest = recents(name)[0]
+    assert newest.kind is Kind.ADMIN_FENCE
+    assert attributions.of_transitions(CLUSTER, key_of(name.encode()), [newest]) == [row]
+    # The id's next producer is not ours.
+    producer.abandon()
+    each.producer(name).abandon()
+    intake.read()
+    assert [row.action for row in notable(name)][-1] is None
+    assert notable(name)[-1].kind == "reinit"
+
+
+def by_another_producer(stage: Stage, name: str) -> None:
+    stage.producer(name).abandon()
+
+
+def by_kafkas_own_tool(stage: Stage, name: str) -> None:
+    stage.admin.fence_producers([name])
+
+
+@pytest.mark.parametrize("fences", [by_another_producer, by_kafkas_own_tool])
+def test_a_fence_by_somebody_else_is_not_ours(
+    each: Stage, intake: Intake, fences: Callable[[Stage, str], None]
+) -> None:
+    name = f"{each.topic}-id"
+    each.opened(name).abandon()
+    plan = planned(Act.FENCE, name)
+    fences(each, name)
+    row = executed(plan)
+    assert row.state == Action.State.STALE
+    intake.read()
+    assert [each.action for each in notable(name)] == [None] * len(notable(name))
+    assert notable(name)

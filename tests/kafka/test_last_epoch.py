@@ -1,0 +1,69 @@
+"""Proves on Kafka 4.2 that an abort at the last epoch shows who asked for it: client or coordinator."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+
+from fenceline.decode.transaction_state import decode
+from fenceline.facts import Confidence, Kind, Reason, State, TransactionRecord, Transition
+from fenceline.transitions import LAST_EPOCH, Life, derive, lived
+from sandbox.kafka import Broker
+from sandbox.wire import Coordinator, Refused
+from tests.brokers import create_topics
+from tests.kafka.observe import raw_records
+from tests.kafka.raw import RawProducer, RawProducer2
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.kafka
+
+
+def opened_at_last_epoch(broker: Broker, name: str) -> RawProducer2:
+    """Return a producer of transaction version 2 that has a transaction open at the last epoch."""
+    with Coordinator(broker.bootstrap, name) as coordinator:
+        first = coordinator.init_producer_id()
+        for _ in coordinator.init_again(LAST_EPOCH - 1 - first.epoch):
+            pass
+    producer = RawProducer2(broker.bootstrap, name)
+    producer.init()
+    assert producer.identity.epoch == LAST_EPOCH
+    create_topics(broker.bootstrap, name)
+    producer.send(name, 0)
+    return producer
+
+
+def abort_of(broker: Broker, name: str) -> Transition:
+    """Return the verdict on an id's last end, once that is complete."""
+    with Coordinator(broker.bootstrap, name) as coordinator:
+        wait_for(lambda: coordinator.state() == State.COMPLETE_ABORT, f"{name} is aborted")
+    life, ends = Life(), dict[int, Transition]()
+    for raw in sorted(raw_records(broker.bootstrap)):
+        record = decode(raw.key, raw.value)
+        if isinstance(record, TransactionRecord) and record.transactional_id == name:
+            step = derive(life, record, raw.partition, raw.offset)
+            life = lived(life, record, step)
+            ends |= {told.offset: told for told in step if told and told.open_ms is not None}
+    return ends[max(ends)]
+
+
+def test_the_clients_own_abort_goes_on_under_a_new_producer_id(kafka_42: Broker) -> None:
+    producer = opened_at_last_epoch(kafka_42, "last-client")
+    producer.abort()
+    told = abort_of(kafka_42, "last-client")
+    verdict = (told.kind, told.confidence, told.reason)
+    assert verdict == (Kind.CLIENT_ABORT, Confidence.CERTAIN, Reason.CLIENT_AT_LAST_EPOCH)
+    producer.abandon()
+
+
+def test_the_coordinators_own_abort_keeps_the_producer_id(kafka_42: Broker) -> None:
+    producer = opened_at_last_epoch(kafka_42, "last-broker")
+    stranger = RawProducer(kafka_42.bootstrap, "last-broker")
+    with suppress(Refused):
+        stranger.init_once()
+        raise AssertionError("initialised while a transaction was open")
+    told = abort_of(kafka_42, "last-broker")
+    verdict = (told.kind, told.confidence, told.reason)
+    assert verdict == (Kind.TAKEOVER, Confidence.PROBABLE, Reason.BROKER_AT_LAST_EPOCH)
+    for each in (producer, stranger):
+        each.abandon()

@@ -1,0 +1,218 @@
+"""Proves on a real broker that an episode's instants are its records' own, and what a deleted topic does.
+
+The tail, the partitions' collector and the one of recoveries run by hand; the oracle is a plain consumer of
+`__transaction_state`.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from django.test import override_settings
+
+from collectors.tasks import recoveries as task
+from collectors.tasks import tails
+from dashboard import leases, save_recoveries, slices
+from dashboard.config import ClusterConfig, Config
+from dashboard.models import Collector, PinRecord, Recovery
+from fenceline.decode.transaction_state import decode_value
+from fenceline.facts import State, TopicPartition, TransactionRecord
+from fenceline.recoveries import DELETED, RECREATED, Lost
+from sandbox.kafka import Broker
+from tests.brokers import create_topics
+from tests.kafka.observe import raw_records
+from tests.kafka.producers import LONG, LibrdkafkaProducer
+from tests.kafka.watch import Watch
+from tests.waiting import wait_for
+from transaction_admin.kafka_reads import KafkaPythonReads
+from transaction_admin.reads import Batches
+
+pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
+DEADLINE_S = 60
+
+
+class Eyes:
+    """The collectors that an episode is made of, on one cluster."""
+
+    def __init__(self, watch: Watch) -> None:
+        self.watch = watch
+        self._tail, self._recoveries = self._lease(tails.tail_name(0)), self._lease(save_recoveries.NAME)
+
+    def _lease(self, name: str) -> leases.Lease:
+        lease = leases.acquire(self.watch.name, name, holder="test", now_ms=slices.now_ms())
+        assert lease is not None
+        return lease
+
+    def look(self) -> None:
+        """Let each of them see everything that is there now."""
+        began_ms = slices.now_ms()
+
+        def is_seen() -> bool:
+            tails.read(self._tail, time.monotonic() + 0.3)
+            row = Collector.objects.get(cluster__name=self.watch.name, name=tails.tail_name(0))
+            return (row.seen_through_ms or 0) > began_ms
+
+        wait_for(is_seen, "everything is read", DEADLINE_S)
+        self.watch.look()
+        task.follow(self._recoveries, time.monotonic() + 1.5)
+
+    def episode(self, name: str, outcome: str) -> Recovery:
+        """Look until the episode of an id has an outcome."""
+
+        def found() -> Recovery | None:
+            self.look()
+            return Recovery.objects.filter(transactional_id=name, outcome=outcome).first()
+
+        try:
+            row = wait_for(found, f"the episode of {name} is {outcome}", DEADLINE_S)
+        except AssertionError:
+            print(list(Recovery.objects.values()), list(Collector.objects.values("name", "error", "detail")))
+            raise
+        assert row is not None
+        return row
+
+
+@pytest.fixture
+def eyes(kafka_42: Broker) -> Iterator[Eyes]:
+    watch = Watch(kafka_42.bootstrap)
+    properties = {"bootstrap.servers": kafka_42.bootstrap}
+    with override_settings(FENCELINE=Config(clusters={watch.name: ClusterConfig(watch.name, properties)})):
+        yield Eyes(watch)
+        task._reads.cool(watch.name)
+    watch.close()
+
+
+@pytest.fixture
+def topic(kafka_42: Broker) -> str:
+    name = f"recovery-{uuid.uuid4().hex[:8]}"
+    create_topics(kafka_42.bootstrap, name, f"{name}-other", partitions=1)
+    return name
+
+
+def opened(kafka: Broker, eyes: Eyes, name: str, *topics: str) -> LibrdkafkaProducer:
+    """Let an id have three records in each topic, and the collectors see that they block readers."""
+    eyes.look()
+    producer = LibrdkafkaProducer(kafka.bootstrap, name, LONG)
+    producer.init()
+    producer.begin()
+    for topic in topics:
+        for _ in range(3):
+            producer.send(topic, 0, "lost")
+    producer.flush()
+
+    def is_pinned() -> bool:
+        eyes.look()
+        return set(topics) <= set(PinRecord.objects.values_list("topic", flat=True))
+
+    wait_for(is_pinned, "it is seen to block readers", DEADLINE_S)
+    return producer
+
+
+def records_of(kafka: Broker, name: str) -> list[TransactionRecord]:
+    found = (
+        decode_value(name, each.value)
+        for each in raw_records(kafka.bootstrap)
+        if each.key is not None and each.value is not None and each.key[4:] == name.encode()
+    )
+    return [each for each in found if isinstance(each, TransactionRecord)]
+
+
+def marker_ms(kafka: Broker, topic: str) -> int:
+    """The timestamp of the abort marker in a topic, as the log has it."""
+    reads = KafkaPythonReads({"bootstrap.servers": kafka.bootstrap}, 20.0)
+    try:
+        found = reads.batches(TopicPartition(topic, 0), 0, most_bytes=1_000_000)
+    finally:
+        reads.close()
+    assert isinstance(found, Batches)
+    (marker,) = (each.max_timestamp_ms for each in found.batches if each.marker == "abort")
+    return marker
+
+
+def test_its_instants_are_those_of_its_records(kafka_42: Broker, eyes: Eyes, topic: str) -> None:
+    opened(kafka_42, eyes, topic, topic)
+    again = LibrdkafkaProducer(kafka_42.bootstrap, topic, LONG)
+    again.init()
+    again.begin()
+    again.send(topic, 0, "kept")
+    again.commit()
+    row = eyes.episode(topic, "resumed")
+    told = [(each.state, each.updated_ms) for each in records_of(kafka_42, topic)]
+    at = dict(told)
+    (lost,) = (Lost(*each) for each in row.lost)
+    assert (lost.first, lost.last, lost.records, lost.sure) == (0, 2, 3, True)
+    assert (row.clock_ms, row.release_noticed) == (0, False)
+    assert (row.opened_ms, row.completed_ms) == (at[State.PREPARE_ABORT], at[State.COMPLETE_ABORT])
+    assert (row.released_ms, row.resumed_ms) == (marker_ms(kafka_42, topic), at[State.PREPARE_COMMIT])
+    assert row.opened_ms <= row.completed_ms <= row.released_ms <= row.resumed_ms <= row.closed_ms
+
+
+def test_another_transaction_blocks_the_same_records_for_longer(
+    kafka_42: Broker, eyes: Eyes, topic: str
+) -> None:
+    other = LibrdkafkaProducer(kafka_42.bootstrap, f"{topic}-first", LONG)
+    other.init()
+    other.begin()
+    other.send(topic, 0, "other")
+    other.flush()
+    opened(kafka_42, eyes, topic, topic)
+    LibrdkafkaProducer(kafka_42.bootstrap, topic, LONG).init()
+    eyes.look()
+    assert Recovery.objects.get(transactional_id=topic).released_ms is None
+    other.commit()
+
+    def is_released() -> Recovery | None:
+        eyes.look()
+        return Recovery.objects.exclude(released_ms=None).filter(transactional_id=topic).first()
+
+    row = wait_for(is_released, "consumers are unblocked", DEADLINE_S)
+    ended = {each.state: each.updated_ms for each in records_of(kafka_42, f"{topic}-first")}
+    assert row is not None
+    assert row.released_ms is not None
+    assert row.release_noticed
+    assert row.released_ms >= ended[State.PREPARE_COMMIT]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_deleted_topic_ends_the_episode_and_nothing_is_sure(
+    kafka_42: Broker, eyes: Eyes, topic: str, again: bool
+) -> None:
+    opened(kafka_42, eyes, topic, topic)
+    delete(kafka_42, topic)
+    if again:
+        create_topics(kafka_42.bootstrap, topic, partitions=1)
+    LibrdkafkaProducer(kafka_42.bootstrap, topic, LONG).init()
+    row = eyes.episode(topic, "topic_deleted")
+    (lost,) = (Lost(*each) for each in row.lost)
+    assert (lost.sure, lost.records, lost.first, lost.deleted) == (False, None, 0, True)
+    assert lost.note == (RECREATED if again else DELETED)
+    assert row.released_ms is None
+    assert row.closed_ms is not None
+
+
+def test_of_two_topics_the_one_that_is_left_is_counted_and_waited_for(
+    kafka_42: Broker, eyes: Eyes, topic: str
+) -> None:
+    opened(kafka_42, eyes, topic, topic, f"{topic}-other")
+    delete(kafka_42, topic)
+    again = LibrdkafkaProducer(kafka_42.bootstrap, topic, LONG)
+    again.init()
+    again.begin()
+    again.send(f"{topic}-other", 0, "kept")
+    again.commit()
+    row = eyes.episode(topic, "resumed")
+    found = {each.topic: each for each in (Lost(*values) for values in row.lost)}
+    assert (found[topic].deleted, found[topic].note) == (True, DELETED)
+    assert (found[f"{topic}-other"].records, found[f"{topic}-other"].sure) == (3, True)
+
+
+def delete(kafka: Broker, topic: str) -> None:
+    """Delete a topic and wait until it is gone."""
+    client = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    gone: Callable[[], bool] = lambda: topic not in client.list_topics(timeout=10).topics  # noqa: E731
+    client.delete_topics([topic])[topic].result(30)
+    wait_for(gone, f"{topic} is gone")

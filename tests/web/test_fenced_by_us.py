@@ -1,0 +1,104 @@
+"""Proves that a fence by one of our actions is named as such, with who executed it, on every page that has
+it and in the API; and that a takeover is not."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from dashboard import attributions
+from dashboard.attributions import WrittenRecord
+from dashboard.models import Action, Cluster, TransitionRecord
+from dashboard.write_transactions import cluster_transaction
+from fenceline.facts import State, TopicPartitions, TransactionRecord
+from tests.web import happened, held, planned, seed
+from tests.web.acting import operator, read, text
+
+__all__ = ["operator"]
+
+pytestmark = pytest.mark.django_db
+
+NAME, PRODUCER, EPOCH = "payments-7", 4_000, 3
+
+
+def life(done_ms: int, *, back: bool = False) -> list[TransactionRecord]:
+    steps = [
+        (State.EMPTY, EPOCH, done_ms - 60_000),
+        (State.ONGOING, EPOCH, done_ms - 50_000),
+        (State.PREPARE_ABORT, EPOCH + 1, done_ms - 10),
+        (State.COMPLETE_ABORT, EPOCH + 1, done_ms),
+        (State.EMPTY, EPOCH + 2, done_ms + 100),
+        *([(State.EMPTY, EPOCH + 3, done_ms + 5_000)] if back else []),
+    ]
+    orders = (TopicPartitions("orders", (0,)),)
+    return [
+        TransactionRecord(
+            NAME, state, PRODUCER, epoch, 600_000,
+            orders if state in (State.ONGOING, State.PREPARE_ABORT) else None, at_ms,
+            None if state is State.EMPTY else done_ms - 50_000,
+        )
+        for state, epoch, at_ms in steps
+    ]  # fmt: skip
+
+
+def fenced(of: Cluster, *, back: bool = False) -> tuple[Action, int]:
+    """Let an action of ours have fenced the id some minutes ago; return it, and when that was complete."""
+    done_ms = seed.now_ms() - 300_000
+    happened.save(of, life(done_ms, back=back))
+    action = planned.executed()
+    written = [
+        WrittenRecord(NAME, PRODUCER, EPOCH + 1, State.PREPARE_ABORT.value, fence=True),
+        WrittenRecord(NAME, PRODUCER, EPOCH + 2, State.EMPTY.value, fence=True),
+    ]
+    with cluster_transaction(of.name, of.pk) as write:
+        attributions.save(action, written, rev=write.next_rev(), now_ms=seed.now_ms())
+    return action, done_ms + 100
+
+
+def test_every_page_names_who_fenced(page: Client, operator: User, prod: Cluster) -> None:
+    action, at_ms = fenced(prod)
+    row = TransitionRecord.objects.get(action=action)
+    episode = held.episode(
+        prod, NAME, topic_id=row.topic_id, log_partition=row.log_partition, log_offset=row.log_offset,
+        cause="admin_fence",
+    )  # fmt: skip
+    said = text(read(page, f"/transactions/prod/{NAME}"))
+    moment = datetime.fromtimestamp(at_ms / 1_000, UTC).strftime("%H:%M:%S")
+    assert f"Idle, fenced by ada ( action {action.pk} ) at " in said
+    assert moment in said
+    assert "No producer has come back since." in said
+    assert "Its producer initialised" not in said
+    assert "Waiting for a producer" in said
+    evidence = f"Fenced by ada, action {action.pk}"
+    for url in (f"/transactions/prod/{NAME}", "/fencing", "/feed"):
+        shown = read(page, url)
+        assert evidence in shown, url
+        assert "takeover, certain" not in shown, url
+    assert f'href="/actions/{action.pk}"' in read(page, f"/recoveries/prod/{episode.pk}")
+    assert f'href="/recoveries/prod/{episode.pk}"' in read(page, f"/actions/{action.pk}")
+    assert "1 admin fence in the last" in text(read(page, "/fencing"))
+
+
+def test_a_producer_that_came_back_ends_the_sentence(page: Client, operator: User, prod: Cluster) -> None:
+    fenced(prod, back=True)
+    said = text(read(page, f"/transactions/prod/{NAME}"))
+    assert "No producer has come back" not in said
+    assert "Its producer initialised" in said
+
+
+def test_the_api_names_the_action(page: Client, operator: User, prod: Cluster) -> None:
+    happened.takeover(prod, b"orders-1")
+    action, _ = fenced(prod)
+    ours = {"id": action.pk, "act": "fence", "executed_by": "ada"}
+    items = page.get("/api/v1/transitions").json()["items"]
+    assert {item["transactional_id"]: item["action"] for item in items if item["kind"] != "reinit"} == {
+        NAME: ours, "orders-1": None,
+    }  # fmt: skip
+    recent = page.get(f"/api/v1/transactions/prod/{NAME}").json()["recent"]
+    assert [(fact["kind"], fact["action"]) for fact in recent] == [
+        ("admin_fence", ours), ("begin", None), ("baseline", None),
+    ]  # fmt: skip
+    assert recent[0]["evidence"].startswith(f"Fenced by ada, action {action.pk}")

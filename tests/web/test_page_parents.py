@@ -1,0 +1,65 @@
+"""Proves that whoever shortens an address lands on a page: every parent path of every page is one."""
+
+from __future__ import annotations
+
+import pytest
+from django.test import Client
+
+from dashboard.urls import urlpatterns
+from tests.web import held, seed, streams
+from tests.web.doors import ADMINISTER, DOORS, OPERATE, PAGE
+
+pytestmark = pytest.mark.django_db
+#: What answers programs, not people: `/api/v1/docs` is the one page below it.
+_FOR_PROGRAMS = ("/api/", "/ingest/")
+
+
+def page_paths() -> list[str]:
+    """Paths of pages: of every route that shows or does something for whoever is signed in."""
+    found = [door.path for door in DOORS if door.rule in (PAGE, OPERATE, ADMINISTER)]
+    return ["/api/v1/docs", *(path for path in found if not path.startswith(_FOR_PROGRAMS))]
+
+
+def parents(path: str) -> list[str]:
+    """Every shorter path, without its last slash: `/a/b/c` has `/a/b` and `/a`."""
+    parts = path.strip("/").split("/")
+    return ["/" + "/".join(parts[:n]) for n in range(1, len(parts))]
+
+
+PARENTS = sorted({parent for path in page_paths() for parent in parents(path)})
+
+
+def test_the_walk_meets_every_page_of_the_urlconf() -> None:
+    walked = {path.split("{")[0].strip("/").split("/")[0] for path in page_paths()}
+    routes = {str(each.pattern).lstrip("^").split("(")[0].split("/")[0].split("<")[0] for each in urlpatterns}
+    programs = {"api", "ingest", "metrics", "healthz", "readyz", "admin", "login", "logout"}
+    assert routes - programs == walked - {"api"}
+
+
+@pytest.mark.parametrize("path", PARENTS)
+def test_a_parent_of_a_page_is_a_page(page: Client, path: str) -> None:
+    prod = seed.cluster()
+    seed.seen(prod)
+    held.watched(prod)
+    held.partition(prod)
+    ids = {"query": streams.query(prod).ident, "recovery": held.episode(prod).pk}
+    if "{" in path and path.split("{")[1].rstrip("}") not in ids:
+        pytest.skip("one row's own page: its route is asked in test_permissions")
+    answer = page.get(path.format(**ids), follow=True)
+    assert answer.status_code == 200, path
+    assert answer["Content-Type"].startswith("text/html")
+
+
+def test_a_cluster_below_a_list_is_the_list_of_that_cluster(page: Client) -> None:
+    prod = seed.cluster()
+    seed.seen(prod)
+    seed.cluster("staging")
+    answer = page.get("/partitions/prod/payments")
+    assert answer["Location"] == "/partitions?cluster=prod&q=payments"
+    assert page.get("/transactions/prod")["Location"] == "/transactions?cluster=prod"
+    assert page.get("/groups/a%20b%26c")["Location"] == "/groups?cluster=a+b%26c"
+
+
+@pytest.mark.parametrize("path", ["/transactions/prod", "/rules", "/partitions/prod/payments"])
+def test_a_parent_asks_a_stranger_to_sign_in(client: Client, path: str) -> None:
+    assert client.get(path)["Location"].startswith("/login/?next=")
