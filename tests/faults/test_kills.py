@@ -127,7 +127,9 @@ def kill_some(stack: Stack, load: Load, parts: tuple[str, ...], times: int) -> N
         wait_for(lambda enough=enough: load.ended >= enough, "the load goes on", DEADLINE_S)
         stack.kill(part)
         killed_at = time.time()
-        wait_for(lambda at=killed_at: is_fresh(stack, at + 1), f"sight again after {part}", DEADLINE_S)
+        what = f"sight again after {part}"
+        # A part starts on the cores that these questions would take.
+        wait_for(lambda at=killed_at: is_fresh(stack, at + 1), what, DEADLINE_S, rest_s=0.5)
         print(f"killed {part}: everything seen again after {time.time() - killed_at:.1f} s")
 
 
