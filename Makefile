@@ -31,7 +31,7 @@ bench: venv ## measure; results in benchmarks/results/latest.json
 	@exec $(PYTHON_BIN) -m benchmarks $(ARGS)
 
 soak: venv ## the long runs, with a printed seed
-	@exec $(PYTHON_BIN) -m pytest -m soak $(ARGS)
+	@FENCELINE_SEED=$${FENCELINE_SEED:-$$(od -An -N3 -tu4 /dev/urandom | tr -d ' ')} exec $(PYTHON_BIN) -m pytest -m soak $(ARGS)
 
 test-matrix: venv ## the same against Kafka 3.9, 4.0, 4.1, 4.2 and 4.3, and Spark 3.5, 4.0 and 4.1
 	@exec $(PYTHON_BIN) -m pytest -m matrix tests/matrix $(ARGS)

@@ -5,7 +5,6 @@ which answers nothing holds up no other, and that memory does not grow with what
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 from collections import Counter
@@ -21,9 +20,9 @@ from tests import receivers
 from tests.delivering import Worker
 from tests.postgres.server import Server
 from tests.receivers import Receiver
+from tests.seeds import SEED
 from tests.waiting import wait_for
 
-SEED = int(os.environ.get("FENCELINE_SEED", "0")) or random.randrange(1, 10**9)
 DEADLINE_S = 120
 SECRET = signing.new_secret()
 #: Messages between two kills.

@@ -8,7 +8,6 @@ notable transitions, counters and histograms equal it to the byte.
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from tests.java.clients import JavaAdmin
 from tests.kafka.lives import World
 from tests.kafka.observe import RawRecord, raw_records
 from tests.load import Load, RoughLoad
+from tests.seeds import SEED
 from tests.stack import Stack
 from tests.waiting import wait_for
 
@@ -32,7 +32,6 @@ __all__ = ["java"]
 
 pytestmark = pytest.mark.kafka
 
-SEED = int(os.environ.get("FENCELINE_SEED", "0")) or random.randrange(1, 10**9)
 IDS = 12
 #: Five times the figure of the issue (right again within 10 s), as every wait in a test.
 DEADLINE_S = 50

@@ -9,7 +9,6 @@ abort, which leaves the records of the owner's own abort, and must read as that 
 from __future__ import annotations
 
 import os
-import random
 from collections.abc import Callable
 
 import pytest
@@ -26,12 +25,12 @@ from tests.kafka.fates import NARROW, live
 from tests.kafka.lives import World
 from tests.kafka.load import load
 from tests.kafka.observe import raw_records
+from tests.seeds import SEED
 
 pytestmark = pytest.mark.kafka
 
 #: How many of a broker's 5,000 are played without the load.
 IDLE = 4_500
-SEED = int(os.environ.get("FENCELINE_SEED", "0")) or random.randrange(1, 10**9)
 
 
 def play(

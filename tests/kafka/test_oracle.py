@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,11 +16,11 @@ from tests.brokers import KEEP_OLD_START, create_topics
 from tests.java.clients import Description, JavaAdmin, Listing
 from tests.kafka.lives import FATES, LAST, World, live
 from tests.kafka.saved import saved
+from tests.seeds import SEED
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.kafka
 
-SEED = int(os.environ.get("FENCELINE_SEED", "1"))
 TRANSACTIONS = 5_000
 #: The last few are those that a careless reader would get wrong.
 STRANGE = ("oracle back\\slash", "oracle-ü-✓-𝄞", "oracle-tab\t-end", "oracle/../%2e?#&")

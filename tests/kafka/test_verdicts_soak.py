@@ -7,7 +7,6 @@ that every open transaction whose newest record is not dated ahead is its candid
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -25,12 +24,12 @@ from tests.kafka.lives import LONG_MS
 from tests.kafka.situations import UNVERIFIED, VERIFIED, Situation, Truth, hanging_dated_ahead
 from tests.kafka.strays import unverified
 from tests.kafka.watch import Watch, describe_producers, find_hanging
+from tests.seeds import SEED
 from tests.waiting import wait_for
 from transaction_admin.api import CannotAdminister
 
 pytestmark = [pytest.mark.kafka, pytest.mark.soak, pytest.mark.django_db]
 
-SEED = int(os.environ.get("FENCELINE_SEED", "0")) or random.randrange(1, 10**9)
 SITUATIONS = 200
 #: Their share with verification on: there nothing can hang.
 ON = 80

@@ -31,6 +31,7 @@ from tests.kafka.producers import open_in
 from tests.kafka.raw import RawProducer
 from tests.kafka.strays import identity_of, stray, unverified
 from tests.kafka.watch import Watch
+from tests.seeds import SEED
 from tests.waiting import wait_for
 from transaction_admin.api import CannotAdminister
 
@@ -79,7 +80,7 @@ class Truth:
     """What is true of a topic while brokers come and go: open in 0 and 1, hanging in 2."""
 
     def __init__(self, cluster: Cluster, watch: Watch, topic: str) -> None:
-        self.watch, self.topic = watch, topic
+        self.watch, self.topic, self.dice = watch, topic, random.Random(SEED)
         open_in(cluster.bootstrap, topic, topic, 0, 1)
         hang(cluster, watch, f"{topic}-stray", topic, 2)
         watch.look_often()
@@ -99,7 +100,7 @@ class Truth:
     def look(self) -> bool:
         """Look once; fail where anything wrong is said. Return whether all is seen and rightly told."""
         try:
-            self.watch.look(full=random.random() < 0.5)
+            self.watch.look(full=self.dice.random() < 0.5)
         except CannotAdminister:
             return False
         for number, (said, expected) in enumerate(zip(self.told(), self.expected, strict=True)):

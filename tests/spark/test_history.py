@@ -41,6 +41,7 @@ from tests.brokers import create_topics, java
 from tests.java.clients import JavaAdmin
 from tests.kafka.lives import World, live
 from tests.kafka.observe import RawRecord, raw_records
+from tests.seeds import SEED
 from tests.spark import test_history_task
 from tests.spark.conftest import ROOT, environment, settings
 from tests.spark.replayed import replay, sums
@@ -51,7 +52,6 @@ __all__ = ["java"]
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
-SEED = int(os.environ.get("FENCELINE_SEED", "0")) or random.randrange(1, 10**9)
 CLUSTER = "test"
 
 

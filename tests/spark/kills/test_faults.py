@@ -27,10 +27,10 @@ from fenceline.facts import State
 from sandbox.kafka import Broker
 from spark_pipeline.sink import ExactlyOnceKafkaSink, LostTransactions, SinkError, Step
 from tests.brokers import PROPERTIES, create_topics
+from tests.seeds import SEED
 from tests.spark.kills.life import Mischief, Point, open_transactions, transactions
 from tests.spark.kills.lives import Lives, committed, figures
 from tests.spark.kills.standalone import Standalone
-from tests.spark.kills.test_kills import SEED
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]

@@ -15,12 +15,12 @@ from statistics import median
 import pytest
 
 from sandbox.kafka import Broker
+from tests.seeds import SEED
 from tests.spark.kills.life import Mischief, Point
 from tests.spark.kills.lives import Lives
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
-SEED = int(os.environ.get("FENCELINE_SEED", "0")) or random.randrange(1, 10**9)
 #: How often a driver dies at each point, in each cell of the soak.
 TIMES = int(os.environ.get("FENCELINE_KILLS", "20"))
 
