@@ -1,7 +1,7 @@
 """One look at 500 consumer groups over 2,000 partitions: asked, judged, and in the database.
 
 Each group has committed for four partitions of its own. Between two looks the first hundred commit again, so
-some of what is seen is news. The partitions' own look comes on top (design.md §4: 1 s for both).
+some of what is seen is news. The partitions' own look comes on top.
 """
 
 from __future__ import annotations

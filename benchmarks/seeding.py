@@ -1,4 +1,5 @@
-"""Synthetic records of `__transaction_state` on a broker of our own: any size, any rate (kafka.md §0).
+"""Synthetic records of `__transaction_state` on a broker of our own: any size, any rate (docs/design/kafka.md
+§0).
 
 A producer whose client id is `__admin_client` may write to internal topics. Never near a real cluster. The
 coordinator does not know these ids until its next start. As a process:

@@ -57,7 +57,7 @@ class Requests:
         self._count = 0
 
     def hear(self, statistics: str) -> None:
-        """Take in one report; use as `stats_cb` (librdkafka's STATISTICS.md: `brokers.*.tx`)."""
+        """Take in one report; use as `stats_cb` (librdkafka's statistics: `brokers.*.tx`)."""
         for name, broker in json.loads(statistics)["brokers"].items():
             self._count += broker["tx"] - self._seen.get(name, 0)
             self._seen[name] = broker["tx"]
@@ -71,8 +71,9 @@ class Requests:
 def consumer_properties(properties: Mapping[str, str]) -> dict[str, str | int | bool]:
     """Return the properties of a consumer that only looks: no group joined, nothing committed or created.
 
-    The first sizes make a cold start fast (measured, kafka.md §0), the next two bound its memory; the group
-    id is one that librdkafka insists on and that is never sent, since partitions are assigned by hand.
+    The first sizes make a cold start fast (measured, docs/design/kafka.md §0), the next two bound its memory;
+    the group id is one that librdkafka insists on and that is never sent, since partitions are assigned by
+    hand.
     """
     return {
         "client.id": "fenceline",

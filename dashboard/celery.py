@@ -1,7 +1,7 @@
 """Celery: one queue per tail shard, one for everything that waits, and a beat that restarts what stopped.
 
 Acknowledge early: under `acks_late` a Redis restart in mid slice ends the worker, and a message may run
-several times at once. The lease row is the recovery (design.md §4).
+several times at once. The lease row is the recovery.
 """
 
 from __future__ import annotations

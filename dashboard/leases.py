@@ -1,8 +1,7 @@
 """Leases with fencing tokens: at most one collector of a name writes, whatever else still runs.
 
 A lease is a row of `Collector`, timed by the database's clock. Its token grows with every new holder; every
-save names the token it was given, so that a holder which was paused past its expiry can write nothing
-(design.md §4).
+save names the token it was given, so that a holder which was paused past its expiry can write nothing.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ _OTHER_FILE = re.compile(r"\A\.\./([\w/-]+\.md)(?:#.*)?\Z")
 #: A row of a table of limits: "| `late_grace_s` | 15 | seconds after its timeout |".
 _LIMIT_ROW = re.compile(r"^\| `(\w+)` \| ([\d.]+) \|", re.MULTILINE)
 _LIMIT_HEAD = "| limit | default | |"
-#: A row of the index: "| [late](late.md) | transaction | critical | what is open | A coordinator … |".
+#: A row of the index: "| [{rule}]({rule}.md) | transaction | critical | what is open | A coordinator … |".
 _INDEX_ROW = re.compile(r"^\| \[(\w+)\]\(\1\.md\) \| (.+?) \| (.+?) \| .+? \| (.+?) \|$", re.MULTILINE)
 _READER = MarkdownIt("commonmark", {"html": False}).enable("table")
 

@@ -104,7 +104,7 @@ class Undecoded(NamedTuple):
 
 
 class Kind(StrEnum):
-    """What one record did to its transactional id (design.md §2)."""
+    """What one record did to its transactional id."""
 
     BASELINE = "baseline"
     INIT = "init"

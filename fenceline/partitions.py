@@ -1,8 +1,8 @@
 """Partitions, and the transactions open in them: whose each one is, and what holds back the LSO.
 
-The join of design.md §4: what a partition's leader says of its producers, what coordinators say of the ids
-that have those producer ids, and what the leader says again. A transaction that is open at the same offset
-before and after was open while its coordinator spoke: coordinators name a partition before anything is
+Three answers are joined: what a partition's leader reports of its producers, what coordinators report of the
+ids that have those producer ids, and what the leader reports again. A transaction that is open at the same
+offset before and after was open while its coordinator spoke: coordinators name a partition before anything is
 written to it, and strike it out only after its marker is there. So one that no coordinator owned in between,
 in two looks running, hangs.
 """
@@ -44,7 +44,7 @@ class ProducerState(NamedTuple):
 
 
 class Verdict(StrEnum):
-    """What an open transaction of a partition is, or what holds the partition as a whole (design.md §4)."""
+    """What an open transaction of a partition is, or what holds the partition as a whole."""
 
     CLEAR = "clear"
     #: Owned by its coordinator, and within its limit.

@@ -1,4 +1,5 @@
-"""What a restart on a checkpoint would do: the decision table of spark.md §1.6, each row proved on Spark 4.2.
+"""What a restart on a checkpoint would do: the decision table of docs/design/spark.md §1.6, each row proved
+on Spark 4.2.
 
 O is the newest batch in the offset log, C the newest in the commit log. Spark plans O from `offsets/O` and
 `offsets/(O-1)` alone, runs it again unless C says that it is done, and believes every batch before it done.

@@ -1,4 +1,5 @@
-"""The rights that Fenceline has a use for on a cluster, and what goes dark without each (kafka.md §1.2).
+"""The rights that Fenceline has a use for on a cluster, and what goes dark without each (docs/design/kafka.md
+§1.2).
 
 In Kafka READ, WRITE, DELETE and ALTER on a thing include DESCRIBE on it.
 """

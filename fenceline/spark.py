@@ -153,7 +153,7 @@ class Checkpoint:
         return self.commits[-1] if self.commits else None
 
 
-# The ledger of the exactly-once sink (design.md §10); its files are JSON, `fenceline.decode.ledger`.
+# The ledger of the exactly-once sink (docs/sink.md); its files are JSON, `fenceline.decode.ledger`.
 
 
 class Decided(StrEnum):

@@ -1,8 +1,8 @@
 """The scene of a truly hanging transaction: a partition holds one that its coordinator knows nothing of.
 
 Brokers before 3.6 took such records, and later ones do where `transaction.partition.verification.enable`
-is off (kafka.md §0): a request that arrives late, after its transaction's end, begins another one that
-nobody will ever end. Here the switch is off for as long as one request takes.
+is off (docs/design/kafka.md §0): a request that arrives late, after its transaction's end, begins another one
+that nobody will ever end. Here the switch is off for as long as one request takes.
 """
 
 from __future__ import annotations

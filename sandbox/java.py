@@ -33,13 +33,14 @@ if TYPE_CHECKING:
 LOCK_FILE = Path(__file__).with_name("jars.lock.toml")
 #: What Spark 4.2 and Kafka 4.2 both support, and what the tests run on.
 SUPPORTED_JAVA = (17, 21)
-#: Spark asks for this module; a Java without it refuses to start (kafka.md §0, "Spark's connector").
+#: Spark asks for this module; a Java without it refuses to start (docs/design/kafka.md §0, "Spark's
+#: connector").
 VECTOR_MODULE = "jdk.incubator.vector"
 
 #: What `make up` and `make test` run on, the sandbox's own first.
 EVERYDAY_KAFKA = ("4.2.0", "3.9.1")
 #: What `make test-matrix` adds; nothing else fetches their jars. 4.0.0 and no later patch of 4.0: it alone
-#: raises the epoch by two when the server aborts (kafka.md §1.5, "Bug to recognise").
+#: raises the epoch by two when the server aborts (docs/design/kafka.md §1.5, "Bug to recognise").
 MATRIX_KAFKA = ("4.0.0", "4.1.2", "4.3.1")
 
 #: set -> (roots with all they need, jars taken alone). kafka-tools alone: its own needs would bring

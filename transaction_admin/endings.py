@@ -1,8 +1,9 @@
 """EndTxn and InitProducerId for transactions that another process has opened, asked until they are answered.
 
 Version 4 at most: from version 5 on a coordinator raises the epoch with each end (KIP-890), which sessions
-that librdkafka has opened know nothing of. An end that is asked for twice is answered alike (kafka.md §0), so
-whatever was not answered is asked again; a fencing that is repeated would hit whoever came in between.
+that librdkafka has opened know nothing of. An end that is asked for twice is answered alike
+(docs/design/kafka.md §0), so whatever was not answered is asked again; a fencing that is repeated would hit
+whoever came in between.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 kafka-python's public admin client raises at the first broker or id that says no, and leaves its thread
 behind when a cluster cannot be reached. So its message classes are sent through its connection manager
-(kafka.md §3). The version is pinned: this is the one module that leans on its inner parts.
+(docs/design/kafka.md §3). The version is pinned: this is the one module that leans on its inner parts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Abort marker: WriteTxnMarkers(ABORT) for what is open in a partition and no coordinator owns.
 
 The leader takes a marker for anything: also for a transaction that has ended (it appends a useless one) and
-for one that its coordinator may still commit (kafka.md §0, §1.1). So all is looked at again before each ask.
+for one that its coordinator may still commit (docs/design/kafka.md §0, §1.1). So all is looked at again
+before each ask.
 """
 
 from __future__ import annotations

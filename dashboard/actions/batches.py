@@ -1,8 +1,8 @@
 """Finish and roll back: what a dead driver left of a batch of our sink is ended as its ledger says.
 
 One rule makes it exactly-once, here as in the driver: nobody ends a transaction of a batch before a decision
-about it is in the ledger, created exclusively (spark.md §3.5, design.md §10). To finish carries a prepared
-decision out; to roll back decides against the batch first, and a driver that was faster wins.
+about it is in the ledger, created exclusively (docs/design/spark.md §3.5, docs/sink.md). To finish carries a
+prepared decision out; to roll back decides against the batch first, and a driver that was faster wins.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 `confirm` takes a plan from planned to executing by compare-and-set and sends it to a worker. The message
 names a lease token; a worker begins only a row that has that token, was never begun and whose lease lives.
 So neither a message that comes twice nor a second worker executes it again, and one whose worker died is
-settled by `watch`, which only looks (design.md §10).
+settled by `watch`, which only looks.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ ACTS: Mapping[Act, tuple[Do, Do]] = {
 _CLEAR = (CannotAdminister, CannotTranslate, NoRoot, SinkError, looking.UnknownCluster)
 #: What is no cluster's and no store's doing.
 OURS = (DatabaseError, hold.Lost)
-#: For how long what was done is followed (design.md §4: an episode's longest).
+#: For how long what was done is followed.
 FOLLOWED_MS = 600_000
 
 

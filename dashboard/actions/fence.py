@@ -1,8 +1,8 @@
 """Fence: InitProducerId with the id's own timeout, asked until what was open is aborted and its producer out.
 
 The first request begins the abort and is answered with CONCURRENT_TRANSACTIONS; one behind the abort takes
-the epoch past every producer (kafka.md §0, §1.1). Each names the producer that was seen right before, so that
-the coordinator itself refuses where another one came in between and has nothing open.
+the epoch past every producer (docs/design/kafka.md §0, §1.1). Each names the producer that was seen right
+before, so that the coordinator itself refuses where another one came in between and has nothing open.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fenceline.reconcile import Described, NotDescribed, Obstacle
 from transaction_admin.api import Ended, Fencing, grant
 
 REQUEST = "InitProducerId"
-#: For how long it is asked again (design.md §7), and how long until then, in seconds.
+#: For how long it is asked again (docs/acting.md), and how long until then, in seconds.
 _PATIENCE_S, _PAUSE_S, _LONGEST_PAUSE_S = 30.0, 0.05, 0.5
 
 _CONCURRENT, _TIMEOUT_TOO_LONG, _FORBIDDEN = 51, 50, 53

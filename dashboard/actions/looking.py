@@ -1,7 +1,7 @@
 """What a plan is made of, and what `execute` compares it with: our rows, and a direct look at the cluster.
 
-The look is the collectors' join of design.md §4, done now: a partition's leader, then the coordinators, then
-the leader again, twice where nobody seems to own what is open.
+The look is the collectors' join (`fenceline.partitions`), done now: a partition's leader, then the
+coordinators, then the leader again, twice where nobody seems to own what is open.
 """
 
 from __future__ import annotations

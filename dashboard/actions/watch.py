@@ -1,7 +1,7 @@
 """After a worker: follow what was done, and settle what a dead one has left.
 
 A row that is executing without a live lease is never executed again: what became of it is looked at, and
-recorded as done, not done or unknown (design.md §10).
+recorded as done, not done or unknown.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Finish and roll back: what a driver that died has left of a batch of our exactly-once sink.
 
 The decision in the ledger is the arbiter. A prepared batch is finished, whoever does it and however often,
-and never rolled back; one without a prepared decision is rolled back, and runs again (design.md §7, §10).
+and never rolled back; one without a prepared decision is rolled back, and runs again (docs/acting.md,
+docs/sink.md).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Abort marker: WriteTxnMarkers(ABORT) to the leader of a partition, for a transaction that nobody owns.
 
 Where a coordinator still owns it the coordinator would never learn of the marker, and its client could still
-commit the rest (kafka.md §1.1): so it takes the verdict *hanging*, found a moment ago.
+commit the rest (docs/design/kafka.md §1.1): so it takes the verdict *hanging*, found a moment ago.
 """
 
 from __future__ import annotations

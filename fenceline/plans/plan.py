@@ -1,7 +1,7 @@
 """A plan: what would be done to each subject, with what effects, or why not.
 
 The same plan is shown as a preview, confirmed by typing its `confirm`, kept in the audit row and handed to
-`execute`, which looks again and skips every subject that is not as it was `seen` (design.md §7).
+`execute`, which looks again and skips every subject that is not as it was `seen` (docs/acting.md).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Seen = Mapping[str, Any]
 
 
 class Act(StrEnum):
-    """What can be done (design.md §7)."""
+    """What can be done (docs/acting.md)."""
 
     #: InitProducerId on an id that its coordinator has open: aborts what is open, fences its producer.
     FENCE = "fence"

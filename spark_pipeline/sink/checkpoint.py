@@ -61,7 +61,8 @@ class QueryFiles:
         lines = self._lines(batch_id)
         pairs = []
         for number, line in enumerate(lines[2:]):
-            # Version 2 begins each line with the source's name; names have no colon (spark.md §1.2).
+            # Version 2 begins each line with the source's name; names have no colon (docs/design/spark.md
+            # §1.2).
             named = lines[0] == "v2" and ":" in line
             source, _, offset = line.partition(":") if named else (str(number), "", line)
             pairs.append((source, None if offset == "-" else offset))

@@ -1,4 +1,4 @@
-"""The protocol, for any host: open, begin, commit, abort (spark.md §3.5, design.md §10).
+"""The protocol, for any host: open, begin, commit, abort (docs/design/spark.md §3.5, docs/sink.md).
 
 One rule makes it exactly-once: nobody ends a transaction of a batch before a decision about that batch is in
 the ledger, created exclusively. A prepared decision is the last one about its batch, and whoever finds it

@@ -248,7 +248,7 @@ def _settings(plan: TaskPlan, transactional_id: str) -> dict[str, Any]:
         "transactional.id": transactional_id,
         "transaction.timeout.ms": plan.timeout_ms,
         # librdkafka finds the coordinator by a connection that it has: without one it waits for half a second
-        # every second time (spark.md §0).
+        # every second time (docs/design/spark.md §0).
         "enable.sparse.connections": "false",
         "delivery.report.only.error": True,
         "log_level": plan.properties.sending.get("log_level", "3"),

@@ -1,6 +1,6 @@
 """What `capture_transaction_state` plays: scripted lives of one transactional id each, whose truth is known.
 
-A scenario returns what truly happened, in the words of a transition's `kind` (design.md §2) and in their
+A scenario returns what truly happened, in the words of a transition's `kind` and in their
 order. Left out: `extend`, which depends on how a client packs its partitions, and `expiry`, which comes to
 every id at the end. `reinit` is any initialisation of an id that had nothing open, also by the producer that
 has it: KIP-360's recovery, as both libraries do it, first aborts and then initialises.

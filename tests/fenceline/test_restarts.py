@@ -1,6 +1,7 @@
 """Proves each row of the decision table: what a restart would do, by Spark's version and by what is missing.
 
-That Spark does so is proved on it in tests/spark/test_restarts.py; versions before 4.2 are spark.md's word.
+That Spark does so is proved on it in tests/spark/test_restarts.py; versions before 4.2 are
+docs/design/spark.md's word.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class Verdict(NamedTuple):
     told: Transition | None
     #: "certain" or "probable" where it is right, "ambiguous" whatever it is, else "wrong".
     is_: str
-    #: Whether the log can tell, by kafka.md §0.
+    #: Whether the log can tell, by docs/design/kafka.md §0.
     can_tell: bool
     where: str
 

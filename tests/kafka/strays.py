@@ -1,6 +1,7 @@
 """Records of transactions that no coordinator knows, as a request brings them that comes too late.
 
-Brokers take them while `transaction.partition.verification.enable` is off (kafka.md §0); before 3.6 all did.
+Brokers take them while `transaction.partition.verification.enable` is off (docs/design/kafka.md §0); before
+3.6 all did.
 """
 
 from __future__ import annotations

@@ -253,7 +253,8 @@ def test_clocks_survive_a_restart_of_the_collector(kafka: Broker, watch: Watch, 
 
 
 def test_weak_point_a_backdated_records_have_no_say_in_ages(kafka: Broker, watch: Watch, name: str) -> None:
-    """kafka.md §1.1 (a): the tool takes the producer's timestamps for ages; here they are an hour off.
+    """docs/design/kafka.md §1.1 (a): the tool takes the producer's timestamps for ages; here they are an hour
+    off.
 
     Run with its own default of 15 minutes. It calls the backdated one an hour old, which is seconds old, and
     does not see the one that is dated ahead at all.
@@ -274,8 +275,8 @@ def test_weak_point_a_backdated_records_have_no_say_in_ages(kafka: Broker, watch
 
 
 def test_weak_point_b_a_producer_that_goes_on_writing_is_seen(kafka: Broker, watch: Watch, name: str) -> None:
-    """kafka.md §1.1 (b): a fresh record hides a hanging transaction from the tool, with its default of 15
-    minutes; the first record is backdated, so that the tool has found it before."""
+    """docs/design/kafka.md §1.1 (b): a fresh record hides a hanging transaction from the tool, with its
+    default of 15 minutes; the first record is backdated, so that the tool has found it before."""
     given = identity_of(kafka, name)
     with unverified(kafka):
         stray(kafka, name, given, (name, 0), stamped_ms=slices.now_ms() - 60 * MINUTE_MS)

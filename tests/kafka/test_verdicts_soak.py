@@ -157,5 +157,6 @@ def compare(broker: Broker, admin: JavaAdmin, watch: Watch, played: Sequence[Sit
         if pin.verdict == HANGING
     }
     assert found <= ours.keys()
-    # Weak point a, kafka.md §1.1: an age by the producer's clock is below any limit where that is ahead.
+    # Weak point a, docs/design/kafka.md §1.1: an age by the producer's clock is below any limit where that is
+    # ahead.
     assert {ours[each] for each in ours.keys() - found} == {hanging_dated_ahead.__name__}

@@ -105,7 +105,7 @@ def find_hanging(broker: Broker, *, timeout_minutes: int = 0, node_id: int = 1) 
     """Return what `kafka-transactions.sh find-hanging` finds on a broker.
 
     With a timeout of 0 every open transaction is a candidate, whatever the age of its records: the trick that
-    makes the tool look at fresh ones at all (kafka.md §1.1).
+    makes the tool look at fresh ones at all (docs/design/kafka.md §1.1).
     """
     rows = _table(
         broker, "find-hanging", "--broker-id", str(node_id), "--max-transaction-timeout", str(timeout_minutes)

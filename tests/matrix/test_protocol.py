@@ -65,7 +65,7 @@ def test_lists_are_filtered_as_far_as_the_version_can(kafka: Broker, expected: E
     newest = expected.list_transactions[1]
     assert listed(kafka, newest) == names
     assert listed(kafka, newest, state_filters=["Ongoing"]) == set()
-    # An id that has nothing open passes every duration: its start is -1 (kafka.md §1.2).
+    # An id that has nothing open passes every duration: its start is -1 (docs/design/kafka.md §1.2).
     assert listed(kafka, newest, duration_filter=HOUR_MS) == names
     if newest >= 2:
         assert listed(kafka, newest, transactional_id_pattern="listed-b.*") == {"listed-b", "listed-b-2"}

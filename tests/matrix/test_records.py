@@ -1,4 +1,5 @@
-"""On every version: the records are those that kafka.md §1.3 to §1.5 names, and we read and judge them right.
+"""On every version: the records are those that docs/design/kafka.md §1.3 to §1.5 names, and we read and judge
+them right.
 
 The scenarios are those of tests/data, whose captures of 3.9 and 4.2 prove the rest without a broker.
 """
@@ -113,7 +114,7 @@ def test_the_coordinators_own_abort_is_told_from_a_clients(
     forced = next(each for each in records if each.state is State.PREPARE_ABORT)
     assert forced.client_version == expected.transaction_version
     if client == "java" and expected.speaks_2 and expected.forced_bump == 1 and "takeover" in truth:
-        # The same bytes as a client's abort, and another producer after it (kafka.md §0).
+        # The same bytes as a client's abort, and another producer after it (docs/design/kafka.md §0).
         (abort,) = (each for each in told if each.open_ms is not None and each.kind is not Kind.COMMIT)
         assert abort.confidence is Confidence.AMBIGUOUS
     else:

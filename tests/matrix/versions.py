@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class Expected:
-    """One version, and what its log and its protocol show (kafka.md §1.2 to §1.5)."""
+    """One version, and what its log and its protocol show (docs/design/kafka.md §1.2 to §1.5)."""
 
     version: str
     #: `transaction.version`: 2 lets clients speak transaction protocol 2; 0 where the feature does not exist.
