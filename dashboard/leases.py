@@ -6,6 +6,9 @@ save names the token it was given, so that a holder which was paused past its ex
 
 from __future__ import annotations
 
+import os
+import socket
+import threading
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -38,6 +41,14 @@ class Lease:
         """Return the shard in the name of a tail's lease (`transaction_state-1`), 0 for all others."""
         number = self.name.rpartition("-")[2]
         return int(number) if number.isdigit() else 0
+
+
+def holder_name() -> str:
+    """Return `host:process/thread`, which names one holder among hosts and containers.
+
+    In a container the host is the container's id: there every first process has the same number.
+    """
+    return f"{socket.gethostname()}:{os.getpid()}/{threading.get_ident():x}"
 
 
 def unheld(name: str) -> list[str]:

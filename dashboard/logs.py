@@ -1,35 +1,169 @@
-"""How Celery's log reads: one line for a cause, not a screen for each time it is met.
+"""How the log reads: a line or a JSON object for each record, with its instant, and one line for a cause.
 
+LOG_FORMAT is `text` or `json`. A failure that repeats is written once a minute, with how often it occurred:
 Celery writes whole stacks while Redis is away, every two seconds. An outage is not a fault of the program:
-its type and text say all. Other exceptions keep their traceback.
+its type and text are enough. Other exceptions keep their traceback.
 """
 
 from __future__ import annotations
 
+import json
 import logging
+import re
 import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from django.db import DatabaseError
 from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 
+FORMATS = ("text", "json")
+#: Seconds within which a failure is written once.
+REPEAT_AFTER_S = 60.0
+#: Failures that are remembered; the oldest is written and forgotten when there are more.
+MOST_FAILURES = 500
+
 _OUTAGES = (OSError, RedisError, OperationalError, DatabaseError)
-_REPEAT_AFTER_S = 30.0
+#: What differs between two reports of one failure: ids of tasks, addresses, durations.
+_VARYING = re.compile(
+    r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|0x[0-9a-f]+|\d+(?:\.\d+)?(?= ?(?:ms|s|seconds)\b)"
+)
+_STANDARD = {*logging.makeLogRecord({}).__dict__, "message", "asctime", "taskName", "color_message"}
 
 
-class FirstLine(logging.Formatter):
-    """Write the first line of a message, and a traceback only where something is wrong with the program."""
+def _instant(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+
+
+class TextFormatter(logging.Formatter):
+    """Write `2026-01-31T12:00:00.000+00:00 LEVEL logger: message`, and a traceback below it."""
 
     def __init__(self) -> None:
-        super().__init__("%(levelname)s %(name)s: %(message)s")
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
+        """Return the instant in UTC, with its offset."""
+        return _instant(record)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """Return the line, with how often a failure has occurred since it was last written."""
+        repeated = getattr(record, "repeated", 0)
+        return super().formatMessage(record) + (f" (repeated {repeated} times)" if repeated else "")
+
+
+class JsonFormatter(logging.Formatter):
+    """Write one JSON object a line: time, level, logger, message, what was given as `extra`, exception."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the record in a copy's words: other handlers see it as it was."""
-        short = logging.makeLogRecord(record.__dict__)
-        short.msg, short.args = next(iter(record.getMessage().strip().splitlines()), ""), ()
-        if short.exc_info and _is_outage(short.exc_info[1]):
-            short.exc_info = short.exc_text = None
-        return super().format(short)
+        """Return the object; a value that is not JSON is written as its text."""
+        fields = {
+            "time": _instant(record),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        known = {*_STANDARD, *fields}
+        fields |= {name: value for name, value in record.__dict__.items() if name not in known}
+        if record.exc_info:
+            fields["exception"] = self.formatException(record.exc_info)
+        if record.stack_info:
+            fields["stack"] = record.stack_info
+        return json.dumps(fields, default=str, ensure_ascii=False)
+
+
+class OncePerMinute(logging.StreamHandler):  # type: ignore[type-arg]
+    """Write to stderr, and each failure once a minute; with `first_line`, only that line of a message."""
+
+    def __init__(self, *, first_line: bool = False) -> None:
+        super().__init__()
+        self._first_line = first_line
+        self._repeats = Repeats()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write what is due: the record, and counts of failures whose minute is over."""
+        try:
+            for due in self._repeats.due(_shortened(record) if self._first_line else record):
+                super().emit(due)
+        except Exception:
+            self.handleError(record)
+
+    def close(self) -> None:
+        """Write the counts that are left, where there is still somewhere to write to."""
+        for due in self._repeats.rest():
+            if not self.stream.closed:
+                super().emit(due)
+        super().close()
+
+
+@dataclass(slots=True)
+class _Failure:
+    written_at_s: float
+    suppressed: int = 0
+    last: logging.LogRecord | None = None
+
+
+class Repeats:
+    """Which records are written: those below WARNING all, a failure once in `REPEAT_AFTER_S`."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._failures: dict[tuple[object, ...], _Failure] = {}
+
+    def due(self, record: logging.LogRecord) -> Iterator[logging.LogRecord]:
+        """Yield what is to be written now that `record` has come."""
+        now_s = self._clock()
+        yield from self._expired(now_s)
+        if record.levelno < logging.WARNING:
+            yield record
+            return
+        failure = self._failures.get(key := _identity(record))
+        if failure is None:
+            self._failures[key] = _Failure(now_s)
+            yield record
+        else:
+            failure.suppressed += 1
+            failure.last = record
+
+    def rest(self) -> Iterator[logging.LogRecord]:
+        """Yield the count of every failure that was suppressed, and forget all."""
+        failures, self._failures = self._failures, {}
+        for failure in failures.values():
+            yield from _count(failure)
+
+    def _expired(self, now_s: float) -> Iterator[logging.LogRecord]:
+        """Yield the counts of failures whose minute is over; a new minute begins where there is one."""
+        for key, failure in list(self._failures.items()):  # oldest first
+            is_over = now_s - failure.written_at_s >= REPEAT_AFTER_S
+            if not is_over and len(self._failures) <= MOST_FAILURES:
+                return
+            del self._failures[key]
+            if is_over and failure.suppressed:
+                self._failures[key] = _Failure(now_s)
+            yield from _count(failure)
+
+
+def _count(failure: _Failure) -> Iterator[logging.LogRecord]:
+    if failure.last is not None:
+        record = logging.makeLogRecord(failure.last.__dict__)
+        record.repeated = failure.suppressed
+        yield record
+
+
+def _identity(record: logging.LogRecord) -> tuple[object, ...]:
+    """Return what two reports of one failure have in common."""
+    raised = record.exc_info[0] if record.exc_info else None
+    return record.name, record.levelno, raised, _VARYING.sub("#", record.getMessage())
+
+
+def _shortened(record: logging.LogRecord) -> logging.LogRecord:
+    """Return a copy with the first line of its message, and no traceback of an outage."""
+    short = logging.makeLogRecord(record.__dict__)
+    short.msg, short.args = next(iter(record.getMessage().strip().splitlines()), ""), ()
+    if short.exc_info and _is_outage(short.exc_info[1]):
+        short.exc_info = short.exc_text = None
+    return short
 
 
 def _is_outage(error: BaseException | None) -> bool:
@@ -37,20 +171,3 @@ def _is_outage(error: BaseException | None) -> bool:
     while error is not None and not isinstance(error, _OUTAGES):
         error = error.__cause__ or error.__context__
     return error is not None
-
-
-class Unrepeated(logging.Filter):
-    """Let a message through once in 30 s."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._last: dict[str, float] = {}
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Tell messages apart by their text before figures are filled in."""
-        now = time.monotonic()
-        said = self._last.get(str(record.msg))
-        if said is not None and now - said < _REPEAT_AFTER_S:
-            return False
-        self._last[str(record.msg)] = now
-        return True

@@ -10,6 +10,7 @@ from pathlib import Path
 import dj_database_url
 
 from dashboard import config
+from dashboard.logs import FORMATS
 from dashboard.surroundings import surroundings
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -31,6 +32,13 @@ def _shards() -> int:
     if not value.isascii() or not value.isdigit() or not 1 <= int(value) <= 50:
         sys.exit(f"fenceline: SHARDS={value}: give a number from 1 to 50.")
     return int(value)
+
+
+def _log_format() -> str:
+    value = ENVIRONMENT.get("LOG_FORMAT", "") or FORMATS[0]
+    if value not in FORMATS:
+        sys.exit(f"fenceline: LOG_FORMAT={value}: give {' or '.join(FORMATS)}.")
+    return value
 
 
 def _fenceline() -> config.Config:
@@ -172,17 +180,18 @@ LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {
-        "line": {"format": "%(levelname)s %(name)s: %(message)s"},
-        "first line": {"()": "dashboard.logs.FirstLine"},
+        "text": {"()": "dashboard.logs.TextFormatter"},
+        "json": {"()": "dashboard.logs.JsonFormatter"},
     },
-    "filters": {"unrepeated": {"()": "dashboard.logs.Unrepeated"}},
     "handlers": {
-        "console": {"class": "logging.StreamHandler", "formatter": "line"},
-        "celery": {"class": "logging.StreamHandler", "formatter": "first line", "filters": ["unrepeated"]},
+        "console": {"class": "dashboard.logs.OncePerMinute", "formatter": _log_format()},
+        "celery": {"class": "dashboard.logs.OncePerMinute", "formatter": _log_format(), "first_line": True},
     },
     "root": {"handlers": ["console"], "level": "INFO"},
     "loggers": {
         "django.server": {"handlers": ["console"], "level": "WARNING", "propagate": False},
+        # In place of uvicorn's own handlers, which know neither format.
+        "uvicorn": {"handlers": ["console"], "propagate": False},
         "uvicorn.access": {"level": "WARNING"},
         # What it says that matters it also raises; the rest is a flood, and at DEBUG it holds passwords.
         "kafka": {"level": "CRITICAL"},

@@ -8,7 +8,6 @@ the lease. While Redis does not take the successor, the slice goes on where it i
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -63,9 +62,10 @@ def run(
     `previous` is the token of the slice before. A lost lease and a database error are logged in one line
     each: nothing was saved, and the next slice begins where the database stands.
     """
-    holder = f"{os.getpid()}-{threading.get_ident():x}"
     try:
-        lease = leases.acquire(cluster, name, holder=holder, now_ms=now_ms(), previous=previous, ttl=ttl)
+        lease = leases.acquire(
+            cluster, name, holder=leases.holder_name(), now_ms=now_ms(), previous=previous, ttl=ttl
+        )
         while lease is not None:
             work(lease, time.monotonic() + SLICE_S)
             lease = None if _hand_on(task, lease, queue, more) else lease

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -64,3 +66,9 @@ def test_an_expired_holder_whom_nobody_replaced_may_go_on(take: Take) -> None:
     expire(lease)
     leases.renew(lease)
     assert Collector.objects.filter(expires_at__gt=Now()).count() == 1
+
+
+def test_a_holder_is_named_by_its_host_and_process() -> None:
+    host, _, process = leases.holder_name().partition(":")
+    assert host == socket.gethostname()
+    assert int(process.partition("/")[0]) == os.getpid()

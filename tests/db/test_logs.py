@@ -1,58 +1,185 @@
-"""Proves that an outage is one line in Celery's log, and that a fault of the program keeps its traceback."""
+"""Proves how the log reads: text or JSON with an instant and its zone, one line for an outage, a traceback
+for a fault of the program, and a repeated failure once a minute with a count."""
 
 from __future__ import annotations
 
 import io
+import json
 import logging
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from dashboard.logs import FirstLine, Unrepeated
+from dashboard.logs import MOST_FAILURES, JsonFormatter, OncePerMinute, Repeats, TextFormatter
+from sandbox.options import ROOT
+from sandbox.ports import free_port
+
+
+class Log:
+    """A logger that is set up as Celery's or as the others, and what it writes."""
+
+    def __init__(self, formatter: logging.Formatter, *, first_line: bool = False) -> None:
+        self.written = io.StringIO()
+        self.handler = OncePerMinute(first_line=first_line)
+        self.handler.setStream(self.written)
+        self.handler.setFormatter(formatter)
+        self.logger = logging.Logger("celery.beat" if first_line else "dashboard.slices")
+        self.logger.addHandler(self.handler)
+
+    def lines(self) -> list[str]:
+        """Return the lines without their instants, each of which must be one."""
+        found = []
+        for line in self.written.getvalue().splitlines():
+            stamp, _, rest = line.partition(" ")
+            assert datetime.fromisoformat(stamp).utcoffset() == timedelta(0)
+            found.append(rest)
+        return found
 
 
 @pytest.fixture
-def logged() -> tuple[logging.Logger, io.StringIO]:
-    """A logger that is set up as Celery's, and what it writes."""
-    written = io.StringIO()
-    handler = logging.StreamHandler(written)
-    handler.setFormatter(FirstLine())
-    handler.addFilter(Unrepeated())
-    logger = logging.Logger("celery.beat")
-    logger.addHandler(handler)
-    return logger, written
+def celery() -> Log:
+    return Log(TextFormatter(), first_line=True)
 
 
-def fail(logger: logging.Logger, error: Exception, message: str) -> None:
+@pytest.fixture
+def as_json() -> Log:
+    return Log(JsonFormatter())
+
+
+def fail(logger: logging.Logger, error: Exception, message: str = "Message Error: %s\n%s") -> None:
     try:
         raise error
     except Exception as caught:
         logger.error(message, caught, ["a", "whole", "stack"], exc_info=True)
 
 
-def test_an_outage_is_one_line(logged: tuple[logging.Logger, io.StringIO]) -> None:
-    logger, written = logged
-    fail(logger, RedisConnectionError("refused"), "Message Error: %s\n%s")
-    assert written.getvalue() == "ERROR celery.beat: Message Error: refused\n"
+def test_an_outage_is_one_line(celery: Log) -> None:
+    fail(celery.logger, RedisConnectionError("refused"))
+    assert celery.lines() == ["ERROR celery.beat: Message Error: refused"]
 
 
-def test_a_wrapped_outage_is_one_line_too(logged: tuple[logging.Logger, io.StringIO]) -> None:
-    logger, written = logged
+def test_a_wrapped_outage_is_one_line_too(celery: Log) -> None:
     wrapped = ValueError("cannot schedule")
     wrapped.__cause__ = RedisConnectionError("refused")
-    fail(logger, wrapped, "Message Error: %s\n%s")
-    assert written.getvalue() == "ERROR celery.beat: Message Error: cannot schedule\n"
+    fail(celery.logger, wrapped)
+    assert celery.lines() == ["ERROR celery.beat: Message Error: cannot schedule"]
 
 
-def test_an_outage_is_not_told_again_at_once(logged: tuple[logging.Logger, io.StringIO]) -> None:
-    logger, written = logged
+def test_a_fault_keeps_its_traceback(celery: Log) -> None:
+    fail(celery.logger, ZeroDivisionError("x / 0"), "Task failed: %s\n%s")
+    assert "Traceback" in celery.written.getvalue()
+    assert "ZeroDivisionError: x / 0" in celery.written.getvalue()
+
+
+def test_a_json_record_is_one_line_with_its_exception_and_what_was_added(as_json: Log) -> None:
+    before = datetime.now(UTC) - timedelta(seconds=1)
+    try:
+        raise ZeroDivisionError("x / 0")
+    except ZeroDivisionError:
+        as_json.logger.exception("a\n%s", "b", extra={"cluster": "prod", "key": set})
+    (line,) = as_json.written.getvalue().splitlines()
+    found = json.loads(line)
+    assert datetime.fromisoformat(found.pop("time")) > before
+    assert "ZeroDivisionError: x / 0" in found.pop("exception").splitlines()[-1]
+    assert found == {
+        "level": "ERROR",
+        "logger": "dashboard.slices",
+        "message": "a\nb",
+        "cluster": "prod",
+        "key": "<class 'set'>",
+    }
+
+
+def test_a_repeated_failure_is_counted_when_the_log_is_closed(celery: Log, as_json: Log) -> None:
     for _ in range(3):
-        fail(logger, OSError("refused"), "Message Error: %s\n%s")
-    assert written.getvalue().count("\n") == 1
+        fail(celery.logger, OSError("refused"))
+        as_json.logger.warning("prod: lease lost")
+    celery.handler.close()
+    as_json.handler.close()
+    line = "ERROR celery.beat: Message Error: refused"
+    assert celery.lines() == [line, f"{line} (repeated 2 times)"]
+    assert [json.loads(each).get("repeated") for each in as_json.written.getvalue().splitlines()] == [None, 2]
 
 
-def test_a_fault_keeps_its_traceback(logged: tuple[logging.Logger, io.StringIO]) -> None:
-    logger, written = logged
-    fail(logger, ZeroDivisionError("x / 0"), "Task failed: %s\n%s")
-    assert "Traceback" in written.getvalue()
-    assert "ZeroDivisionError: x / 0" in written.getvalue()
+class Minutes:
+    """Repeats by a clock that stands until it is moved."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.repeats = Repeats(lambda: self.now_s)
+
+    def told(self, text: str, level: int = logging.ERROR, *values: object) -> list[tuple[str, int]]:
+        record = logging.LogRecord("a", level, "", 0, text, values, None)
+        return [(due.getMessage(), getattr(due, "repeated", 0)) for due in self.repeats.due(record)]
+
+
+def test_a_failure_is_written_once_a_minute_with_a_count() -> None:
+    minutes = Minutes()
+    found = []
+    for second in range(0, 181, 2):
+        minutes.now_s = second
+        due = minutes.told("Redis is away: trying again in %.2f s", 40, second)
+        found += [(second, *each) for each in due]
+    texts = {(second, repeated) for second, _, repeated in found}
+    assert texts == {(0, 0), (60, 29), (120, 30), (180, 30)}
+
+
+def test_the_count_is_written_with_the_next_record_of_any_kind() -> None:
+    minutes = Minutes()
+    minutes.told("refused")
+    minutes.told("refused")
+    minutes.now_s = 61
+    assert minutes.told("ready", logging.INFO) == [("refused", 1), ("ready", 0)]
+
+
+def test_different_failures_do_not_hide_each_other() -> None:
+    minutes = Minutes()
+    for text in ("prod-1: refused", "prod-2: refused", "action 7 died", "action 8 died"):
+        assert minutes.told(text) == [(text, 0)]
+    task = "Task a[%s] raised: %s"
+    assert minutes.told(task, 40, "7d2f0a44-5b1e-4a53-9f40-0d6a3c1b2e4f", "x")
+    assert not minutes.told(task, 40, "0d6a3c1b-5b1e-4a53-9f40-7d2f0a442e4f", "x")
+
+
+def test_what_is_no_failure_is_always_written() -> None:
+    minutes = Minutes()
+    assert [minutes.told("ready", logging.INFO) for _ in range(2)] == [[("ready", 0)]] * 2
+
+
+def test_failures_that_never_repeat_take_no_room() -> None:
+    minutes = Minutes()
+    for number in range(MOST_FAILURES * 2):
+        minutes.told(f"action {number} died")
+    assert len(minutes.repeats._failures) <= MOST_FAILURES + 1
+
+
+def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    plain = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
+    variables: Mapping[str, Any] = {"DJANGO_SETTINGS_MODULE": "dashboard.settings", **environment}
+    return subprocess.run(
+        [sys.executable, *command],
+        cwd=ROOT,
+        env={**plain, **variables},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_an_unknown_format_is_refused_in_one_line() -> None:
+    refused = run("-c", "import dashboard.settings", LOG_FORMAT="xml")
+    assert refused.stderr == "fenceline: LOG_FORMAT=xml: give text or json.\n"
+
+
+def test_uvicorn_writes_the_same_format() -> None:
+    command = "import django, logging; django.setup(); logging.getLogger('uvicorn.error').error('full')"
+    uvicorn = f"from uvicorn.config import Config; Config('dashboard.asgi:application', port={free_port()})"
+    found = json.loads(run("-c", f"{uvicorn}; {command}", LOG_FORMAT="json").stderr)
+    assert (found["logger"], found["message"]) == ("uvicorn.error", "full")

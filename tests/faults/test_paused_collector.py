@@ -67,7 +67,7 @@ def holder(stack: Stack) -> tuple[int, int]:
     with databases.reading(stack.described()["database"]) as cursor:
         cursor.execute("SELECT holder, token FROM dashboard_collector WHERE name = 'transaction_state'")
         name, token = cursor.fetchone()
-    return int(name.partition("-")[0]), int(token)
+    return int(name.rpartition(":")[2].partition("/")[0]), int(token)
 
 
 def pause_the_holder(stack: Stack, logs: Sequence[Path]) -> None:
