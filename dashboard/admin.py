@@ -188,4 +188,17 @@ _show(
     filters=["channel", "state", "origin"],
 )
 _show(Silence, ["id", "matchers", "starts_ms", "ends_ms", "reason", "created_by", "ended_by"])
-_show(Token, ["name", "role", "created_at"], filters=["role"])
+
+
+@admin.register(Token)
+class TokenAdmin(ReadOnlyAdmin):
+    """Tokens are made and revoked by commands; whoever has Django's own permission deletes them here."""
+
+    list_display = ["name", "role", "created_at", "expires_at", "revoked_at", "last_used_at"]
+    list_filter = ["role"]
+    search_fields = ["name"]
+    exclude = ["digest"]
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Allow what Django's permission allows."""
+        return bool(request.user.has_perm("dashboard.delete_token"))

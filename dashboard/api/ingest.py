@@ -17,7 +17,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 
 from dashboard import save_progress, slices
-from dashboard.api.auth import digest
+from dashboard.api.auth import TokenRefused, bearer_token
 from dashboard.api.problems import database_problem, problem
 from dashboard.models import Token
 from dashboard.save_progress import UnknownCluster
@@ -68,11 +68,11 @@ def _admit(request: HttpRequest) -> None:
     """Let tokens that may ingest post, and nobody else."""
     if request.method != "POST":
         raise _Refused(HTTPStatus.METHOD_NOT_ALLOWED, "Listeners POST to this address.")
-    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-    known = Token.objects.filter(digest=digest(token.strip())).first() if scheme.lower() == "bearer" else None
     remedy = "make one with `manage.py create_token NAME --role ingest`"
-    if known is None:
-        raise _Refused(HTTPStatus.UNAUTHORIZED, f"Nobody knows this token: {remedy}.")
+    try:
+        known = bearer_token(request)
+    except TokenRefused as refused:
+        raise _Refused(HTTPStatus.UNAUTHORIZED, f"{refused} Listeners need a token: {remedy}.") from None
     if known.role != Token.Role.INGEST:
         raise _Refused(HTTPStatus.FORBIDDEN, f"A token of the role {known.role} may not ingest: {remedy}.")
 

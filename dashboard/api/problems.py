@@ -17,6 +17,7 @@ from dashboard.database_errors import explain, log_line
 
 log = logging.getLogger(__name__)
 
+_SIGN_IN = "Sign in, or send 'Authorization: Bearer TOKEN' (manage.py create_token)."
 #: When to ask again after an error that passes.
 RETRY_AFTER_S = 5
 
@@ -77,7 +78,8 @@ def install(api: NinjaAPI) -> None:
 
 
 def _unauthenticated(request: HttpRequest, error: Any) -> HttpResponse:
-    response = problem(401, "Sign in, or send 'Authorization: Bearer TOKEN' (manage.py create_token).")
+    why = error.message if error.message != AuthenticationError().message else _SIGN_IN
+    response = problem(401, why)
     response["WWW-Authenticate"] = "Bearer"
     return response
 

@@ -16,7 +16,7 @@ from prometheus_client import exposition
 from prometheus_client.openmetrics import exposition as openmetrics
 
 from dashboard import slices
-from dashboard.api.auth import digest
+from dashboard.api.auth import TokenRefused, bearer_token
 from dashboard.api.problems import problem
 from dashboard.metrics import Metrics
 from dashboard.models import Token
@@ -49,10 +49,10 @@ def _is_here(request: HttpRequest) -> bool:
 
 
 def _refusal(request: HttpRequest) -> HttpResponse | None:
-    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-    known = Token.objects.filter(digest=digest(token.strip())).first() if scheme.lower() == "bearer" else None
-    if known is None:
-        response = problem(HTTPStatus.UNAUTHORIZED, f"This needs a token that may look: {_REMEDY}.")
+    try:
+        known = bearer_token(request)
+    except TokenRefused as refused:
+        response = problem(HTTPStatus.UNAUTHORIZED, f"{refused} This needs a token that may look: {_REMEDY}.")
         response["WWW-Authenticate"] = "Bearer"
         return response
     if known.role == Token.Role.INGEST:

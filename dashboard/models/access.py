@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from django.db import models
 
 
@@ -19,6 +21,11 @@ class Token(models.Model):
     #: SHA-256 of the token, in hexadecimal.
     digest = models.CharField(max_length=64, unique=True)
     created_at = models.DateTimeField(auto_now_add=True)
+    #: None: it does not expire.
+    expires_at = models.DateTimeField(null=True)
+    revoked_at = models.DateTimeField(null=True)
+    #: Written at most once a minute; None: never.
+    last_used_at = models.DateTimeField(null=True)
 
     class Meta:
         verbose_name = "API token"
@@ -26,3 +33,9 @@ class Token(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name} ({self.role})"
+
+    def state(self, now: datetime) -> str:
+        """Return whether it may be used: "active", "expired" or "revoked"."""
+        if self.revoked_at is not None:
+            return "revoked"
+        return "expired" if self.expires_at is not None and self.expires_at <= now else "active"

@@ -68,6 +68,15 @@ def _ensure_admin(password: str) -> None:
 
 
 def _ensure_ingest_token(token: str) -> None:
-    if token:
-        values = {"role": Token.Role.INGEST, "digest": digest(token)}
+    """Keep the token that the environment brings; one that was revoked stays so until another is brought."""
+    if (
+        token
+        and not Token.objects.filter(name=_BROUGHT, role=Token.Role.INGEST, digest=digest(token)).exists()
+    ):
+        values = {
+            "role": Token.Role.INGEST,
+            "digest": digest(token),
+            "revoked_at": None,
+            "last_used_at": None,
+        }
         Token.objects.update_or_create(name=_BROUGHT, defaults=values)

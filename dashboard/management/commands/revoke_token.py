@@ -1,0 +1,29 @@
+"""`manage.py revoke_token NAME`: let nobody use a token any more."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+
+from django.core.management.base import BaseCommand, CommandError
+from django.utils import timezone
+
+from dashboard.models import Token
+
+
+class Command(BaseCommand):
+    """The row stays, so that whoever sends the token is given the reason; the admin deletes it."""
+
+    help = "Revoke a bearer token: it is refused from now on."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Take the token's name."""
+        parser.add_argument("name", help="as `manage.py list_tokens` lists it")
+
+    def handle(self, *args: object, name: str, **options: object) -> None:
+        """Revoke it; one that is revoked already stays revoked since then."""
+        if Token.objects.filter(name=name, revoked_at=None).update(revoked_at=timezone.now()):
+            self.stdout.write(f"The token '{name}' is revoked.")
+        elif Token.objects.filter(name=name).exists():
+            self.stdout.write(f"The token '{name}' was revoked already.")
+        else:
+            raise CommandError(f"No token is named '{name}': `manage.py list_tokens` lists them.")

@@ -1,0 +1,203 @@
+"""Proves the life of a bearer token: made with an end, listed, used, revoked, deleted; and that one that
+may not be used any more is refused with a 401 that names the reason: by the API, ingest and /metrics."""
+
+from __future__ import annotations
+
+import io
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from dashboard.models import Token
+
+pytestmark = pytest.mark.django_db
+#: Whoever is on loopback scrapes without a token.
+ELSEWHERE = {"REMOTE_ADDR": "203.0.113.9"}
+DOORS = ("/api/v1/clusters", "/ingest/v1/progress", "/metrics")
+
+
+def made(name: str = "ci", *options: str) -> str:
+    said = io.StringIO()
+    call_command("create_token", name, *options, stdout=said)
+    return said.getvalue().strip()
+
+
+def knock(door: str, token: str) -> Any:
+    headers = {"Authorization": f"Bearer {token}"}
+    ask = Client().post if door.startswith("/ingest") else Client().get
+    return ask(door, headers=headers, **ELSEWHERE)
+
+
+def role_for(door: str) -> str:
+    return "ingest" if door.startswith("/ingest") else "viewer"
+
+
+def refused(door: str, token: str) -> str:
+    answer = knock(door, token)
+    assert answer.status_code == 401, answer.content
+    assert answer["Content-Type"].startswith("application/problem+json")
+    assert answer["WWW-Authenticate"] == "Bearer"
+    return str(answer.json()["detail"])
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_revoked_token_is_refused_with_its_reason(door: str) -> None:
+    token = made("ci", "--role", role_for(door))
+    assert knock(door, token).status_code != 401
+    call_command("revoke_token", "ci", stdout=io.StringIO())
+    told = refused(door, token)
+    assert "ci" in told
+    assert "was revoked on" in told
+    assert "create_token" in told
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_an_expired_token_is_refused_with_its_reason(door: str) -> None:
+    token = made("ci", "--role", role_for(door), "--expires", "30d")
+    assert knock(door, token).status_code != 401
+    Token.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
+    told = refused(door, token)
+    assert "expired on" in told
+    assert "create_token" in told
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_token_that_nobody_made_is_refused_as_such(door: str) -> None:
+    assert "No such token is known" in refused(door, "made up")
+
+
+@pytest.mark.parametrize(
+    ("asked", "lasts"),
+    [("90d", timedelta(days=90)), ("12h", timedelta(hours=12)), ("45min", timedelta(minutes=45))],
+)
+def test_an_end_is_given_as_a_duration(asked: str, lasts: timedelta) -> None:
+    before = timezone.now()
+    made("ci", "--expires", asked)
+    ends = Token.objects.get().expires_at
+    assert ends is not None
+    assert before + lasts <= ends <= timezone.now() + lasts
+
+
+@pytest.mark.parametrize(
+    ("asked", "ends"),
+    [
+        ("2999-01-31", datetime(2999, 1, 31, tzinfo=UTC)),
+        ("2999-01-31T12:00+02:00", datetime(2999, 1, 31, 10, tzinfo=UTC)),
+    ],
+)
+def test_an_end_is_given_as_a_date(asked: str, ends: datetime) -> None:
+    made("ci", "--expires", asked)
+    assert Token.objects.get().expires_at == ends
+
+
+@pytest.mark.parametrize(
+    "asked", ["", "soon", "0d", "-1d", "90", "999999999999d", "1999-01-31", "2999-02-30"]
+)
+def test_an_end_that_is_none_is_refused_in_words(asked: str) -> None:
+    with pytest.raises(CommandError, match="--expires") as told:
+        made("ci", f"--expires={asked}")
+    assert "90d" in str(told.value)
+    assert not Token.objects.exists()
+
+
+@pytest.mark.parametrize("name", ["", "x" * 65, "two\nlines", "nul\0", " "])
+def test_a_name_that_cannot_be_kept_is_refused_in_words(name: str) -> None:
+    with pytest.raises(CommandError, match=r"The name .*1 to 64"):
+        made(name)
+
+
+def test_tokens_are_listed_without_what_would_open_a_door() -> None:
+    tokens = [made("ci", "--role", "operator", "--expires", "2999-01-31"), made("old"), made("late")]
+    knock("/api/v1/clusters", tokens[0])
+    call_command("revoke_token", "old", stdout=io.StringIO())
+    Token.objects.filter(name="late").update(expires_at=timezone.now() - timedelta(days=1))
+    said = io.StringIO()
+    call_command("list_tokens", stdout=said)
+    lines = {line.split()[0]: line for line in said.getvalue().splitlines()}
+    assert "operator" in lines["ci"]
+    assert "2999-01-31" in lines["ci"]
+    assert lines["old"].split()[2] == "revoked"
+    assert lines["late"].split()[2] == "expired"
+    assert "never" in lines["old"]
+    assert not any(secret in said.getvalue() for secret in tokens)
+    assert not any(row.digest in said.getvalue() for row in Token.objects.all())
+
+
+def test_no_token_is_said_so() -> None:
+    said = io.StringIO()
+    call_command("list_tokens", stdout=said)
+    assert "create_token" in said.getvalue()
+
+
+def test_what_is_not_there_cannot_be_revoked() -> None:
+    with pytest.raises(CommandError, match=r"No token is named 'ghost'.*list_tokens"):
+        call_command("revoke_token", "ghost")
+
+
+def test_a_token_is_revoked_once() -> None:
+    made("ci")
+    call_command("revoke_token", "ci", stdout=io.StringIO())
+    first = Token.objects.get().revoked_at
+    said = io.StringIO()
+    call_command("revoke_token", "ci", stdout=said)
+    assert Token.objects.get().revoked_at == first
+    assert "already" in said.getvalue()
+
+
+def test_the_last_use_is_kept_without_a_write_for_each_request() -> None:
+    token = made()
+    knock("/api/v1/clusters", token)
+    first = Token.objects.get().last_used_at
+    assert first is not None
+    with CaptureQueriesContext(
+        connection,
+    ) as asked:
+        knock("/api/v1/clusters", token)
+    assert not [each for each in asked if each["sql"].startswith("UPDATE")]
+    assert Token.objects.get().last_used_at == first
+    Token.objects.update(last_used_at=first - timedelta(minutes=2))
+    knock("/api/v1/clusters", token)
+    last = Token.objects.get().last_used_at
+    assert last is not None
+    assert last >= first
+
+
+def test_a_refused_token_is_not_used() -> None:
+    token = made()
+    call_command("revoke_token", "ci", stdout=io.StringIO())
+    refused("/api/v1/clusters", token)
+    assert Token.objects.get().last_used_at is None
+
+
+def test_a_token_is_deleted_in_the_admin_and_its_digest_is_not_shown(client: Client) -> None:
+    token = made()
+    client.force_login(User.objects.create_superuser("root"))
+    row = Token.objects.get()
+    for page in ("/admin/dashboard/token/", f"/admin/dashboard/token/{row.pk}/change/"):
+        shown = client.get(page).content.decode()
+        assert "ci" in shown
+        assert row.digest not in shown
+    assert client.get("/admin/dashboard/token/add/").status_code == 403
+    client.post(f"/admin/dashboard/token/{row.pk}/delete/", {"post": "yes"})
+    assert not Token.objects.exists()
+    assert "No such token is known" in refused("/api/v1/clusters", token)
+
+
+def test_the_environment_s_token_stays_revoked_until_another_is_brought(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("FENCELINE_INGEST_TOKEN", "first")
+    call_command("prepare")
+    call_command("revoke_token", "environment", stdout=io.StringIO())
+    call_command("prepare")
+    assert "was revoked" in refused("/ingest/v1/progress", "first")
+    monkeypatch.setenv("FENCELINE_INGEST_TOKEN", "second")
+    call_command("prepare")
+    assert knock("/ingest/v1/progress", "second").status_code != 401
