@@ -215,7 +215,8 @@ def each_once(found: Iterable[Blocker]) -> Sequence[Blocker]:
 
 def lag(row: GroupOffset, end: int | None) -> int | None:
     """Return how many offsets lie between what a group committed and an end, None where one is unknown."""
-    return None if end is None or row.offset is None else max(0, end - row.offset)
+    unknown = end is None or row.offset is None or row.beyond_end
+    return None if unknown else max(0, end - row.offset)  # type: ignore[operator]
 
 
 def trend(row: Group) -> Sequence[LagAt]:

@@ -19,11 +19,18 @@ from dashboard.models import Batch, PartitionRecord, PinRecord, Query
 from fenceline.decode import checkpoint
 from fenceline.ends import passed_ms, unpack
 from fenceline.facts import TopicPartition
-from fenceline.groups import Waiting, waiting
+from fenceline.groups import Waiting, is_beyond_end, waiting
 from fenceline.partitions import Offsets
 
 #: The queries of a cluster that a partition's page looks through for its readers.
 _MOST_QUERIES = 500
+#: So much later than a position by another machine's clock is later for sure.
+_SETTLED_MS = 10_000
+
+
+_BATCH = (
+    "query_id", "batch_id", "offsets", "sources", "committed_ms", "started_ms", "duration_ms",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +44,8 @@ class Part:
     position: int
     #: Where the batch that is planned and not finished ends.
     planned: int | None = None
+    #: When that batch was done, by the clock of its driver or store.
+    reached_ms: int | None = None
     seen: PartitionRecord | None = None
     #: The open transactions that hold it back, the one at the LSO first.
     pins: Sequence[PinRecord] = ()
@@ -61,9 +70,15 @@ class Part:
 
     @property
     def beyond(self) -> bool:
-        """Return whether its position lies past the end: the topic was made anew, or cut."""
-        end = self.seen.high_watermark if self.seen else None
-        return end is not None and self.position > end
+        """Return whether its position is past the end: the topic was made again, or its log truncated.
+
+        Only an end that changed after the position was reached shows it: an older one is merely outdated.
+        """
+        row = self.seen
+        if row is None or row.seen_ms is None or self.reached_ms is None:
+            return False
+        is_newer = row.seen_ms - self.reached_ms > _SETTLED_MS
+        return is_newer and is_beyond_end(self.position, row.high_watermark)
 
     @property
     def waits(self) -> str:
@@ -76,7 +91,7 @@ class Part:
         return found.value if found else ""
 
     def _before(self, end: int | None) -> int | None:
-        return None if end is None else max(0, end - self.position)
+        return None if end is None or self.beyond else max(0, end - self.position)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +207,7 @@ def _batches(numbers: Mapping[int, int]) -> Mapping[int, Batch]:
     found: dict[int, Batch] = {}
     for part in streaming.portions(numbers):
         wanted = reduce(or_, (Q(query=pk, batch_id=number) for pk, number in part.items()))
-        batches = Batch.objects.filter(wanted).only("query_id", "batch_id", "offsets", "sources")
+        batches = Batch.objects.filter(wanted).only(*_BATCH)
         found |= {batch.query_id: batch for batch in batches}
     return found
 
@@ -200,11 +215,19 @@ def _batches(numbers: Mapping[int, int]) -> Mapping[int, Batch]:
 def _sources(done: Batch | None, planned: Batch | None) -> Sequence[Source]:
     ahead = {name: positions(raw) for name, raw in _offsets(planned)} if planned else {}
     told = (done.sources if done else None) or (planned.sources if planned else [])
+    reached_ms = _reached_ms(done) if done else None
     found = []
     for number, (name, raw) in enumerate(_offsets(done)):
         described = told[number].get("description", "") if number < len(told) else ""
         parts = [
-            Part(name, where.topic, where.partition, at, _if_past(ahead.get(name, {}).get(where), at))
+            Part(
+                name,
+                where.topic,
+                where.partition,
+                at,
+                _if_past(ahead.get(name, {}).get(where), at),
+                reached_ms,
+            )
             for where, at in positions(raw).items()
         ]
         found.append(Source(name, described, raw, parts))
@@ -217,6 +240,13 @@ def _offsets(batch: Batch | None) -> Sequence[tuple[str, str | None]]:
         return []
     told = [(str(number), each.get("end")) for number, each in enumerate(batch.sources)]
     return [(str(name), raw) for name, raw in batch.offsets] or told
+
+
+def _reached_ms(done: Batch) -> int | None:
+    """Return when a batch was done, None where neither its commit nor its progress is known."""
+    if done.committed_ms is not None:
+        return done.committed_ms
+    return None if done.started_ms is None else done.started_ms + (done.duration_ms or 0)
 
 
 def _if_past(planned: int | None, position: int) -> int | None:

@@ -20,6 +20,7 @@ from fenceline.groups import (
     Waiting,
     add_point,
     committed_in,
+    is_beyond_end,
     status_of,
     to_read,
     waiting,
@@ -112,15 +113,16 @@ class Stood(NamedTuple):
     @property
     def lag_lso(self) -> int | None:
         """Return the lag to the last stable offset: 0 beyond it, and where nothing is left to read."""
-        if self.offset is None or self.lso is None:
+        if self.offset is None or self.lso is None or is_beyond_end(self.offset, self.high_watermark):
             return None
         return 0 if self.only_markers else max(0, self.lso - self.offset)
 
     @property
     def lag_hw(self) -> int | None:
-        """Return the lag to the high watermark, as Kafka's own tool tells it but never below 0."""
-        known = self.offset is not None and self.high_watermark is not None
-        return max(0, self.high_watermark - self.offset) if known else None  # type: ignore[operator]
+        """Return the lag to the high watermark; None beyond it, where Kafka's own tool has a negative one."""
+        if self.offset is None or self.high_watermark is None:
+            return None
+        return None if is_beyond_end(self.offset, self.high_watermark) else self.high_watermark - self.offset
 
 
 class Logged(NamedTuple):
@@ -270,7 +272,7 @@ def _unread_ms(
 
 def _lag_ms(offset: int | None, around: Around, points: Sequence[Point], now_ms: int) -> int | None:
     """Return how old the oldest record is that the group has before it, whether it may read it or not."""
-    if offset is None or around.offsets is None:
+    if offset is None or around.offsets is None or is_beyond_end(offset, around.offsets.high_watermark):
         return None
     # Markers and aborted records are no news: the first record lies behind the LSO, if anywhere.
     first = around.offsets.lso if around.only_markers else offset

@@ -111,12 +111,20 @@ def note_of(kind: str, partitions: int) -> str:
     return "It has committed nothing"
 
 
+def is_beyond_end(offset: int | None, high_watermark: int | None) -> bool:
+    """Whether an offset is no position of this log: its topic was made again, or its log truncated.
+
+    Ask for the offset before the end: else it may only be newer.
+    """
+    return offset is not None and high_watermark is not None and offset > high_watermark
+
+
 def to_read(offset: int | None, offsets: Offsets | None, only_markers: bool) -> int | None:
     """Return how many offsets a read_committed consumer has before it; None where that cannot be told.
 
     Lag to the LSO, but 0 where nothing but markers and aborted records lies between (`only_markers`).
     """
-    if offset is None or offsets is None:
+    if offset is None or offsets is None or is_beyond_end(offset, offsets.high_watermark):
         return None
     return 0 if only_markers else max(0, offsets.lso - max(offset, offsets.log_start))
 
@@ -127,6 +135,8 @@ def waiting(offset: int | None, offsets: Offsets | None, only_markers: bool) -> 
     Ask for the offset before the end: then an offset beyond the LSO proves that the group reads uncommitted.
     """
     if offset is None or offsets is None or offsets.lso >= offsets.high_watermark:
+        return None
+    if is_beyond_end(offset, offsets.high_watermark):
         return None
     if offset > offsets.lso:
         return Waiting.READS_PAST

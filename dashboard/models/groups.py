@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import models
 
 from dashboard.models.collecting import Cluster
-from fenceline.groups import Status
+from fenceline.groups import Status, is_beyond_end
 
 
 class CommitRecord(models.Model):
@@ -146,3 +146,8 @@ class GroupOffset(models.Model):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+    @property
+    def beyond_end(self) -> bool:
+        """Return whether its offset is past the end of the log."""
+        return is_beyond_end(self.offset, self.high_watermark)

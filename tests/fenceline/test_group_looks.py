@@ -53,6 +53,15 @@ def test_at_the_end_nothing_lags_and_before_the_history_nothing_can_be_told() ->
     assert stands(around=replace(AROUND, offsets=None)).lag_ms is None
 
 
+def test_of_an_offset_beyond_the_end_nothing_can_be_told() -> None:
+    """The topic was made again or truncated: it has neither read all, nor is its lag known."""
+    found = stands(committed=Committed(141))
+    assert found.status is UNKNOWN
+    assert (found.lag_lso, found.lag_hw, found.lag_ms, found.waiting) == (None, None, None, None)
+    markers = stands(around=replace(AROUND, only_markers=True), committed=Committed(141))
+    assert (markers.status, markers.lag_lso, markers.lag_ms) == (UNKNOWN, None, None)
+
+
 def test_what_cannot_be_read_yet_counts_by_the_high_watermark() -> None:
     """A group that waits at a pinned LSO has lag 0 to it, and falls behind in time all the same."""
     ends = [End(each.at_ms, min(each.lso, 100), each.high_watermark) for each in HISTORY]

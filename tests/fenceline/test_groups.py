@@ -321,6 +321,8 @@ def test_a_group_has_the_worst_status_of_its_partitions() -> None:
         (20, 10, 20, False, Waiting.READS_PAST, 0),
         (0, 10, 20, False, Waiting.NOT_YET, 7),  # retention took the first three
         (None, 10, 20, False, None, None),
+        (21, 10, 20, False, None, None),  # beyond the end: that of another log
+        (21, 20, 20, True, None, None),
     ],
 )
 def test_how_it_stands_to_a_pinned_lso(

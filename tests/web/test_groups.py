@@ -167,6 +167,15 @@ def test_lag_to_the_lso_and_to_the_end_are_told_apart(page: Client, prod: Cluste
     assert "2 markers and aborted records: nothing that it could read" in text
 
 
+def test_a_position_past_the_end_has_no_lag(page: Client, prod: Cluster) -> None:
+    group = held.group(prod, "billing", "UNKNOWN")
+    held.offset(group, offset=48_212, lso=48_211, high_watermark=48_211, status="UNKNOWN")
+    text = read(page, "/groups/prod/billing")
+    assert "past the end</span>" in text
+    assert '<td class="col-unread number">—</td>' in text
+    assert page.get("/api/v1/groups/prod/billing").json()["offsets"][0]["lag_hw"] is None
+
+
 def test_who_reads_uncommitted_is_told_what_that_means(page: Client, prod: Cluster) -> None:
     held.offset(held.group(prod, "mirror"), waiting="reads_past", offset=49_000, high_watermark=49_981)
     assert "It reads uncommitted." in read(page, "/groups/prod/mirror")

@@ -193,9 +193,19 @@ def test_records_deleted_unread_come_first_and_are_counted(page: Client, prod: C
     text = read(page, ONE)
     assert "30 offsets that it has not read are deleted." in text
     assert text.index("order_events-2</bdi>") < text.index("order_events-0</bdi>")
-    PartitionRecord.objects.update(high_watermark=9_000, lso=9_000, log_start=0)
-    assert text.count("topic made anew?") == 0
-    assert read(page, ONE).count("topic made anew?") == 4
+
+
+def test_a_position_past_the_end_is_shown_once_the_end_is_newer(page: Client, prod: Cluster) -> None:
+    streams.partitions(prod)
+    batch = streams.batch(
+        streams.query(prod), 1_203, offsets=[["0", streams.offsets("order_events", 4, 13_120)]]
+    )
+    cut = {"high_watermark": 9_000, "lso": 9_000, "log_start": 0}
+    PartitionRecord.objects.update(**cut, seen_ms=batch.committed_ms)
+    assert read(page, ONE).count("past the end</span>") == 0, "the query may be ahead of the last poll"
+    PartitionRecord.objects.update(seen_ms=batch.committed_ms + 11_000)
+    assert read(page, ONE).count("past the end</span>") == 4
+    assert "past the end</span>" in read(page, "/partitions/prod/order_events/0")
 
 
 @pytest.mark.parametrize(
