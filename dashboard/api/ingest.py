@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 import zlib
+from collections.abc import Iterable, Iterator
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
+from django.conf import settings
 from django.db import DatabaseError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 
 from dashboard import save_progress, slices
-from dashboard.api.auth import TokenRefused, bearer_token
+from dashboard.api.auth import TokenRefused, bearer_token, usable_token
 from dashboard.api.problems import database_problem, problem
 from dashboard.models import Token
 from dashboard.save_progress import UnknownCluster
@@ -25,8 +29,15 @@ from fenceline.decode import told
 from fenceline.decode.progress import Unusable
 
 #: Of a body as it is sent, and unpacked; and of the events in it. Listeners send much less.
-MOST_BYTES, MOST_INFLATED, MOST_EVENTS = 8 * 2**20, 64 * 2**20, 5_000
+MOST_BYTES, MOST_INFLATED, MOST_EVENTS = settings.FILE_UPLOAD_MAX_MEMORY_SIZE, 12 * 2**20, 5_000
+#: Of a document's values, of up to 150 bytes each once they are objects. A listener's 4 MiB have fewer.
+MOST_VALUES = 500_000
+#: Each value but the outermost follows one of these; those inside of strings are counted as well.
+_BEFORE_VALUES = (b",", b"[", b"{")
+_STEP = 64 * 2**10
 _GZIP = 16 + zlib.MAX_WBITS
+#: Posts are unpacked one after the other: together they need no more memory than one.
+_UNPACKING = threading.Lock()
 
 log = logging.getLogger(__name__)
 
@@ -45,8 +56,8 @@ def progress(request: HttpRequest) -> HttpResponse:
     now_ms = slices.now_ms()
     try:
         _admit(request)
-        post = told.read(_document(request))
-        _limit(len(post.events) + len(post.refused))
+        with _UNPACKING:
+            post = told.read(_document(request))
         saved = save_progress.save(post, now_ms=now_ms)
     except _Refused as refused:
         return _problem(refused.status, str(refused))
@@ -64,6 +75,15 @@ def progress(request: HttpRequest) -> HttpResponse:
     )
 
 
+def may_post(authorization: str) -> bool:
+    """Return whether a body is worth reading: `_admit` says no to the same requests, with the reason."""
+    scheme, _, token = authorization.partition(" ")
+    try:
+        return scheme.lower() == "bearer" and usable_token(token.strip()).role == Token.Role.INGEST
+    except (TokenRefused, DatabaseError):
+        return False
+
+
 def _admit(request: HttpRequest) -> None:
     """Let tokens that may ingest post, and nobody else."""
     if request.method != "POST":
@@ -78,29 +98,45 @@ def _admit(request: HttpRequest) -> None:
 
 
 def _document(request: HttpRequest) -> Any:
-    """Return the body as JSON means it; what is unpacked is bounded, whatever it pretends to be."""
+    """Return the body as JSON means it. It is measured as it is unpacked, before it is built."""
     if request.headers.get("Content-Length", "").isdigit():
-        _fit(int(request.headers["Content-Length"]), MOST_BYTES)
-    body = request.read(MOST_BYTES + 1)
-    _fit(len(body), MOST_BYTES)
-    if request.headers.get("Content-Encoding", "").lower() == "gzip":
-        body = _inflated(body)
+        _fit(int(request.headers["Content-Length"]), MOST_BYTES, "bytes")
     try:
-        return json.loads(body, parse_int=_integer)
+        document = json.loads(_text(request), parse_int=_integer)
     except (ValueError, RecursionError) as error:
         raise Unusable(f"it is no JSON ({error})") from None
+    events = document.get("events") if isinstance(document, dict) else None
+    _fit(len(events) if isinstance(events, list) else 0, MOST_EVENTS, "events")
+    return document
 
 
-def _inflated(body: bytes) -> bytes:
+def _text(request: HttpRequest) -> str:
+    """Return the unpacked body; the first piece that is too much ends it."""
+    pieces: Iterable[bytes] = iter(partial(request.read, _STEP), b"")
+    if request.headers.get("Content-Encoding", "").lower() == "gzip":
+        pieces = _inflated(pieces)
+    text, values = bytearray(), 0
+    for piece in pieces:
+        text += piece
+        _fit(len(text), MOST_INFLATED, "bytes when it is unpacked")
+        values += sum(map(piece.count, _BEFORE_VALUES))
+        _fit(values, MOST_VALUES, "values")
+    return text.decode("utf-8", "surrogatepass")
+
+
+def _inflated(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield what gzip unpacks to, in steps."""
     stream = zlib.decompressobj(_GZIP)
-    try:
-        text = stream.decompress(body, MOST_INFLATED + 1)
-    except zlib.error as error:
-        raise Unusable(f"it is no gzip ({error})") from None
-    _fit(len(text), MOST_INFLATED)
+    for piece in pieces:
+        packed = piece
+        while packed and not stream.eof:
+            try:
+                yield stream.decompress(packed, _STEP)
+            except zlib.error as error:
+                raise Unusable(f"it is no gzip ({error})") from None
+            packed = stream.unconsumed_tail
     if not stream.eof:
         raise Unusable("its gzip ends too early")
-    return text
 
 
 def _integer(digits: str) -> int | None:
@@ -108,15 +144,9 @@ def _integer(digits: str) -> int | None:
     return int(digits) if len(digits) <= 20 else None
 
 
-def _fit(size: int, most: int) -> None:
+def _fit(size: int, most: int, what: str) -> None:
     if size > most:
-        why = f"A post has at most {MOST_BYTES:,} bytes, and {MOST_INFLATED:,} when it is unpacked."
-        raise _Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, why)
-
-
-def _limit(events: int) -> None:
-    if events > MOST_EVENTS:
-        raise _Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"A post has at most {MOST_EVENTS:,} events.")
+        raise _Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"A post has at most {most:,} {what}.")
 
 
 def _problem(status: HTTPStatus, why: str) -> HttpResponse:

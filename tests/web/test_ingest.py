@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -115,6 +116,50 @@ def test_a_body_that_cannot_be_used_is_a_problem(
     assert found == status
     assert problem["status"] == status
     assert problem["detail"]
+
+
+def _unpacked_mb(client: Client, text: bytes, status: int) -> float:
+    """Post some text in gzip and return the most memory that its answer took, in MB."""
+    body = gzip.compress(text, 1)
+    tracemalloc.start()
+    try:
+        found, said = post(client, body, **{"Content-Encoding": "gzip"})
+        most = tracemalloc.get_traced_memory()[1] / 1e6
+    finally:
+        tracemalloc.stop()
+    assert found == status, said
+    assert status == 200 or "A post has at most" in said["detail"]
+    return most
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"events":[' + b"1," * 3_000_000 + b"1]}",
+        b'{"events":[' + b"[]," * 1_000_000 + b"1]}",
+        b'{"events":[' + b'{"a":1},' * 400_000 + b"1]}",
+        b'{"events":[{"progress":[' + b"{}," * 1_000_000 + b"1]}]}",
+        b'{"events":[],"report":{' + b'"a":1,' * 800_000 + b'"a":1}}',
+        b'{"events":' + b" " * (13 * 2**20) + b"[]}",
+        b'{"events":[],"a":"' + b"\\ud83d" * (5 * 2**19) + b'"}',
+    ],
+    ids=["numbers", "lists", "objects", "in an event", "in the report", "spaces", "one text"],
+)
+def test_a_bomb_is_refused_before_it_is_built(client: Client, text: bytes) -> None:
+    assert _unpacked_mb(client, text, 413) < 45
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"events":[{"progress":{' + b'"a":1,' * 200_000 + b'"a":1}}]}',
+        b'{"events":[' + b"1," * 4_990 + b"[" + b"[1.5]," * 110_000 + b"1]]}",
+        b'{"events":[],"a":"' + b"x" * (11 * 2**20) + b'\\ud83d\\ude00"}',
+    ],
+    ids=["objects", "lists", "one text"],
+)
+def test_what_is_just_taken_stays_below_a_bound(client: Client, text: bytes) -> None:
+    assert _unpacked_mb(client, text, 200) < 100
 
 
 def test_too_many_events_are_too_large(client: Client) -> None:
