@@ -5,16 +5,27 @@ from __future__ import annotations
 import os
 
 from channels.auth import AuthMiddlewareStack
+from channels.db import database_sync_to_async
 from channels.routing import ProtocolTypeRouter, URLRouter
 from channels.security.websocket import AllowedHostsOriginValidator
+from django.conf import settings
 from django.core.asgi import get_asgi_application
 from django.urls import path
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
-http = get_asgi_application()
+django = get_asgi_application()
 
-# Imported after Django is set up: the consumer reads models.
+# Imported after Django is set up: they read models.
+from dashboard.api.ingest import may_post  # noqa: E402
+from dashboard.body_limits import BodyLimits, Lane  # noqa: E402
 from dashboard.consumers import LiveConsumer  # noqa: E402
+
+http = BodyLimits(
+    django,
+    small=Lane(settings.DATA_UPLOAD_MAX_MEMORY_SIZE, most_held=8 * 2**20),
+    ingest=Lane(settings.FILE_UPLOAD_MAX_MEMORY_SIZE, most_held=24 * 2**20),
+    may_post=database_sync_to_async(may_post),
+)
 
 sockets = AllowedHostsOriginValidator(
     AuthMiddlewareStack(URLRouter([path("ws/live", LiveConsumer.as_asgi())]))

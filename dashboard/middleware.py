@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 
 from django.conf import settings
+from django.core.handlers.asgi import ASGIRequest
 from django.db import DatabaseError
-from django.http import HttpRequest, HttpResponse
+from django.http import FileResponse, HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 
 from dashboard.api.problems import as_problem
@@ -44,6 +45,24 @@ def api_problems(get_response: Handler) -> Handler:
         return as_problem(request, response)
 
     return handle
+
+
+def streamed_files(get_response: Handler) -> Handler:
+    """Send static files piece by piece: under ASGI Django else reads each whole for each client."""
+
+    def handle(request: HttpRequest) -> HttpResponse:
+        response = get_response(request)
+        if isinstance(response, FileResponse) and isinstance(request, ASGIRequest):
+            response.streaming_content = _pieces(response.streaming_content)
+        return response
+
+    return handle
+
+
+async def _pieces(content: Iterable[bytes]) -> AsyncIterator[bytes]:
+    # Files of this machine: a piece of them is read at once.
+    for piece in content:
+        yield piece
 
 
 class DatabaseGone:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import warnings
 from pathlib import Path
 
 import dj_database_url
@@ -109,6 +108,7 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "dashboard.middleware.content_security_policy",
     "dashboard.middleware.api_problems",
+    "dashboard.middleware.streamed_files",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "dashboard.middleware.DatabaseGone",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -136,6 +136,11 @@ TEMPLATES = [
         },
     }
 ]
+# Of the body of a request, and of what listeners post: `dashboard.asgi` refuses more. So Django never
+# writes a body to a file, which it does beyond the second.
+DATA_UPLOAD_MAX_MEMORY_SIZE = 2**20
+FILE_UPLOAD_MAX_MEMORY_SIZE = 8 * 2**20
+FILE_UPLOAD_HANDLERS = ["django.core.files.uploadhandler.MemoryFileUploadHandler"]
 LOGIN_URL = "/login/"
 LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/login/"
@@ -151,8 +156,6 @@ USE_I18N = False
 STATIC_URL = "/static/"
 # One machine serves its own checkout: no collectstatic step between a clone and a page.
 WHITENOISE_USE_FINDERS = True
-# WhiteNoise streams from a plain iterator, which Django reads whole under ASGI: right for files this small.
-warnings.filterwarnings("ignore", "StreamingHttpResponse must consume synchronous iterators")
 WHITENOISE_MAX_AGE = 3600
 
 # Named and shaped like Django 6.0's SECURE_CSP, so that the upgrade deletes our middleware.

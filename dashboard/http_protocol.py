@@ -1,0 +1,122 @@
+"""uvicorn's HTTP protocol with limits that it has no options for: `--http dashboard.http_protocol:Protocol`.
+
+A connection that sends no whole header, or does not read its answer, would else stay for ever and count in
+`--limit-concurrency`. Bodies have their own limits (`dashboard.body_limits`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from dashboard.body_limits import PROBLEM_TYPE, problem_body
+
+#: Until a header has to be there whole, from when its connection was made or its first byte came.
+HEADER_S = 10.0
+#: Until a client has to have read an answer that is larger than the connection's buffers.
+ANSWER_S = 60.0
+#: Connections beyond `--limit-concurrency` that are still answered, with 503; the others are closed at once.
+MOST_REFUSED = 100
+
+
+class Protocol(H11Protocol):
+    """One connection."""
+
+    _header_timer: asyncio.TimerHandle | None = None
+    _answer_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for a header, or close the connection where there are far too many."""
+        super().connection_made(transport)
+        limit = self.limit_concurrency
+        if limit is not None and len(self.connections) > limit + MOST_REFUSED:
+            transport.abort()
+            return
+        self._header_timer = self.loop.call_later(HEADER_S, self._header_is_late)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait for nothing more."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Stop waiting for a header that is complete, begin to wait for the next one."""
+        super().data_received(data)
+        self._wait_for_header()
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        """Leave the connection to the WebSocket's protocol."""
+        self._stop_waiting()
+        super().handle_websocket_upgrade(event)
+
+    def pause_writing(self) -> None:
+        """Begin to wait until the client reads."""
+        super().pause_writing()
+        self._wait_for_reader()
+
+    def on_response_complete(self) -> None:
+        """Wait until the client has read the answer, and for the rest of a body that nobody reads."""
+        super().on_response_complete()
+        self._wait_for_reader()
+        self._wait_for_header()
+
+    def _wait_for_reader(self) -> None:
+        if self._answer_timer is None and self.transport.get_write_buffer_size():
+            self._answer_timer = self.loop.call_later(ANSWER_S, self._answer_is_late, self.cycle)
+
+    def _answer_is_late(self, cycle: object) -> None:
+        """Drop what is not read, unless it is an answer that began later."""
+        self._answer_timer = None
+        if self.cycle is not cycle:
+            self._wait_for_reader()
+        elif self.transport.get_write_buffer_size():
+            self.transport.abort()
+
+    def _wait_for_header(self) -> None:
+        unread = self.conn.their_state is h11.SEND_BODY and self.cycle.response_complete
+        if self.transport.is_closing() or not (unread or self.conn.their_state is h11.IDLE):
+            self._cancel_header_timer()
+        elif self._header_timer is None:
+            self._header_timer = self.loop.call_later(HEADER_S, self._header_is_late)
+
+    def _header_is_late(self) -> None:
+        """Answer 408 where a part of a header came, and close."""
+        self._header_timer = None
+        if self.transport.is_closing():
+            return
+        if self.conn.trailing_data[0] and self.conn.our_state is h11.IDLE:
+            self.transport.write(_late(self.conn))
+        self.transport.close()
+
+    def _stop_waiting(self) -> None:
+        self._cancel_header_timer()
+        if self._answer_timer is not None:
+            self._answer_timer.cancel()
+            self._answer_timer = None
+
+    def _cancel_header_timer(self) -> None:
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
+
+
+def _late(connection: h11.Connection) -> bytes:
+    """Return the answer to a header that is not complete in time, as it goes over the wire."""
+    status = HTTPStatus.REQUEST_TIMEOUT
+    body = problem_body(
+        status, f"The header of this request was not there after {HEADER_S:g} s: send it at once."
+    )
+    headers = [
+        (b"content-type", PROBLEM_TYPE),
+        (b"content-length", str(len(body)).encode()),
+        (b"connection", b"close"),
+    ]
+    events = (
+        h11.Response(status_code=status.value, headers=headers, reason=status.phrase.encode()),
+        h11.Data(data=body),
+        h11.EndOfMessage(),
+    )
+    return b"".join(connection.send(event) or b"" for event in events)
