@@ -10,11 +10,15 @@ import dj_database_url
 
 from dashboard import config
 from dashboard.logs import FORMATS
+from dashboard.secret_files import SecretError, with_secrets
 from dashboard.surroundings import surroundings
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = Path(os.environ.get("FENCELINE_DATA") or ROOT / ".data").resolve()
-ENVIRONMENT = surroundings(DATA, os.environ)
+try:
+    ENVIRONMENT = surroundings(DATA, with_secrets(os.environ))
+except SecretError as error:
+    sys.exit(f"fenceline: {error}")
 
 
 def _flag(name: str) -> bool:
@@ -50,7 +54,10 @@ def _fenceline() -> config.Config:
 def _secret_key() -> str:
     key = ENVIRONMENT.get("SECRET_KEY", "")
     if not key:
-        sys.exit("fenceline: SECRET_KEY is not set. `make up` makes one; elsewhere set 50 random characters.")
+        sys.exit(
+            "fenceline: SECRET_KEY is not set. `make up` makes one; elsewhere set 50 random characters, or "
+            "SECRET_KEY_FILE to a file that holds them."
+        )
     return key
 
 
@@ -62,6 +69,9 @@ def _database() -> dj_database_url.DBConfig:
         sys.exit(f"fenceline: DATABASE_URL cannot be used: {error}")
     if parsed.get("ENGINE") == "django.db.backends.sqlite3":
         parsed["OPTIONS"] = _SQLITE_OPTIONS
+    elif not parsed.get("PASSWORD"):
+        # A secret of its own, so that it need not stand in a URL.
+        parsed["PASSWORD"] = ENVIRONMENT.get("POSTGRES_PASSWORD", "")
     return parsed
 
 

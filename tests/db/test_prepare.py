@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
-from django.contrib.auth import authenticate
+from django.contrib.auth import authenticate, get_user_model
 from django.core.management import CommandError, call_command
 from django.db.migrations.recorder import MigrationRecorder
 from pytest_django import Settings
@@ -25,18 +27,43 @@ def test_it_notes_the_configured_clusters_and_forgets_the_others(settings: Setti
         assert [row.name for row in queries.clusters()] == names
 
 
-def test_the_admin_has_the_password_of_the_last_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    for password in ("first", "first", "second"):
-        monkeypatch.setenv("FENCELINE_ADMIN_PASSWORD", password)
+def test_the_password_is_set_when_the_admin_is_made_and_never_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FENCELINE_ADMIN_PASSWORD", "of the first start")
+    for _ in range(2):
         call_command("prepare")
-        assert authenticate(username="admin", password=password) is not None
-    assert authenticate(username="admin", password="first") is None
+        assert authenticate(username="admin", password="of the first start") is not None
+    assert capsys.readouterr().out == ""
+    admin = get_user_model().objects.get()
+    assert admin.is_superuser
+    admin.set_password("changed on a page")
+    admin.save()
+    call_command("prepare")
+    assert authenticate(username="admin", password="changed on a page") is not None
+    assert "To change it: manage.py changepassword admin" in capsys.readouterr().out
 
 
-def test_without_a_password_no_admin_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_password_no_admin_is_made(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.delenv("FENCELINE_ADMIN_PASSWORD", raising=False)
     call_command("prepare")
-    assert authenticate(username="admin", password="") is None
+    assert not get_user_model().objects.exists()
+    assert "set FENCELINE_ADMIN_PASSWORD, or run manage.py createsuperuser" in capsys.readouterr().out
+
+
+def test_the_password_and_the_token_may_be_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("FENCELINE_ADMIN_PASSWORD", "FENCELINE_INGEST_TOKEN"):
+        (tmp_path / name).write_text(f"{name} of a file\n")
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv(f"{name}_FILE", str(tmp_path / name))
+    call_command("prepare")
+    assert authenticate(username="admin", password="FENCELINE_ADMIN_PASSWORD of a file") is not None
+    assert Token.objects.get().digest == digest("FENCELINE_INGEST_TOKEN of a file")
+    monkeypatch.setenv("FENCELINE_INGEST_TOKEN", "another")
+    with pytest.raises(CommandError, match="FENCELINE_INGEST_TOKEN_FILE are both set: keep one of them"):
+        call_command("prepare")
 
 
 def test_the_token_of_the_environment_is_the_last_start_s(monkeypatch: pytest.MonkeyPatch) -> None:

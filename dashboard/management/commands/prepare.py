@@ -1,6 +1,7 @@
 """`manage.py prepare`: make the database ready for this version and this configuration, once per start.
 
-FENCELINE_ADMIN_PASSWORD makes the admin, FENCELINE_INGEST_TOKEN a token for the listeners of Spark.
+FENCELINE_ADMIN_PASSWORD makes the user admin where there is none, and never changes a password: one that was
+changed on a page stays. FENCELINE_INGEST_TOKEN is the token of Spark's listeners.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from django.db.migrations.loader import MigrationLoader
 from dashboard import access, slices, store
 from dashboard.api.auth import digest
 from dashboard.models import Token
+from dashboard.secret_files import SecretError, secret
 
 #: What the token that the environment brings is called.
 _BROUGHT = "environment"
+_ADMIN = "admin"
 
 
 class Command(BaseCommand):
@@ -37,10 +40,29 @@ class Command(BaseCommand):
             rooted = {each.cluster for each in config.checkpoints}
             store.keep_collectors(settings.SHARDS, config.limits, rooted, slices.now_ms())
             access.ensure_roles()
-            _ensure_admin(os.environ.get("FENCELINE_ADMIN_PASSWORD", ""))
-            _ensure_ingest_token(os.environ.get("FENCELINE_INGEST_TOKEN", ""))
+            self._ensure_admin(secret(os.environ, "FENCELINE_ADMIN_PASSWORD"))
+            _ensure_ingest_token(secret(os.environ, "FENCELINE_INGEST_TOKEN"))
+        except SecretError as error:
+            raise CommandError(str(error)) from error
         except DatabaseError as error:
             raise CommandError(f"The database cannot be used: {error}. Check DATABASE_URL.") from error
+
+    def _ensure_admin(self, password: str) -> None:
+        """Make the user admin once; print what to do where the password of the environment is another one."""
+        users = get_user_model().objects
+        admin = users.filter(username=_ADMIN).first()
+        if admin is None and password:
+            users.create_superuser(_ADMIN, password=password)
+        elif admin is not None and password and not admin.check_password(password):
+            self.stdout.write(
+                f"The user {_ADMIN} has another password than FENCELINE_ADMIN_PASSWORD, and keeps it. "
+                f"To change it: manage.py changepassword {_ADMIN}"
+            )
+        elif not users.exists():
+            self.stdout.write(
+                "There is no user, so nobody can sign in: set FENCELINE_ADMIN_PASSWORD, or run "
+                "manage.py createsuperuser"
+            )
 
 
 def _refuse_newer_schema() -> None:
@@ -55,16 +77,6 @@ def _refuse_newer_schema() -> None:
             f"The database was made by a newer Fenceline (it has {max(unknown)}). "
             "Upgrade, or use another database."
         )
-
-
-def _ensure_admin(password: str) -> None:
-    if not password:
-        return
-    users = get_user_model().objects
-    admin, _ = users.get_or_create(username="admin", defaults={"is_staff": True, "is_superuser": True})
-    if not admin.check_password(password):
-        admin.set_password(password)
-        admin.save(update_fields=["password"])
 
 
 def _ensure_ingest_token(token: str) -> None:

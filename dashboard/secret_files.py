@@ -1,0 +1,49 @@
+"""Secrets from files, as Docker and Kubernetes mount them: `NAME_FILE` is the path of what NAME would be."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+#: Each of these may be given as a file: a URL may hold a password.
+SECRETS = (
+    "SECRET_KEY",
+    "DATABASE_URL",
+    "POSTGRES_PASSWORD",
+    "REDIS_URL",
+    "FENCELINE_ADMIN_PASSWORD",
+    "FENCELINE_INGEST_TOKEN",
+)
+
+
+class SecretError(Exception):
+    """A secret cannot be read; the text says which, why and what to do."""
+
+
+def secret(environment: Mapping[str, str], name: str) -> str:
+    """Return the value of NAME, or the text of the file that NAME_FILE names; "" where neither is set.
+
+    Line ends around the text are left out. Raises `SecretError` for both at once, and for a file that is
+    empty or cannot be read.
+    """
+    value, path = environment.get(name, ""), environment.get(f"{name}_FILE", "")
+    if not path:
+        return value
+    if value:
+        raise SecretError(f"{name} and {name}_FILE are both set: keep one of them.")
+    try:
+        text = Path(path).read_text().strip("\r\n")
+    except OSError as error:
+        remedy = f"Name a file that this process, user {os.getuid()}, may read."
+        raise SecretError(f"{name}_FILE={path}: {error.strerror}. {remedy}") from error
+    except UnicodeDecodeError:
+        raise SecretError(f"{name}_FILE={path}: is not text in UTF-8.") from None
+    if not text:
+        raise SecretError(f"{name}_FILE={path}: the file is empty. Write the secret into it.")
+    return text
+
+
+def with_secrets(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment with every secret that a file holds under its own name."""
+    return {**environment, **{name: secret(environment, name) for name in SECRETS}}

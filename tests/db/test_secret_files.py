@@ -1,0 +1,86 @@
+"""Proves that each secret may come from a file, and that every mistake with one is one clear line."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dashboard.secret_files import SECRETS, SecretError, secret, with_secrets
+from sandbox.options import ROOT
+
+
+def test_a_file_is_the_value(tmp_path: Path) -> None:
+    for name in SECRETS:
+        (tmp_path / name).write_text(f" {name} value\r\n")
+    given = {f"{name}_FILE": str(tmp_path / name) for name in SECRETS}
+    found = with_secrets(given)
+    assert {name: found[name] for name in SECRETS} == {name: f" {name} value" for name in SECRETS}
+
+
+def test_without_a_file_the_variable_is() -> None:
+    assert secret({"SECRET_KEY": "a", "SECRET_KEY_FILE": ""}, "SECRET_KEY") == "a"
+    assert secret({}, "SECRET_KEY") == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "message"),
+    [
+        (b"a", "b", r"SECRET_KEY and SECRET_KEY_FILE are both set: keep one of them\."),
+        (
+            None,
+            "",
+            r"SECRET_KEY_FILE=\S+: No such file or directory\. Name a file that this process, user \d+",
+        ),
+        (b"\n", "", r"SECRET_KEY_FILE=\S+: the file is empty\. Write the secret into it\."),
+        (b"\xff\xfe", "", r"SECRET_KEY_FILE=\S+: is not text in UTF-8\."),
+    ],
+)
+def test_mistakes_are_named(tmp_path: Path, text: bytes | None, value: str, message: str) -> None:
+    path = tmp_path / "secret"
+    if text is not None:
+        path.write_bytes(text)
+    with pytest.raises(SecretError, match=message):
+        secret({"SECRET_KEY": value, "SECRET_KEY_FILE": str(path)}, "SECRET_KEY")
+
+
+def settings(expression: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Evaluate an expression over the settings in a process with these variables."""
+    environment = {name: value for name, value in os.environ.items() if name not in SECRETS}
+    program = f"import json; from dashboard import settings as s; print(json.dumps({expression}))"
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env=environment | variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_password_of_the_database_need_not_stand_in_its_url(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("p@ss/word:?\n")
+    variables = {
+        "SECRET_KEY": "a",
+        "POSTGRES_PASSWORD_FILE": str(tmp_path / "password"),
+        "DATABASE_URL": "postgres://fenceline@postgres:5432/fenceline",
+    }
+    expression = "s.DATABASES['default']['PASSWORD']"
+    assert json.loads(settings(expression, **variables).stdout) == "p@ss/word:?"
+    in_url = variables | {"DATABASE_URL": "postgres://fenceline:other@postgres:5432/fenceline"}
+    assert json.loads(settings(expression, **in_url).stdout) == "other"
+
+
+def test_a_mistake_ends_the_start_in_one_line() -> None:
+    refused = settings("1", SECRET_KEY="a", SECRET_KEY_FILE="/nonexistent")
+    assert refused.stderr == "fenceline: SECRET_KEY and SECRET_KEY_FILE are both set: keep one of them.\n"
+
+
+def test_the_docs_name_every_secret() -> None:
+    text = (ROOT / "docs" / "deploying.md").read_text()
+    assert set(re.findall(r"`(\w+)_FILE`", text)) - {"CA"} == set(SECRETS)
