@@ -4,6 +4,17 @@ ARG PYTHON=3.12-slim-bookworm
 
 FROM python:${PYTHON} AS packages
 WORKDIR /build
+# A package index of one's own, and a CA that signs for it: both stay out of the images.
+ARG PACKAGE_INDEX=
+ARG CA_FILE=compose/none.pem
+COPY ${CA_FILE} own.pem
+RUN cat /etc/ssl/certs/ca-certificates.crt own.pem > ca.pem
+ENV PIP_CERT=/build/ca.pem SSL_CERT_FILE=/build/ca.pem REQUESTS_CA_BUNDLE=/build/ca.pem
+RUN if [ -n "$PACKAGE_INDEX" ]; then \
+        mkdir -p /etc/uv \
+        && printf '[global]\nindex-url = %s\n' "$PACKAGE_INDEX" > /etc/pip.conf \
+        && printf '[[index]]\nurl = "%s"\ndefault = true\n' "$PACKAGE_INDEX" > /etc/uv/uv.toml; \
+    fi
 COPY pyproject.toml requirements.txt ./
 # uv comes with the hashes that the lock has for it, as in sandbox/bootstrap.sh.
 RUN sed -n '/^uv==/,/[^\\]$/p' requirements.txt > uv.txt \
@@ -22,7 +33,8 @@ COPY sandbox sandbox
 RUN /opt/fenceline/bin/python -m sandbox.java fetch spark-connector \
     && mkdir /opt/jars && find "$HOME/.m2" -name '*.jar' -exec cp {} /opt/jars/ \;
 
-FROM python:${PYTHON} AS fenceline
+# What both images begin with; the packages come in one layer of each, so that no image has them twice.
+FROM python:${PYTHON} AS base
 RUN groupadd --system --gid 10001 fenceline \
     && useradd --system --uid 10001 --gid fenceline --home-dir /data --no-log-init fenceline \
     && install -d -o fenceline -g fenceline /data /data/spark /data/spark/checkpoints
@@ -33,15 +45,21 @@ ENV PATH=/opt/fenceline/bin:$PATH \
     DJANGO_SETTINGS_MODULE=dashboard.settings \
     FENCELINE_DATA=/data
 WORKDIR /app
-COPY --from=packages /opt/fenceline /opt/fenceline
-COPY . .
-USER fenceline
 
-FROM fenceline AS demo
-USER root
+FROM base AS demo
 RUN apt-get update \
     && apt-get install -y --no-install-recommends openjdk-17-jre-headless procps \
     && rm -rf /var/lib/apt/lists/*
 COPY --from=demo-packages /opt/fenceline /opt/fenceline
 COPY --from=demo-packages /opt/jars /opt/jars
+COPY . .
+ARG FENCELINE_TAG=
+LABEL org.opencontainers.image.title=fenceline-demo org.opencontainers.image.version=$FENCELINE_TAG
+USER fenceline
+
+FROM base AS fenceline
+COPY --from=packages /opt/fenceline /opt/fenceline
+COPY . .
+ARG FENCELINE_TAG=
+LABEL org.opencontainers.image.title=fenceline org.opencontainers.image.version=$FENCELINE_TAG
 USER fenceline

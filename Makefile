@@ -42,7 +42,7 @@ lint: venv ## style, types, imports, templates, migrations, the compose file
 	$(LINT_ENV) .venv/bin/mypy
 	.venv/bin/lint-imports
 	find templates -name '*.html' -exec .venv/bin/djade --check {} +
-	.venv/bin/check-jsonschema --quiet --builtin-schema vendor.compose-spec docker-compose.yml
+	.venv/bin/check-jsonschema --quiet --builtin-schema vendor.compose-spec docker-compose.yml compose/stores.yml compose/external/stores.yml
 	$(LINT_ENV) $(PYTHON_BIN) manage.py makemigrations --check --dry-run
 
 spark-zip: venv ## the --py-files archive for Spark: dist/fenceline-spark.zip

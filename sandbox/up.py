@@ -314,7 +314,7 @@ def _announce(stack: Stack, supervisor: Supervisor) -> None:
     password = "the password in FENCELINE_ADMIN_PASSWORD" if stack.options.password else stack.password
     say("")
     say(f"Fenceline is up: {stack.url}")
-    say(f"Sign in as admin with {password}")
+    say(f"Sign in as admin with {password}, unless it was changed")
     say("Ctrl-C stops everything. Scenes to play: .venv/bin/python manage.py scene")
     say("")
 
