@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from uvicorn.middleware.proxy_headers import _TrustedHosts
 
 from sandbox.java import locked
 from sandbox.options import ROOT, read
@@ -259,6 +260,23 @@ def committed(folder: Path) -> str:
 def run(folder: Path, *command: str) -> str:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
     return done.stdout.strip()
+
+
+def test_a_client_s_address_is_taken_from_who_is_named_only() -> None:
+    def believed(*names: str, **environment: str) -> _TrustedHosts:
+        web = compose_file.load(environment, *names)["services"]["web"]
+        return _TrustedHosts(web["environment"]["FORWARDED_ALLOW_IPS"])
+
+    assert "172.18.0.1" not in believed()
+    text = (ROOT / "docs" / "deploying.md").read_text()
+    named = re.search(r"`FORWARDED_ALLOW_IPS=(\S+)`", text)
+    assert named
+    by_docs = believed(FORWARDED_ALLOW_IPS=named[1])
+    assert "172.18.0.1" in by_docs
+    assert "203.0.113.7" not in by_docs
+    assert "172.18.0.5" in believed(*SCALE), "its only way in is the proxy"
+    nginx = (ROOT / "compose" / "nginx.conf").read_text()
+    assert set(re.findall(r"set_real_ip_from (\S+);", nginx)) == set(named[1].split(","))
 
 
 def test_with_a_proxy_in_front_web_has_no_port_and_may_run_twice(compose: Any) -> None:
