@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import shutil
 
+from playwright.sync_api import expect
+
+# A deadline, not a figure: on a busy machine a page takes its time.
+expect.set_options(timeout=60_000)
+
 ARGUMENTS = [
     "--headless",
     "--no-sandbox",

@@ -164,7 +164,7 @@ def test_a_plan_that_expires_says_so_by_itself(server: Server, live: Opener) -> 
     # Five minutes go by: for the server's clock, and for the page's.
     server("expire")
     page.evaluate("document.querySelector('#confirm').dataset.until = fenceline.now()")
-    expect(page.get_by_role("button", name="Plan again")).to_be_visible(timeout=15_000)
+    expect(page.get_by_role("button", name="Plan again")).to_be_visible()
     expect(page.locator("#confirm")).to_have_count(0)
     expect(page.locator(".now-true")).to_contain_text("The plan expired at")
 
@@ -211,4 +211,4 @@ def test_the_feed_tells_a_takeover_by_its_bell_alone(server: Server, live: Opene
     page = live("/feed?q=orders-gateway-900")
     expect(page.get_by_text("Nothing matches")).to_be_visible()
     server("fence", "orders-gateway-900")
-    expect(page.locator("tbody tr", has_text="takeover")).to_be_visible(timeout=15_000)
+    expect(page.locator("tbody tr", has_text="takeover")).to_be_visible()

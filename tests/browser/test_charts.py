@@ -90,7 +90,7 @@ def test_a_chart_stays_and_follows_what_happens(busy: Server, live: Opener) -> N
     expect(page.locator("#one-by-one")).to_be_visible()
     assert page.locator("#over-time-chart").count() == 0
     busy("fence", "fresh-1")
-    expect(page.locator("tbody tr[id^='told-']").first).to_contain_text("takeover", timeout=15_000)
+    expect(page.locator("tbody tr[id^='told-']").first).to_contain_text("takeover")
     drawn(page, "over-time-chart")
     page.evaluate("document.getElementById('over-time-chart').stays = true")
     bars = page.evaluate("document.getElementById('over-time-chart').data[0].y")
@@ -132,7 +132,7 @@ def test_a_zoom_survives_a_refetch_and_a_window_that_moves_until_it_is_reset(
     press(page, "Zoom in")
     zoomed = page.evaluate(_RANGE)
     busy("fence", "fresh-3")
-    expect(page.locator("tbody tr[id^='told-']", has_text="fresh-3").first).to_be_visible(timeout=15_000)
+    expect(page.locator("tbody tr[id^='told-']", has_text="fresh-3").first).to_be_visible()
     assert page.evaluate(_RANGE) == zoomed
     for _ in range(2):
         page.evaluate(_MOVE)

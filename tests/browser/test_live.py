@@ -98,8 +98,8 @@ def test_sight_that_stops_without_a_word_is_told_by_the_browser(server: Server, 
     server("seen", -8_000)
     page = live("/")
     # Nobody rings any more: the page finds out by its own clock.
-    expect(page.locator("#live")).to_have_attribute("data-state", "stale", timeout=15_000)
-    expect(page.locator("#blind")).to_be_visible(timeout=15_000)
+    expect(page.locator("#live")).to_have_attribute("data-state", "stale")
+    expect(page.locator("#blind")).to_be_visible()
     expect(page.locator("h1")).to_contain_text("cannot be said")
 
 
@@ -192,13 +192,13 @@ def test_a_dead_server_is_told_at_once_and_its_return_followed(server: Server, l
     try:
         # The first poll may fail at once: then the words go on to that.
         down = re.compile("polling every 5 s: (the live socket is down|no answer from the server)")
-        expect(page.locator("#live-words")).to_have_text(down, timeout=2_000)
+        expect(page.locator("#live-words")).to_have_text(down)
         expect(page.locator("#announcer")).to_contain_text("The live socket is down")
-        expect(page.locator("#live-words")).to_contain_text("no answer from the server", timeout=8_000)
+        expect(page.locator("#live-words")).to_contain_text("no answer from the server")
         server("change", "orders-gateway-0", "PrepareAbort")
     finally:
         server.start_web()
-    expect(page.locator("#live")).to_have_attribute("data-state", "live", timeout=15_000)
+    expect(page.locator("#live")).to_have_attribute("data-state", "live")
     expect(page.locator("tbody tr td").first).to_have_text("PrepareAbort")
     server("change", "orders-gateway-0", "CompleteAbort")
     expect(page.locator("tbody tr td").first).to_have_text("CompleteAbort")
@@ -212,7 +212,7 @@ def test_without_a_socket_the_page_polls_and_says_so(server: Server, opened: Ope
     page.goto("/transactions?q=orders-gateway-0")
     expect(page.locator("#live-words")).to_have_text("polling every 5 s: the live socket is down")
     server("change", "orders-gateway-0", "PrepareAbort", silent=True)
-    expect(page.locator("tbody tr td").first).to_have_text("PrepareAbort", timeout=8_000)
+    expect(page.locator("tbody tr td").first).to_have_text("PrepareAbort")
 
 
 def test_a_sign_out_elsewhere_leads_to_the_sign_in(server: Server, live: Opener) -> None:

@@ -126,8 +126,8 @@ def test_a_batch_appears_by_its_bell_alone(server: Server, live: Opener) -> None
     one.evaluate("document.getElementById('durations-chart').stays = true")
     bars = one.evaluate("document.getElementById('durations-chart').data[0].x.length")
     server("commit_batch", "payments_ledger", 9_872)
-    expect(listed.locator("tbody tr").first).to_contain_text("9,872", timeout=15_000)
-    expect(one.locator("#batches ~ table tbody tr").first).to_contain_text("batch 9,872", timeout=15_000)
+    expect(listed.locator("tbody tr").first).to_contain_text("9,872")
+    expect(one.locator("#batches ~ table tbody tr").first).to_contain_text("batch 9,872")
     one.wait_for_function(
         "(bars) => document.getElementById('durations-chart').data[0].x.length > bars", arg=bars
     )

@@ -179,9 +179,11 @@ def test_a_group_that_stays_at_the_lso_is_blocked_and_ok_once_it_moves(
     """It counts no later than the finding about it opens, whatever the limits."""
     limits = replace(settings.FENCELINE.limits, group_blocked_s=blocked_s, group_stalled_s=stalled_s)
     settings.FENCELINE = replace(settings.FENCELINE, limits=limits)
+    ends = {**ENDS, THERE: Offsets(0, 20, 20, 1)}
     statuses = []
     for ms in (0, 1_000 * after_s - 1, 1_000 * after_s):
-        save(lease, look({"g": seen(HERE, THERE, offset=20)}, NOW_MS + ms))
+        found = look({"g": seen(HERE, THERE, offset=20)}, NOW_MS + ms)
+        save(lease, replace(found, offsets=ends))
         group = Group.objects.get()
         statuses.append((group.status, group.blocked))
     assert statuses == [("OK", 0), ("OK", 0), ("BLOCKED", 1)], "the worst of its partitions"
