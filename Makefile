@@ -12,7 +12,7 @@ help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do \
 		printf 'make %-12s %s\n' "$$name" "$$text"; done
 	@echo
-	@echo 'make up takes PORT=8000 BOOTSTRAP=host:port CONFIG=fenceline.toml DEMO=0 SHARDS=1 BROKERS=1 DATABASE_URL= REDIS_URL='
+	@echo 'make up takes PORT=8000 BOOTSTRAP=host:port CONFIG=fenceline.toml DEMO=0 SHARDS=1 BROKERS=1 DATABASE_URL= REDIS_URL= REDIS_PORT='
 	@echo 'and FENCELINE_DATA=.data FENCELINE_ADMIN_PASSWORD='
 
 up: venv ## start a whole deployment and print its URL and a sign-in; Ctrl-C stops it

@@ -22,7 +22,6 @@ from pathlib import Path
 
 from sandbox import redis
 from sandbox.options import ROOT
-from sandbox.ports import free_port
 from tests.waiting import wait_for
 
 NAME = "bench"
@@ -31,11 +30,11 @@ NAME = "bench"
 @contextmanager
 def run_redis(folder: Path) -> Iterator[str]:
     """Run a Redis for the bells, which nobody hears; yield its URL."""
-    port = free_port()
-    process = subprocess.Popen(redis.command(folder / "redis", port), stdout=subprocess.DEVNULL)
+    server = redis.Server(folder / "redis")
+    process = subprocess.Popen(server.command(), stdout=subprocess.DEVNULL)
     try:
-        wait_for(lambda: redis.is_ready(port), "redis answers")
-        yield f"redis://127.0.0.1:{port}/0"
+        wait_for(server.is_ready, "redis answers")
+        yield server.url
     finally:
         process.terminate()
         process.wait()

@@ -19,9 +19,18 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
 #: Seconds between two looks for collectors that nobody runs.
 RESTART_EVERY_S = 2.0
 
+
+def broker_url(redis_url: str) -> str:
+    """Return REDIS_URL in kombu's words: what redis-py calls unix:// is redis+socket:// there."""
+    if not redis_url.startswith("unix://"):
+        return redis_url
+    path, _, database = redis_url.removeprefix("unix://").partition("?db=")
+    return f"redis+socket://{path}?virtual_host={database or 0}"
+
+
 app = Celery("fenceline")
 app.conf.update(
-    broker_url=settings.REDIS_URL,
+    broker_url=broker_url(settings.REDIS_URL),
     broker_connection_retry_on_startup=True,
     broker_connection_max_retries=None,
     broker_transport_options={"visibility_timeout": 3600, "socket_keepalive": True},

@@ -41,6 +41,8 @@ def session(folder: Path, jars: str) -> SparkSession:
     """Return a small local session that listens on the loopback only and keeps its files in `folder`."""
     settings = {
         "spark.jars": jars,
+        # Its own ports ask for a secret, which Spark makes up: any user of the machine can reach them.
+        "spark.authenticate": "true",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",

@@ -1,13 +1,20 @@
-"""The data folder of one stack: made, checked, locked; its secrets, its ports, its description."""
+"""The data folder of one stack: made, checked, locked; its secrets, its ports, its description.
+
+No other user of the machine may read any of it: the folder is 0700, what older versions left is tightened,
+and `make up` runs with a umask of 077.
+"""
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import secrets
 import shutil
+import stat
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +25,13 @@ from sandbox.ports import free_port, require_free
 
 #: Kafka's first segments, logs and the database fit in this; the jars go elsewhere.
 NEEDED_BYTES = 300_000_000
+#: What stacks make in it. Nothing else in there is touched: somebody may name a folder that holds more.
+MADE = (
+    ".probe", "beat*", "fenceline.db*", "fenceline.toml", "java-*", "kafka", "lock", "logs", "ports.json",
+    "redis", "secrets", "spark", "stack.json",
+)  # fmt: skip
+#: Bytes of a Unix socket's path that every system takes (Linux 107, macOS 103).
+LONGEST_SOCKET = 103
 #: How long a new start waits for the guard of a killed one to finish.
 TAKE_OVER_S = 10.0
 
@@ -35,8 +49,9 @@ def plain_errors(path: Path) -> Iterator[None]:
 
 def make(data: Path, needed_bytes: int = NEEDED_BYTES) -> None:
     """Make the folder and see that it can be written and has room. Raises SandboxError."""
+    private(data)
     with plain_errors(data):
-        (data / "logs").mkdir(parents=True, exist_ok=True)
+        (data / "logs").mkdir(exist_ok=True)
         probe = data / ".probe"
         probe.write_bytes(b"\0" * 65_536)
         probe.unlink()
@@ -46,6 +61,48 @@ def make(data: Path, needed_bytes: int = NEEDED_BYTES) -> None:
             f"{data}: the disk is almost full ({free / 1e6:.0f} MB free, {needed_bytes / 1e6:.0f} needed): "
             "free some and start again"
         )
+
+
+def private(folder: Path) -> None:
+    """Make a folder that only its owner may enter, or close the one that is there. Raises SandboxError.
+
+    One that belongs to somebody else, or to all like /tmp, is refused.
+    """
+    with plain_errors(folder):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.stat()
+        # A link of somebody else's could lead elsewhere by the next look.
+        if {found.st_uid, folder.lstat().st_uid} != {os.geteuid()} or found.st_mode & stat.S_ISVTX:
+            raise SandboxError(
+                f"{folder}: this folder is not yours alone: choose another with FENCELINE_DATA="
+            )
+        _close(folder, found.st_mode)
+
+
+def tighten(data: Path) -> None:
+    """Take from group and others what an older stack gave them of its files. Raises SandboxError."""
+    with plain_errors(data):
+        for top in (path for pattern in MADE for path in data.glob(pattern)):
+            _close(top, top.lstat().st_mode)
+            for folder, folders, files in os.walk(top):
+                for path in (Path(folder, name) for name in (*folders, *files)):
+                    _close(path, path.lstat().st_mode)
+
+
+def _close(path: Path, mode: int) -> None:
+    if mode & 0o077 and not stat.S_ISLNK(mode):
+        path.chmod(stat.S_IMODE(mode) & ~0o077)
+
+
+def short_path(path: Path) -> Path:
+    """Return where a Unix socket may be: the path, or where that is too long one in the temporary folder."""
+    if len(os.fsencode(path)) <= LONGEST_SOCKET:
+        return path
+    name = hashlib.sha256(os.fsencode(path.parent)).hexdigest()[:16]
+    short = Path(tempfile.gettempdir(), f"fenceline-{os.geteuid()}-{name}", path.name)
+    if len(os.fsencode(short)) > LONGEST_SOCKET:
+        raise SandboxError(f"{path}: too long for a socket: choose a shorter folder with FENCELINE_DATA=")
+    return short
 
 
 @contextmanager

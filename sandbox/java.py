@@ -62,6 +62,8 @@ SETS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "org.apache.commons:commons-pool2:2.12.0",
         ),
     ),
+    # redis-server for Linux and macOS, x86_64 and arm64, linked statically; no Java runs of it.
+    "redis": ((), ("org.signal:embedded-redis:0.9.1",)),
     # Spark's own tests: the checkpoints that each of its versions must be able to read.
     "spark-tests": (
         (),

@@ -28,6 +28,8 @@ class Options:
     demo: bool
     database_url: str
     redis_url: str
+    #: Where the embedded Redis listens beside its socket; 0: nowhere.
+    redis_port: int
     password: str
 
     @property
@@ -49,10 +51,13 @@ def read(environment: Mapping[str, str]) -> Options:
         demo=_flag(environment, "DEMO", True),
         database_url=get("DATABASE_URL", ""),
         redis_url=get("REDIS_URL", ""),
+        redis_port=_number(environment, "REDIS_PORT", 0, 65535) if get("REDIS_PORT") else 0,
         password=get("FENCELINE_ADMIN_PASSWORD", ""),
     )
     if options.bootstrap and options.config:
         raise SandboxError("BOOTSTRAP and CONFIG both name clusters: give one of them")
+    if options.redis_port and options.redis_url:
+        raise SandboxError("REDIS_PORT is for the embedded Redis: leave it out with REDIS_URL")
     if options.brokers > 1 and not options.sandbox:
         raise SandboxError("BROKERS is for the sandbox's own Kafka: leave it out with BOOTSTRAP and CONFIG")
     return options

@@ -45,10 +45,12 @@ class Stack:
         self.python = sys.executable
         self._nodes = _nodes(options)
         named = (f"{name}{part}" for name in self._nodes for part in ("", "_controller"))
-        self._ports = folder.ports(self.data, ("redis", *named))
+        self._ports = folder.ports(self.data, tuple(named))
         self.is_up = False
         self.url = f"http://{HOST}:{options.port}/"
-        self.redis_url = options.redis_url or f"redis://{HOST}:{self._ports['redis']}/0"
+        password = folder.secret(self.data, "redis_password", lambda: secrets.token_urlsafe(32))
+        self._redis = redis.Server(self.data / "redis", password, options.redis_port, say)
+        self.redis_url = options.redis_url or self._redis.url
         self.database_url = options.database_url or f"sqlite:///{self.data / 'fenceline.db'}"
         own = ",".join(f"{HOST}:{self._ports[name]}" for name in self._nodes)
         self.bootstrap = own or options.bootstrap
@@ -106,7 +108,8 @@ class Stack:
 
     def parts(self) -> list[Part]:
         """Return all parts, in the order in which they are listed."""
-        parts = [] if self.options.redis_url else [self._redis()]
+        own = Part("redis", self._redis.command, ready=self._redis.is_ready, stage=0)
+        parts = [] if self.options.redis_url else [own]
         parts.append(self._prepare())
         parts += self._kafka()
         needs = tuple(part.name for part in parts)
@@ -114,15 +117,6 @@ class Stack:
         if self.options.sandbox and self.options.demo:
             parts += self._demo()
         return parts
-
-    def _redis(self) -> Part:
-        port = self._ports["redis"]
-        return Part(
-            "redis",
-            redis.command(self.data / "redis", port),
-            ready=lambda: redis.is_ready(port),
-            stage=0,
-        )
 
     def _kafka(self) -> list[Part]:
         """Return the sandbox's own brokers; none where the stack watches another Kafka."""
@@ -292,7 +286,10 @@ def run(options: Options) -> int:
     folder.make(options.data)
     with folder.locked(options.data, say):
         (options.data / "stack.json").unlink(missing_ok=True)
+        folder.tighten(options.data)
         require_free(options.port, "the web page", "choose another with PORT=")
+        if options.redis_port:
+            require_free(options.redis_port, "Redis", "choose another with REDIS_PORT=")
         stack = Stack(options)
         parts = stack.parts()
         supervisor = Supervisor(
@@ -328,6 +325,7 @@ def _end_with_make() -> None:
 def main() -> int:
     """Run `make up`; every refusal is one line on stderr and status 1."""
     _end_with_make()
+    os.umask(0o077)
     try:
         options = read(os.environ)
         # Only the part that sets the password is to know it.

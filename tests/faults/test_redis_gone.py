@@ -15,7 +15,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from sandbox import redis
 from sandbox.kafka import Broker
-from sandbox.ports import free_port
 from tests.load import Load
 from tests.stack import Stack
 from tests.waiting import wait_for
@@ -31,12 +30,12 @@ class Redis:
     """A Redis of the test's own, at an address that stays."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self.port = folder, free_port()
+        self._server = redis.Server(folder)
+        self.url = self._server.url
 
     def start(self) -> None:
-        command = redis.command(self._folder, self.port)
-        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        wait_for(lambda: redis.is_ready(self.port), "Redis answers")
+        self._process = subprocess.Popen(self._server.command(), stdout=subprocess.DEVNULL)
+        wait_for(self._server.is_ready, "Redis answers")
 
     def stop(self) -> None:
         self._process.kill()
@@ -69,7 +68,7 @@ def test_collectors_and_pages_go_on_without_redis(tmp_path: Path, server: Redis)
     with Broker(tmp_path / "kafka") as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         admin.create_topics([NewTopic("load", 2, 1)])["load"].result(30)
-        variables = {"BOOTSTRAP": broker.bootstrap, "REDIS_URL": f"redis://127.0.0.1:{server.port}/0"}
+        variables = {"BOOTSTRAP": broker.bootstrap, "REDIS_URL": server.url}
         with Stack(tmp_path, DEMO="0", **variables) as stack, Load(broker.bootstrap, ids=4) as load:
             assert readiness(stack) == {"database": True, "redis": True, "migrations": True}
             began = wait_for(lambda: as_of(stack), "the first look", DEADLINE_S)

@@ -216,7 +216,7 @@ def doctor(*arguments: str) -> tuple[int, str]:
 def redis(tmp_path: Path, settings: Settings) -> Iterator[None]:
     server = Redis(tmp_path / "redis")
     server.start()
-    settings.REDIS_URL = f"redis://127.0.0.1:{server.port}/0"
+    settings.REDIS_URL = server.url
     yield
     server.stop()
 

@@ -22,7 +22,6 @@ from py4j.java_gateway import JavaGateway
 from sandbox import redis
 from sandbox.kafka import Broker
 from sandbox.options import ROOT
-from sandbox.ports import free_port
 from tests.brokers import create_topics
 from tests.java.clients import JavaAdmin
 from tests.kafka.producers import LibrdkafkaProducer
@@ -84,7 +83,7 @@ class Deployed:
     """A database, a Redis and a configuration of their own; programs run against them."""
 
     def __init__(self, folder: Path, bootstrap: str) -> None:
-        self.redis_port = free_port()
+        server = redis.Server(folder / "redis")
         config = folder / "fenceline.toml"
         config.write_text(f'[clusters.prod]\n"bootstrap.servers" = "{bootstrap}"\n')
         self.environment = os.environ | {
@@ -93,10 +92,10 @@ class Deployed:
             "FENCELINE_DATA": str(folder),
             "FENCELINE_CONFIG": str(config),
             "DATABASE_URL": "",
-            "REDIS_URL": f"redis://127.0.0.1:{self.redis_port}/0",
+            "REDIS_URL": server.url,
         }
-        self._redis = subprocess.Popen(redis.command(folder / "redis", self.redis_port))
-        wait_for(lambda: redis.is_ready(self.redis_port), "Redis answers")
+        self._redis = subprocess.Popen(server.command())
+        wait_for(server.is_ready, "Redis answers")
         self._run([str(ROOT / "manage.py"), "migrate", "--verbosity", "0"])
 
     def run(self, program: str, *names: str, killed: bool = False) -> Any:

@@ -84,6 +84,31 @@ def test_it_names_a_read_only_file_system() -> None:
         folder.make(Path("/proc/data"))
 
 
+def test_it_closes_what_an_older_stack_left_open_and_nothing_else(tmp_path: Path) -> None:
+    for name in ("fenceline.db", "kafka/data/orders-0/0.log", "logs/web.log", "holiday.jpg", "beat.dat"):
+        path = tmp_path / "data" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+        path.chmod(0o644)
+    (tmp_path / "data").chmod(0o755)
+    (tmp_path / "data" / "kafka").chmod(0o755)
+    folder.make(tmp_path / "data", needed_bytes=0)
+    folder.tighten(tmp_path / "data")
+    everything = [tmp_path / "data", *(tmp_path / "data").rglob("*")]
+    assert [path.name for path in everything if path.stat().st_mode & 0o077] == ["holiday.jpg"]
+
+
+def test_it_takes_no_folder_that_others_use(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    with pytest.raises(
+        SandboxError, match=r"shared: this folder is not yours alone: choose another with FENCELINE_DATA="
+    ):
+        folder.make(shared)
+    assert stat.S_IMODE(shared.stat().st_mode) == 0o1777
+
+
 def test_it_makes_a_secret_once_for_its_owner_only(tmp_path: Path) -> None:
     first = folder.secret(tmp_path, "admin_password")
     assert len(first) >= 20

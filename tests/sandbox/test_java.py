@@ -44,7 +44,7 @@ def test_every_set_holds_what_it_was_made_for() -> None:
 
 
 def test_what_everybody_fetches_leaves_out_the_version_matrix() -> None:
-    assert java.everyday_sets() == ["kafka-4.2.0", "kafka-3.9.1", "spark-connector"]
+    assert java.everyday_sets() == ["kafka-4.2.0", "kafka-3.9.1", "spark-connector", "redis"]
 
 
 def test_it_fetches_what_is_missing_and_says_so(small_lock: Path, tmp_path: Path) -> None:

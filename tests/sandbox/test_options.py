@@ -14,7 +14,7 @@ def test_it_runs_the_sandbox_when_nothing_is_said() -> None:
     read = options.read({})
     assert (read.port, read.sandbox, read.demo) == (8000, True, True)
     assert read.data == options.ROOT / ".data"
-    assert (read.brokers, read.shards) == (1, 1)
+    assert (read.brokers, read.shards, read.redis_port) == (1, 1, 0)
 
 
 def test_it_runs_three_brokers_or_several_shards_where_that_is_said() -> None:
@@ -36,6 +36,11 @@ def test_it_takes_a_real_kafka(tmp_path: Path) -> None:
         ({"PORT": "http"}, "PORT=http: give a number from 1 to 65535"),
         ({"PORT": "70000"}, "PORT=70000: give a number from 1 to 65535"),
         ({"SHARDS": "0"}, "SHARDS=0: give a number from 1 to 50"),
+        ({"REDIS_PORT": "0"}, "REDIS_PORT=0: give a number from 1 to 65535"),
+        (
+            {"REDIS_PORT": "6379", "REDIS_URL": "redis://h"},
+            "REDIS_PORT is for the embedded Redis: leave it out with REDIS_URL",
+        ),
         ({"DEMO": "no"}, "DEMO=no: give 0 or 1"),
         ({"BROKERS": "2"}, "BROKERS=2: give 1 or 3"),
         ({"BROKERS": "3", "BOOTSTRAP": "a:1"}, "BROKERS is for the sandbox's own Kafka: leave it out"),

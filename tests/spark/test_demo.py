@@ -1,17 +1,26 @@
-"""Proves the sandbox as a user meets it: the demo's Spark query, the scenes, and what pages say of them."""
+"""Proves the sandbox as a user meets it: the demo's Spark query, the scenes, and what pages say of them.
+
+Another user of the machine reaches none of it.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
+import tempfile
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from sandbox.options import ROOT
 from tests.stack import Stack
 from tests.waiting import wait_for
 
@@ -23,9 +32,12 @@ FIRST_BATCH_S = 240
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with Stack(tmp_path_factory.mktemp("stack")) as stack:
-        yield stack
+def stack() -> Iterator[Stack]:
+    """A stack in a folder that every user of the machine may enter, as a home folder often is."""
+    with tempfile.TemporaryDirectory(prefix="fenceline-") as folder:
+        os.chmod(folder, 0o755)
+        with Stack(Path(folder)) as stack:
+            yield stack
 
 
 def records(stack: Stack, topic: str, isolation: str) -> list[dict[str, Any]]:
@@ -65,6 +77,58 @@ def test_stack_json_names_every_part_and_its_process(stack: Stack) -> None:
     assert set(described) == {"url", "kafka", "redis", "database", "data_dir", "parts"}
     for part in described["parts"]:
         os.kill(part["pid"], 0)
+
+
+def processes(stack: Stack) -> list[psutil.Process]:
+    """Return every process of the stack, its own program among them."""
+    parents = [psutil.Process(pid) for pid in (stack.process.pid, *stack.pids().values())]
+    return list({each for parent in parents for each in (parent, *parent.children(recursive=True))})
+
+
+def listening(everything: list[psutil.Process]) -> set[int]:
+    """Return the TCP ports that they listen on; each is on the loopback address."""
+    found = [
+        socket for each in everything for socket in each.net_connections("tcp") if socket.status == "LISTEN"
+    ]
+    assert {socket.laddr.ip for socket in found} <= {"127.0.0.1", "::ffff:127.0.0.1"}
+    return {socket.laddr.port for socket in found}
+
+
+def test_another_user_of_the_machine_reaches_nothing(stack: Stack) -> None:
+    """Not tried: the ports of the demo's own Kafka and Spark, which hold nothing but the demo."""
+    if os.geteuid():
+        pytest.skip("needs root: to become another user")
+    wait_for(lambda: "finished its first batch" in stack.log(), "Spark's first batch", FIRST_BATCH_S)
+    secrets = {path.name: path.read_text().strip() for path in (stack.data / "secrets").iterdir()}
+    found = met_by_a_stranger(stack, list(secrets.values()))
+    web = stack.url.rpartition(":")[2]
+    assert {port: line for port, line in found.pop("http").items() if line.startswith("HTTP/")} == {
+        web: "HTTP/1.1 401 Unauthorized"
+    }
+    assert not [line for line in found.pop("redis").values() if line.startswith(("+", "-"))]
+    assert set(found) == {"read", "write", "connect", "leaks", "environ", "cmdline"}
+    assert not any(found.values()), found
+    assert secrets["redis_password"] not in stack.log()
+
+
+def met_by_a_stranger(stack: Stack, secrets: list[str]) -> Any:
+    """Return what stranger.py finds of the stack: its folder, open files, processes and ports."""
+    everything = processes(stack)
+    kafka = json.loads((stack.data / "ports.json").read_text()).values()
+    # Its programs and libraries are for everybody; what is written is not.
+    written = {file.path for each in everything for file in each.open_files() if file.mode != "r"}
+    paths = {stack.data, *stack.data.rglob("*"), *map(Path, written)}
+    asked = {
+        "paths": [str(path) for path in paths if path.exists()],
+        "pids": [each.pid for each in everything],
+        "ports": sorted(listening(everything) - {int(port) for port in kafka}),
+        "secrets": secrets,
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.sandbox.stranger"], cwd=ROOT, input=json.dumps(asked), text=True,
+        stdout=subprocess.PIPE, check=True,
+    )  # fmt: skip
+    return json.loads(done.stdout)
 
 
 def test_sparks_query_writes_what_was_committed_and_nothing_else(stack: Stack) -> None:

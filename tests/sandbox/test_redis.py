@@ -1,0 +1,174 @@
+"""The embedded Redis: only its owner reaches it, and nobody reaches the machine through it.
+
+Celery and Channels work through its address, wherever the folder is; each platform has a server or one line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import redis as clients
+from channels_redis.pubsub import RedisPubSubChannelLayer
+from kombu import Connection
+
+from dashboard.celery import broker_url
+from sandbox import redis
+from sandbox.errors import SandboxError
+from sandbox.ports import free_port
+from tests.waiting import wait_for
+
+
+@contextmanager
+def running(server: redis.Server) -> Iterator[psutil.Process]:
+    """Run it for a while."""
+    process = subprocess.Popen(server.command(), stdout=subprocess.DEVNULL)
+    try:
+        wait_for(server.is_ready, "Redis answers")
+        yield psutil.Process(process.pid)
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[redis.Server]:
+    """A server in a folder with blanks in its name."""
+    made = redis.Server(tmp_path_factory.mktemp("my data") / "the redis")
+    with running(made):
+        yield made
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "CONFIG SET dir /tmp", "CONFIG GET dir", "SAVE", "BGSAVE", "BGREWRITEAOF", "MODULE LOAD /tmp/x.so",
+        "DEBUG SLEEP 0", "SHUTDOWN NOSAVE", "SLAVEOF 127.0.0.1 1", "REPLICAOF 127.0.0.1 1", "ACL LIST",
+        "MONITOR", "FLUSHALL", "KEYS *", "MIGRATE 127.0.0.1 1 k 0 1", "CLIENT LIST",
+    ],
+)  # fmt: skip
+def test_no_client_reaches_the_machine_through_it(server: redis.Server, command: str) -> None:
+    refused = pytest.raises(clients.exceptions.ResponseError, match=r"no permissions|command not allowed")
+    with clients.Redis.from_url(server.url) as client, refused:
+        client.execute_command(*command.split())
+
+
+@pytest.mark.parametrize(("user", "password"), [("", ""), ("default", ""), ("fenceline", "guessed")])
+def test_nobody_is_let_in_without_the_password(server: redis.Server, user: str, password: str) -> None:
+    client = clients.Redis(unix_socket_path=str(server.socket), username=user, password=password)
+    with client, pytest.raises(clients.exceptions.AuthenticationError):
+        client.ping()
+
+
+def test_only_its_owner_reaches_the_socket_and_no_command_line_has_the_password(tmp_path: Path) -> None:
+    server = redis.Server(tmp_path / "redis")
+    with running(server) as process:
+        assert server.password not in " ".join(process.cmdline())
+        assert [each.laddr for each in process.net_connections("inet")] == []
+    private = {
+        path.name: stat.S_IMODE(path.stat().st_mode) for path in (server.folder, *server.folder.iterdir())
+    }
+    assert {name for name, mode in private.items() if mode & 0o077} == set()
+
+
+def test_tcp_is_there_where_it_is_asked_for_on_the_loopback_alone(tmp_path: Path) -> None:
+    server = redis.Server(tmp_path / "redis", port=free_port())
+    with running(server) as process:
+        assert [tuple(each.laddr) for each in process.net_connections("inet")] == [("127.0.0.1", server.port)]
+        with (
+            clients.Redis(port=server.port) as stranger,
+            pytest.raises(clients.exceptions.AuthenticationError),
+        ):
+            stranger.ping()
+        with clients.Redis(port=server.port, username=redis.USER, password=server.password) as owner:
+            assert owner.ping()
+
+
+def test_celery_and_channels_work_through_its_address(server: redis.Server) -> None:
+    with Connection(broker_url(server.url)) as broker:
+        assert server.password not in broker.as_uri()
+        with broker.SimpleQueue("tasks") as queue:
+            queue.put({"task": 1})
+            message = queue.get(timeout=10)
+            message.ack()
+            assert message.payload == {"task": 1}
+    assert asyncio.run(bell(server.url)) == {"type": "bell"}
+
+
+async def bell(url: str) -> Any:
+    """Send to a group; return what its one member hears."""
+    layer = RedisPubSubChannelLayer(hosts=[url])
+    channel = await layer.new_channel()
+    await layer.group_add("live", channel)
+    await layer.group_send("live", {"type": "bell"})
+    return await asyncio.wait_for(layer.receive(channel), 10)
+
+
+def test_kombu_gets_other_addresses_as_they_are() -> None:
+    assert broker_url("rediss://redis.example:6379/1") == "rediss://redis.example:6379/1"
+    assert broker_url("unix:///run/redis.sock") == "redis+socket:///run/redis.sock?virtual_host=0"
+    assert broker_url("unix://a:b@/r.sock?db=2") == "redis+socket://a:b@/r.sock?virtual_host=2"
+
+
+def test_a_path_too_long_for_a_socket_gets_a_private_one_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = redis.Server(tmp_path / ("x" * 100) / "redis")
+    with tempfile.TemporaryDirectory() as short:
+        monkeypatch.setattr("tempfile.tempdir", short)
+        with running(server):
+            assert server.socket.parent.parent == Path(short)
+            assert stat.S_IMODE(server.socket.parent.stat().st_mode) == 0o700
+        monkeypatch.setattr("tempfile.tempdir", f"{short}/{'y' * 100}")
+        with pytest.raises(SandboxError, match=r"too long for a socket: choose a shorter folder"):
+            _ = server.socket
+
+
+def test_a_link_that_somebody_else_laid_is_refused(tmp_path: Path) -> None:
+    if os.geteuid():
+        pytest.skip("needs root to make another user's link")
+    (tmp_path / "own").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "own")
+    os.lchown(tmp_path / "link", 65534, 65534)
+    with pytest.raises(SandboxError, match=r"link: this folder is not yours alone: choose another"):
+        redis.Server(tmp_path / "link").command()
+
+
+@pytest.mark.parametrize(
+    ("system", "machine", "tag"),
+    [
+        ("linux", "x86_64", "linux-amd64"), ("linux", "aarch64", "linux-arm64"),
+        ("darwin", "x86_64", "darwin-amd64"), ("darwin", "arm64", "darwin-arm64"),
+    ],
+)  # fmt: skip
+def test_each_platform_has_its_server_in_the_jar(tmp_path: Path, system: str, machine: str, tag: str) -> None:
+    assert redis.platform_tag(system, machine) == tag
+    program = redis._unpack(tmp_path, tag, print)
+    assert program.name == f"redis-server-7.0.15-{tag}"
+    assert program.read_bytes()[:4] in (b"\x7fELF", b"\xcf\xfa\xed\xfe")
+
+
+def test_a_platform_without_one_is_one_line() -> None:
+    with pytest.raises(
+        SandboxError, match=r"no redis-server comes for linux on riscv64: install Redis 7 or newer"
+    ):
+        redis.platform_tag("linux", "riscv64")
+
+
+def test_one_on_path_is_used_where_it_is_new_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "redis-server"
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    for version, used in ("6.2.14", False), ("7.2.4", True), ("8.0.1", True), ("?", False):
+        program.write_text(f"#!{sys.executable}\nprint('Redis server v={version} sha=0 bits=64')\n")
+        program.chmod(0o755)
+        assert (redis.find_redis(tmp_path) == str(program)) is used
