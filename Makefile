@@ -9,11 +9,10 @@ LINT_ENV := SECRET_KEY=lint FENCELINE_CONFIG= DATABASE_URL=sqlite://:memory:
 .PHONY: help up test test-fast bench soak test-matrix lint clean spark-zip venv chromium postgresql
 
 help: ## list the commands
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do \
-		printf 'make %-12s %s\n' "$$name" "$$text"; done
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo 'make up takes PORT=8000 BOOTSTRAP=host:port CONFIG=fenceline.toml DEMO=0 SHARDS=1 BROKERS=1 DATABASE_URL= REDIS_URL= REDIS_PORT='
-	@echo 'and FENCELINE_DATA=.data FENCELINE_ADMIN_PASSWORD='
+	@echo 'and FENCELINE_DATA=.data FENCELINE_ADMIN_PASSWORD= PYTHON='
 
 up: venv ## start a whole deployment and print its URL and a sign-in; Ctrl-C stops it
 	@exec $(PYTHON_BIN) -m sandbox.up

@@ -1,10 +1,13 @@
 #!/bin/sh
-# Make .venv hold exactly what requirements.txt locks: nothing to do when it already does.
+# Make .venv hold exactly what requirements.txt locks: nothing to do, and no network, when it already does.
 #
 # uv does the work, as pip needs minutes for it; uv itself comes by pip with the hash from the same file.
-# Both use the package index that pip is configured for.
+# Both use the package index that pip is configured for, and trust the certificates that the system trusts.
 set -eu
 cd "$(dirname "$0")/.."
+
+# Of a new .venv; packages that are cached elsewhere come on top.
+needed_mb=2000
 
 stop() {
     echo "make: $1" >&2
@@ -12,25 +15,65 @@ stop() {
 }
 
 runs() { # a Python of ours that can make an environment; pyenv's shims exist also for versions that do not run
-    "$1" -c 'import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' >/dev/null 2>&1
+    "$1" -c 'import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' >/dev/null 2>&1
 }
 
 find_python() {
-    for candidate in ${PYTHON:-} python3.12 python3.11 python3 /usr/bin/python3.12 /usr/bin/python3.11 \
-        /usr/bin/python3 "${HOME:-/nonexistent}"/.pyenv/versions/3.1[12].*/bin/python; do
+    if [ -n "${PYTHON:-}" ]; then
+        runs "$PYTHON" || stop "PYTHON=$PYTHON is no Python 3.11 to 3.14 with venv and pip: name another, or leave it out"
+        echo "$PYTHON"
+        return
+    fi
+    for candidate in python3.12 python3.13 python3.11 python3.14 python3 /usr/bin/python3 /opt/homebrew/bin/python3 \
+        "${HOME:-/nonexistent}"/.pyenv/versions/3.1[1234].*/bin/python; do
         if runs "$candidate"; then
             echo "$candidate"
             return
         fi
     done
-    stop "no Python 3.11 or 3.12 with venv and pip found: install one (Debian: apt install python3 python3-venv), or name it with PYTHON="
+    stop "no Python 3.11 to 3.14 with venv and pip found: install one (Debian: apt install python3 python3-venv; macOS: brew install python), or name it with PYTHON="
 }
 
-wanted=$(sha256sum requirements.txt | cut -c1-64)
+checksum() {
+    { sha256sum requirements.txt 2>/dev/null || shasum -a 256 requirements.txt; } | cut -c1-64
+}
+
+lock() { # one set-up at a time: the link's text is its process
+    [ -w . ] || stop "cannot write to $(pwd): make it writable, or clone into a folder of yours"
+    while ! ln -s "$$" .venv.lock 2>/dev/null; do
+        owner=$(readlink .venv.lock || true)
+        ! kill -0 "${owner:-0}" 2>/dev/null || stop "another set-up runs in $(pwd) (process $owner): wait until it is done"
+        rm -f .venv.lock
+    done
+    trap 'rm -f .venv.lock' EXIT
+    trap 'exit 1' HUP INT TERM
+}
+
+require_cache() {
+    cache=${UV_CACHE_DIR:-${XDG_CACHE_HOME:-${HOME:-}/.cache}/uv}
+    { mkdir -p "$cache" && [ -w "$cache" ]; } 2>/dev/null ||
+        stop "cannot write to $cache, where packages are kept: make it writable, or set HOME to a folder of yours"
+}
+
+require_space() {
+    free_mb=$(df -Pk . | awk 'NR == 2 { print int($4 / 1024) }')
+    [ "$free_mb" -ge "$needed_mb" ] ||
+        stop "$(pwd): the disk is almost full ($free_mb MB free, $needed_mb needed): free some and run it again"
+}
+
+configured() { # what pip is configured to use
+    .venv/bin/python -m pip config get "global.$1" 2>/dev/null || true
+}
+
+wanted=$(checksum)
 stamp=.venv/.locked
-if .venv/bin/python -c '' 2>/dev/null; then
-    [ "$(cat $stamp 2>/dev/null)" != "$wanted" ] || exit 0
-else
+if [ "$(cat $stamp 2>/dev/null)" = "$wanted" ] && .venv/bin/python -c '' 2>/dev/null; then
+    exit 0
+fi
+lock
+require_cache
+if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
+    require_space
     python=$(find_python)
     echo "setup: making .venv with $("$python" --version)"
     "$python" -m venv --clear .venv || stop "cannot make .venv in $(pwd): see the line above"
@@ -45,8 +88,13 @@ if [ "$(.venv/bin/uv --version 2>/dev/null | cut -d' ' -f2)" != "$version" ]; th
 fi
 
 if [ -z "${UV_DEFAULT_INDEX:-}${UV_INDEX_URL:-}" ]; then
-    index=${PIP_INDEX_URL:-$(.venv/bin/python -m pip config get global.index-url 2>/dev/null || true)}
+    index=${PIP_INDEX_URL:-$(configured index-url)}
     [ -z "$index" ] || export UV_DEFAULT_INDEX="$index"
+fi
+export UV_SYSTEM_CERTS="${UV_SYSTEM_CERTS:-1}"
+if [ -z "${SSL_CERT_FILE:-}" ]; then
+    certificates=${PIP_CERT:-$(configured cert)}
+    [ -z "$certificates" ] || export SSL_CERT_FILE="$certificates"
 fi
 echo "setup: installing what requirements.txt locks (PySpark alone is 450 MB: some minutes the first time)"
 VIRTUAL_ENV="$(pwd)/.venv" .venv/bin/uv pip sync --require-hashes requirements.txt ||

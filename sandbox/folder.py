@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
+
 from sandbox.errors import SandboxError
 from sandbox.ports import free_port, require_free
 
@@ -138,7 +140,7 @@ def _take(descriptor: int, data: Path, say: Callable[[str], None]) -> None:
 
 
 def _is_running(pid: str) -> bool:
-    return pid.isdigit() and Path(f"/proc/{pid}").exists()
+    return pid.isdigit() and psutil.pid_exists(int(pid))
 
 
 def secret(

@@ -2,7 +2,7 @@
 
 Every part runs in its own session and carries MARKER in its environment. A session alone misses a
 grandchild that made its own; the environment alone misses a server that overwrote its own (redis does,
-to set its title). Together they find all. Linux only: reads /proc.
+to set its title). Together they find all. psutil reads both, on Linux and on macOS.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
+import psutil
+
 MARKER = "FENCELINE_STACK"
 #: How long processes get between SIGTERM and SIGKILL when their supervisor is gone.
 ORPHAN_GRACE_S = 3.0
@@ -24,26 +26,27 @@ def family(sessions: Collection[int], marker: str) -> list[int]:
 
     A part's marker is its stack's with "/" and its name. Our own process is never among them.
     """
-    sign = f"{MARKER}={marker}".encode()
-    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-    return [pid for pid in pids if pid != os.getpid() and (_session(pid) in sessions or _carries(pid, sign))]
+    return [
+        process.pid
+        for process in psutil.process_iter()
+        if process.pid != os.getpid() and (_session(process) in sessions or _carries(process, marker))
+    ]
 
 
-def _session(pid: int) -> int:
+def _session(process: psutil.Process) -> int:
     """The session of a process; 0 when it is gone or a zombie, which nothing can end."""
     try:
-        state, _, _, session = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:4]
-    except (OSError, ValueError):
+        return 0 if process.status() == psutil.STATUS_ZOMBIE else os.getsid(process.pid)
+    except (psutil.Error, OSError):
         return 0
-    return 0 if state == "Z" else int(session)
 
 
-def _carries(pid: int, sign: bytes) -> bool:
+def _carries(process: psutil.Process, marker: str) -> bool:
     try:
-        entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
+        found: str = process.environ().get(MARKER, "")
+    except (psutil.Error, OSError):
         return False
-    return any(entry == sign or entry.startswith(sign + b"/") for entry in entries)
+    return found == marker or found.startswith(f"{marker}/")
 
 
 def signal_all(pids: Iterable[int], number: signal.Signals) -> None:

@@ -91,13 +91,17 @@ class Supervisor:
         on_ready: Callable[[], None] = lambda: None,
         on_change: Callable[[dict[str, int]], None] = lambda running: None,
         remove_after: Sequence[Path] = (),
+        parent: int = 0,
     ) -> None:
-        """`on_change` gets {part: pid} at each start and death; `remove_after` is unlinked at the end."""
+        """`on_change` gets {part: pid} at each start and death; `remove_after` is unlinked at the end.
+
+        With `parent`, the process id of ours, it stops when that one is no more.
+        """
         self._marker = uuid.uuid4().hex
         self._keepers = {part.name: _Keeper(part, logs, self) for part in parts}
         self._on_ready, self._on_change = on_ready, on_change
         self._remove_after = remove_after
-        self._signals = 0
+        self._signals, self._parent = 0, parent
         self._changing = threading.Lock()
         self.stopping = threading.Event()
         self.failure = ""
@@ -155,7 +159,7 @@ class Supervisor:
     def _attend(self) -> None:
         """Watch for readiness once, and for the end."""
         essential = [keeper for keeper in self._keepers.values() if keeper.part.essential]
-        while not self._signals and not self.stopping.is_set():
+        while not self._signals and not self.stopping.is_set() and self._parent in (0, os.getppid()):
             if essential and all(keeper.is_ready.is_set() for keeper in essential):
                 essential = []
                 self._on_ready()

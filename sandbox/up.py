@@ -10,11 +10,9 @@ With BROKERS=3 the parts kafka-1 to kafka-3 are what kafka is otherwise.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import secrets
-import signal
 import sys
 import tomllib
 import urllib.error
@@ -31,7 +29,8 @@ from sandbox.options import ROOT, Options, read
 from sandbox.ports import HOST, require_free
 from sandbox.supervisor import Part, Supervisor
 
-_PR_SET_PDEATHSIG = 1
+#: Who started us; another one from the moment on when that process has died.
+_PARENT = os.getppid()
 #: In a sandbox nothing is meant to stay open: its scenes should show within seconds.
 SANDBOX_OPEN_TOO_LONG_S = 10
 
@@ -298,6 +297,8 @@ def run(options: Options) -> int:
             on_ready=lambda: _announce(stack, supervisor),
             on_change=stack.describe,
             remove_after=[options.data / "stack.json"],
+            # When make is killed nobody is left to press Ctrl-C.
+            parent=_PARENT if "MAKELEVEL" in os.environ else 0,
         )
         status = supervisor.run()
     if supervisor.failure:
@@ -316,15 +317,8 @@ def _announce(stack: Stack, supervisor: Supervisor) -> None:
     say("")
 
 
-def _end_with_make() -> None:
-    """Be told to stop when make is killed: nobody would be left to press Ctrl-C."""
-    if "MAKELEVEL" in os.environ:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
 def main() -> int:
     """Run `make up`; every refusal is one line on stderr and status 1."""
-    _end_with_make()
     os.umask(0o077)
     try:
         options = read(os.environ)

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -29,9 +29,12 @@ class Running:
         self.lines: list[str] = []
         self.process: subprocess.Popen[str] | None = None
 
-    def start(self, scenario: str = "whole", port: int | None = None) -> Running:
-        """Start a scenario of parts.py."""
+    def start(
+        self, scenario: str = "whole", port: int | None = None, launcher: Sequence[str] = ()
+    ) -> Running:
+        """Start a scenario of parts.py, by a launcher where one is given."""
         command = [
+            *launcher,
             sys.executable,
             "-m",
             "tests.sandbox.parts",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -67,6 +68,7 @@ def main(data: Path, port: int, scenario: str) -> int:
                 on_ready=lambda: say("all is ready"),
                 on_change=lambda running: folder.describe(data, {}, running),
                 remove_after=[stack],
+                parent=os.getppid() if scenario == "with-parent" else 0,
             )
             supervisor.run()
         if supervisor.failure:

@@ -158,6 +158,13 @@ def test_each_platform_has_its_server_in_the_jar(tmp_path: Path, system: str, ma
     assert program.read_bytes()[:4] in (b"\x7fELF", b"\xcf\xfa\xed\xfe")
 
 
+def test_one_that_was_unpacked_by_half_is_unpacked_again(tmp_path: Path) -> None:
+    program = redis._unpack(tmp_path, "linux-amd64", print)
+    size = program.stat().st_size
+    program.write_bytes(program.read_bytes()[:1000])
+    assert redis._unpack(tmp_path, "linux-amd64", print).stat().st_size == size
+
+
 def test_a_platform_without_one_is_one_line() -> None:
     with pytest.raises(
         SandboxError, match=r"no redis-server comes for linux on riscv64: install Redis 7 or newer"

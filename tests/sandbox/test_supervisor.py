@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
 
 import pytest
 
@@ -25,6 +26,16 @@ def test_it_leaves_no_process_behind(stack: Running, number: signal.Signals) -> 
     assert status == (-signal.SIGKILL if number == signal.SIGKILL else 0)
     wait_for(lambda: not stack.family(), "nothing is left")
     wait_for(lambda: not (stack.folder / "stack.json").exists(), "stack.json is gone")
+
+
+def test_it_ends_with_the_process_that_started_it(stack: Running) -> None:
+    """As `make`, killed by the kernel or from another terminal."""
+    wait = "import subprocess, sys; subprocess.run(sys.argv[1:])"
+    stack.start("with-parent", launcher=(sys.executable, "-c", wait)).wait_for("all is ready")
+    assert stack.process
+    stack.process.kill()
+    wait_for(lambda: not stack.family(), "nothing is left")
+    assert stack.said("stopped")
 
 
 def test_it_stops_the_lowest_stage_last(stack: Running) -> None:
