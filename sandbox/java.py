@@ -254,7 +254,7 @@ def _sha256(path: Path) -> str:
 def _fetch_all(missing: list[Jar], root: Path, set_name: str, progress: Progress) -> None:
     total = sum(jar.size for jar in missing) / 1e6
     progress(f"{set_name}: fetching {len(missing)} jars, {total:.1f} MB, into {root}")
-    with ThreadPoolExecutor(4) as pool:
+    with _system_certificates(), ThreadPoolExecutor(4) as pool:
         started = {pool.submit(_fetch, jar, root): jar for jar in missing}
         try:
             for count, done in enumerate(as_completed(started), 1):
@@ -264,6 +264,18 @@ def _fetch_all(missing: list[Jar], root: Path, set_name: str, progress: Progress
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+@contextmanager
+def _system_certificates() -> Iterator[None]:
+    """Trust what the system trusts, such as a company's proxy: requests has a list of its own."""
+    import truststore
+
+    truststore.inject_into_ssl()
+    try:
+        yield
+    finally:
+        truststore.extract_from_ssl()
 
 
 def _fetch(jar: Jar, root: Path) -> None:
@@ -281,7 +293,9 @@ def _partial_folder(parent: Path) -> Iterator[Path]:
         parent.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=".partial-", dir=parent))
     except OSError as error:
-        raise SandboxError(f"cannot write to {parent}: {error.strerror}: free or repair it") from None
+        raise SandboxError(
+            f"cannot write to {parent}: {error.strerror}: make it writable, or set HOME to a folder of yours"
+        ) from None
     try:
         yield folder
     finally:
