@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from django.conf import settings
-from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, Group, Permission
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, Group, Permission, User
+from django.contrib.auth.password_validation import validate_password
+from django.core.exceptions import ValidationError
 from django.db.models import Q
 from django.http import HttpRequest
 
@@ -77,6 +79,14 @@ def _of_user(user: AbstractBaseUser | AnonymousUser) -> frozenset[str]:
         return asked
     held: set[str] = getattr(user, "get_all_permissions", set)()
     return asked & held
+
+
+def check_password(password: str, username: str) -> None:
+    """Raise ValueError, with what to do, for a password that AUTH_PASSWORD_VALIDATORS refuse."""
+    try:
+        validate_password(password, User(username=username))
+    except ValidationError as error:
+        raise ValueError(f"{' '.join(error.messages)} Set another password and start again.") from error
 
 
 def ensure_roles() -> None:

@@ -9,3 +9,7 @@ class DashboardConfig(AppConfig):
     """Fenceline's one Django application."""
 
     name = "dashboard"
+
+    def ready(self) -> None:
+        """Write a line for each sign-in."""
+        from dashboard import sign_in_log  # noqa: F401 - it listens to Django's signals

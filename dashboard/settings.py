@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import dj_database_url
@@ -104,6 +105,10 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 REDIS_URL = ENVIRONMENT.get("REDIS_URL", "redis://127.0.0.1:6379/0")
 
 INSTALLED_APPS = [
+    # Counts failed sign-ins before we log them.
+    "axes",
+    # Its createsuperuser comes before Django's.
+    "dashboard",
     "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",
@@ -112,7 +117,6 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "django_htmx",
     "ninja",
-    "dashboard",
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
@@ -128,6 +132,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "axes.middleware.AxesMiddleware",
 ]
 ROOT_URLCONF = "dashboard.urls"
 ASGI_APPLICATION = "dashboard.asgi.application"
@@ -154,7 +159,29 @@ FILE_UPLOAD_HANDLERS = ["django.core.files.uploadhandler.MemoryFileUploadHandler
 LOGIN_URL = "/login/"
 LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/login/"
-AUTH_PASSWORD_VALIDATORS = [{"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"}]
+_VALIDATION = "django.contrib.auth.password_validation"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"{_VALIDATION}.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
+    {"NAME": f"{_VALIDATION}.UserAttributeSimilarityValidator"},
+    {"NAME": f"{_VALIDATION}.CommonPasswordValidator"},
+]
+AUTHENTICATION_BACKENDS = [
+    "axes.backends.AxesStandaloneBackend",
+    "django.contrib.auth.backends.ModelBackend",
+]
+# So many wrong passwords of one name from one address, and of all names from one address, lock its sign-in
+# (`dashboard.sign_in_limits`).
+AXES_FAILURE_LIMIT, SIGN_IN_FAILURES_OF_ADDRESS = 5, 50
+AXES_COOLOFF_TIME = timedelta(minutes=15)
+AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"], "ip_address"]
+AXES_HANDLER = "dashboard.sign_in_limits.AttemptHandler"
+AXES_CLIENT_IP_CALLABLE = "dashboard.sign_in_limits.axes_address"
+AXES_LOCKOUT_CALLABLE = "dashboard.views.sign_in.locked_out"
+AXES_RESET_ON_SUCCESS = True
+# Who guesses on prolongs nothing.
+AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
+# `dashboard.sign_in_log` writes what it would, without names that nobody has.
+AXES_DISABLE_ACCESS_LOG, AXES_VERBOSE, AXES_ENABLE_ADMIN = True, False, False
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _flag("SECURE_COOKIES")
@@ -208,6 +235,8 @@ LOGGING = {
         "uvicorn.access": {"level": "WARNING"},
         # What it says that matters it also raises; the rest is a flood, and at DEBUG it holds passwords.
         "kafka": {"level": "CRITICAL"},
+        # Every failed sign-in has a line of dashboard.sign_in_log.
+        "axes": {"level": "ERROR"},
         # What comes of a message is in its row, redacted; its own words repeat addresses with their tokens.
         "apprise": {"level": "CRITICAL"},
         "celery": {"handlers": ["celery"], "propagate": False},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django.contrib import admin
-from django.contrib.auth import views as auth
+from django.contrib.auth.views import LogoutView
 from django.urls import path, re_path
 
 from dashboard.api import api, ingest, problems, scrape
@@ -23,6 +23,7 @@ from dashboard.views import (
     queries,
     recoveries,
     rules_page,
+    sign_in,
     silences,
     system,
     transactions,
@@ -91,8 +92,8 @@ urlpatterns = [
     path("rules", rules_page.rule_list, name="rules"),
     path("rules/<slug:name>", rules_page.rule, name="rule"),
     path("system", system.system, name="system"),
-    path("login/", auth.LoginView.as_view(template_name="login.html"), name="login"),
-    path("logout/", auth.LogoutView.as_view(), name="logout"),
+    path("login/", sign_in.SignIn.as_view(), name="login"),
+    path("logout/", LogoutView.as_view(), name="logout"),
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
     path("metrics", scrape.metrics, name="metrics"),
@@ -103,5 +104,6 @@ urlpatterns = [
     path("api/v1/", api.urls),
     re_path(r"^api(?:/[\s\S]*)?$", problems.nowhere),
     re_path(r"^ingest(?:/[\s\S]*)?$", problems.nowhere),
+    path("admin/login/", sign_in.admin_sign_in),
     path("admin/", admin.site.urls),
 ]

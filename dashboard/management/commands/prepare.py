@@ -52,6 +52,7 @@ class Command(BaseCommand):
         users = get_user_model().objects
         admin = users.filter(username=_ADMIN).first()
         if admin is None and password:
+            _check_password(password)
             users.create_superuser(_ADMIN, password=password)
         elif admin is not None and password and not admin.check_password(password):
             self.stdout.write(
@@ -63,6 +64,13 @@ class Command(BaseCommand):
                 "There is no user, so nobody can sign in: set FENCELINE_ADMIN_PASSWORD, or run "
                 "manage.py createsuperuser"
             )
+
+
+def _check_password(password: str) -> None:
+    try:
+        access.check_password(password, _ADMIN)
+    except ValueError as error:
+        raise CommandError(f"FENCELINE_ADMIN_PASSWORD cannot be used. {error}") from error
 
 
 def _refuse_newer_schema() -> None:

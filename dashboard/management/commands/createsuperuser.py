@@ -1,0 +1,27 @@
+"""Django's `manage.py createsuperuser`; without questions it checks the password as well."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from django.contrib.auth.management.commands import createsuperuser
+from django.core.management.base import CommandError
+
+from dashboard import access
+
+_VARIABLE = "DJANGO_SUPERUSER_PASSWORD"
+
+
+class Command(createsuperuser.Command):
+    """Asked interactively, Django checks it by itself."""
+
+    def handle(self, *args: Any, **options: Any) -> str | None:
+        """Make a superuser; raises CommandError for a password that is too weak."""
+        password = os.environ.get(_VARIABLE, "")
+        if not options["interactive"] and password:
+            try:
+                access.check_password(password, options.get("username") or "")
+            except ValueError as error:
+                raise CommandError(f"{_VARIABLE} cannot be used. {error}") from error
+        return super().handle(*args, **options)

@@ -1,0 +1,36 @@
+"""`manage.py unlock_sign_in NAME --address ADDRESS`: let somebody try passwords again."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+
+from django.core.management.base import BaseCommand, CommandError
+
+from dashboard import sign_in_limits
+from dashboard.client_address import plain_address
+from fenceline.words import count
+
+
+class Command(BaseCommand):
+    """Forget wrong passwords before their 15 minutes are over."""
+
+    help = "Unlock the sign-in of a name, of an address, of a name from an address, or of all."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Take a name, an address, or all."""
+        parser.add_argument("name", nargs="?", help="from all addresses, without --address")
+        parser.add_argument("--address", help="for all names, without a name")
+        parser.add_argument("--all", action="store_true", help="every name and address")
+
+    def handle(self, *args: object, **options: str | bool | None) -> None:
+        """Unlock what is asked for; nothing that is locked is no error."""
+        name, address = options["name"], options["address"]
+        if not (name or address or options["all"]):
+            raise CommandError("Give a name, --address or --all.")
+        if address and not plain_address(str(address)):
+            raise CommandError(f"{address!r} is no IP address.")
+        found = sign_in_limits.unlock(
+            str(name) if name else None, plain_address(str(address)) if address else None
+        )
+        what = f"{count(found, 'count')} of wrong passwords"
+        self.stdout.write(f"Sign-in is unlocked: forgot {what}." if found else "Nothing was locked.")

@@ -1,0 +1,197 @@
+"""Proves that guessing passwords is slow: a name is locked for the address that guesses, an address for all
+names, each with a text that says how long and what to do, for nobody else, and until somebody unlocks it; and
+that no weak password is set by a command."""
+
+from __future__ import annotations
+
+import io
+import logging
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from axes.models import AccessAttempt
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+from django.test import Client
+
+pytestmark = pytest.mark.django_db
+RIGHT = "let me in, please"
+HERE, ELSEWHERE = "203.0.113.9", "198.51.100.7"
+OF_NAME, OF_ADDRESS = 5, 50
+
+
+def sign_in(name: str = "operator", password: str = "wrong", address: str = HERE, **headers: str) -> Any:
+    words = {"username": name, "password": password, "next": "/system"}
+    return Client(REMOTE_ADDR=address).post("/login/", words, headers=headers)
+
+
+def lock(name: str = "operator", address: str = HERE) -> Any:
+    answers = [sign_in(name, address=address) for _ in range(OF_NAME)]
+    assert [answer.status_code for answer in answers] == [200] * (OF_NAME - 1) + [429]
+    return answers[-1]
+
+
+def lock_address(address: str = HERE) -> Any:
+    for number in range(OF_ADDRESS - 1):
+        assert sign_in(f"name-{number}", address=address).status_code == 200
+    return sign_in("one more", address=address)
+
+
+def is_in(answer: Any) -> bool:
+    return answer.status_code == 302 and answer["Location"] == "/system"
+
+
+def test_a_name_is_locked_for_the_address_that_guesses(user: User) -> None:
+    answer = lock()
+    assert 840 <= int(answer["Retry-After"]) <= 900
+    said = answer.content.decode()
+    assert "after 5 wrong passwords" in said
+    assert "Try again in 15 min" in said
+    assert "manage.py unlock_sign_in" in said
+    right = sign_in(password=RIGHT)
+    assert right.status_code == 429
+    assert 0 < int(right["Retry-After"]) <= 900
+    assert "sessionid" not in right.cookies
+
+
+def test_a_stranger_locks_nobody_out_who_is_elsewhere(user: User) -> None:
+    lock(address=HERE)
+    lock_address(address="203.0.113.77")
+    assert is_in(sign_in(password=RIGHT, address=ELSEWHERE))
+
+
+def test_another_name_signs_in_from_the_same_address(user: User) -> None:
+    lock("somebody else")
+    assert is_in(sign_in(password=RIGHT))
+
+
+def test_an_address_that_guesses_many_names_is_locked_for_all(user: User) -> None:
+    answer = lock_address()
+    assert answer.status_code == 429
+    assert "this address" in answer.content.decode()
+    assert "after 50 wrong passwords" in answer.content.decode()
+    assert sign_in(password=RIGHT).status_code == 429
+    assert is_in(sign_in(password=RIGHT, address=ELSEWHERE))
+
+
+def test_other_browsers_and_headers_are_the_same_address(user: User) -> None:
+    for number in range(OF_NAME):
+        headers = {"user-agent": f"browser {number}", "x-forwarded-for": f"192.0.2.{number}"}
+        answer = sign_in(**headers)
+    assert answer.status_code == 429
+
+
+def test_neighbours_in_one_ipv6_network_are_one_address(user: User) -> None:
+    for number in range(OF_NAME):
+        answer = sign_in(address=f"2001:db8:0:7::{number:x}")
+    assert answer.status_code == 429
+    assert is_in(sign_in(password=RIGHT, address="2001:db8:0:8::1"))
+
+
+@pytest.mark.parametrize("address", ["", "unknown", "::ffff:203.0.113.9"])
+def test_an_address_of_any_shape_is_counted(user: User, address: str) -> None:
+    lock(address=address)
+
+
+def test_a_lock_ends_by_itself(user: User) -> None:
+    lock()
+    for row in AccessAttempt.objects.all():
+        AccessAttempt.objects.filter(pk=row.pk).update(attempt_time=row.attempt_time - timedelta(minutes=15))
+    assert is_in(sign_in(password=RIGHT))
+
+
+def test_guessing_on_does_not_prolong_a_lock(user: User) -> None:
+    lock()
+    until = AccessAttempt.objects.get().attempt_time
+    sign_in()
+    assert AccessAttempt.objects.get().attempt_time == until
+
+
+def test_a_sign_in_forgets_one_s_own_mistakes_and_no_others(user: User) -> None:
+    for _ in range(OF_NAME - 1):
+        sign_in()
+        sign_in("admin")
+    assert is_in(sign_in(password=RIGHT))
+    assert sign_in().status_code == 200
+    # An account of one's own is no way to guess on at another's.
+    assert sign_in("admin").status_code == 429
+
+
+@pytest.mark.parametrize(
+    ("asked", "freed"),
+    [
+        (["operator"], {("operator", HERE), ("operator", ELSEWHERE)}),
+        (["--address", HERE], {("operator", HERE), ("admin", HERE)}),
+        (["operator", "--address", HERE], {("operator", HERE)}),
+        (["--all"], {("operator", HERE), ("operator", ELSEWHERE), ("admin", HERE)}),
+    ],
+)
+def test_a_command_unlocks(user: User, asked: list[str], freed: set[tuple[str, str]]) -> None:
+    locked = [("operator", HERE), ("operator", ELSEWHERE), ("admin", HERE)]
+    for name, address in locked:
+        lock(name, address)
+    said = io.StringIO()
+    call_command("unlock_sign_in", *asked, stdout=said)
+    for name, address in locked:
+        expected = 200 if (name, address) in freed else 429
+        assert sign_in(name, address=address).status_code == expected, (name, address)
+    assert "unlocked" in said.getvalue()
+
+
+def test_the_command_says_what_it_needs() -> None:
+    with pytest.raises(CommandError, match=r"a name, --address or --all"):
+        call_command("unlock_sign_in")
+    with pytest.raises(CommandError, match=r"'here' is no IP address"):
+        call_command("unlock_sign_in", "--address", "here")
+    said = io.StringIO()
+    call_command("unlock_sign_in", "nobody", stdout=said)
+    assert "Nothing was locked" in said.getvalue()
+
+
+@pytest.mark.parametrize("method", ["get", "post"])
+def test_the_admin_has_no_sign_in_of_its_own(user: User, method: str) -> None:
+    User.objects.create_superuser("root", password=RIGHT)
+    client = Client()
+    words = {"username": "root", "password": RIGHT} if method == "post" else {}
+    answer = getattr(client, method)("/admin/login/?next=/admin/dashboard/token/", words)
+    assert (answer.status_code, answer["Location"]) == (302, "/login/?next=/admin/dashboard/token/")
+    assert "sessionid" not in client.cookies
+    assert client.get("/admin/", follow=True).redirect_chain[-1][0] == "/login/?next=/admin/"
+
+
+def test_whoever_may_not_open_the_admin_reads_so(page: Client) -> None:
+    shown = page.get("/admin/", follow=True).content.decode()
+    assert "operator may not open" in shown.replace("<bdi>", "").replace("</bdi>", "")
+
+
+def test_the_log_has_each_sign_in_and_no_unknown_name(user: User, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "dashboard")
+    sign_in(password=RIGHT)
+    lock()
+    sign_in("my secret typed into the wrong field")
+    told = [record.getMessage() for record in caplog.records if record.name.startswith("dashboard")]
+    assert f"operator has signed in from {HERE}" in told
+    assert f"sign-in of operator from {HERE} failed: wrong password" in told
+    assert f"sign-in of operator is locked for {HERE}" in told[-2]
+    assert told[-1] == f"sign-in of an unknown name from {HERE} failed: wrong password"
+    assert "my secret" not in caplog.text
+    assert RIGHT not in caplog.text
+
+
+def test_prepare_takes_no_short_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FENCELINE_ADMIN_PASSWORD", "elevenchars")
+    with pytest.raises(CommandError, match=r"FENCELINE_ADMIN_PASSWORD .*at least 12 characters.*Set another"):
+        call_command("prepare")
+    assert not User.objects.exists()
+
+
+def test_nor_does_createsuperuser_without_questions(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = {"interactive": False, "username": "root", "email": "", "stdout": io.StringIO()}
+    monkeypatch.setenv("DJANGO_SUPERUSER_PASSWORD", "elevenchars")
+    with pytest.raises(CommandError, match=r"DJANGO_SUPERUSER_PASSWORD .*at least 12 characters"):
+        call_command("createsuperuser", **asked)
+    assert not User.objects.exists()
+    monkeypatch.setenv("DJANGO_SUPERUSER_PASSWORD", RIGHT)
+    call_command("createsuperuser", **asked)
+    assert User.objects.get().check_password(RIGHT)
