@@ -252,9 +252,14 @@ def _sha256(path: Path) -> str:
 
 
 def _fetch_all(missing: list[Jar], root: Path, set_name: str, progress: Progress) -> None:
+    import truststore
+
     total = sum(jar.size for jar in missing) / 1e6
     progress(f"{set_name}: fetching {len(missing)} jars, {total:.1f} MB, into {root}")
-    with _system_certificates(), ThreadPoolExecutor(4) as pool:
+    # Trust what the system trusts, such as a company's proxy: requests has a list of its own. For good, since
+    # another set may still be on its way when this one is done.
+    truststore.inject_into_ssl()
+    with ThreadPoolExecutor(4) as pool:
         started = {pool.submit(_fetch, jar, root): jar for jar in missing}
         try:
             for count, done in enumerate(as_completed(started), 1):
@@ -264,18 +269,6 @@ def _fetch_all(missing: list[Jar], root: Path, set_name: str, progress: Progress
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-
-
-@contextmanager
-def _system_certificates() -> Iterator[None]:
-    """Trust what the system trusts, such as a company's proxy: requests has a list of its own."""
-    import truststore
-
-    truststore.inject_into_ssl()
-    try:
-        yield
-    finally:
-        truststore.extract_from_ssl()
 
 
 def _fetch(jar: Jar, root: Path) -> None:

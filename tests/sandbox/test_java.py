@@ -5,17 +5,33 @@ The jars come from the usual local repository where an earlier test or `make up`
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
+import sys
+import threading
 import tomllib
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from sandbox import java
 from sandbox.errors import SandboxError
+from sandbox.options import ROOT
+from tests.receivers import Authority
 
+FETCH_TWICE = """
+import sys
+from pathlib import Path
+import requests
+from sandbox import java
+java.jars("small", print, lock_file=Path(sys.argv[1]), repository=Path(sys.argv[2]))
+# Another set may still be on its way: the one that is done must not take the trust away.
+assert requests.get(sys.argv[3], timeout=30).ok
+"""
 SMALL = "org.slf4j:slf4j-api:1.7.36"
 
 
@@ -89,6 +105,31 @@ def test_a_download_that_fails_is_one_line(
     ):
         java.jars("small", print, lock_file=small_lock, repository=tmp_path / "m2")
     assert not [path for path in (tmp_path / "m2").rglob("*") if path.is_file()]
+
+
+def test_it_trusts_the_certificates_that_the_system_trusts(small_lock: Path, tmp_path: Path) -> None:
+    served = tmp_path / "served" / java.locked("small", small_lock)[0].path
+    served.parent.mkdir(parents=True)
+    served.write_bytes(java.jars("small", lock_file=small_lock, repository=tmp_path / "m2")[0].read_bytes())
+    authority = Authority(tmp_path)
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path / "served"))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        server.socket = authority.server("localhost").wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"https://localhost:{server.server_port}/"
+        (tmp_path / "jgo.conf").write_text(f"[repositories]\nown = {url}\n")
+        # The environment that OpenSSL itself reads stands for the system's list.
+        environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+        environment |= {
+            "SSL_CERT_FILE": str(authority.certificate),
+            "JGO_CONFIG_FILE": str(tmp_path / "jgo.conf"),
+        }
+        done = subprocess.run(
+            [sys.executable, "-c", FETCH_TWICE, str(small_lock), str(tmp_path / "again"), url],
+            env=environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        server.shutdown()
+    assert done.returncode == 0, done.stderr
 
 
 def test_it_names_a_lost_lock_file(tmp_path: Path) -> None:
