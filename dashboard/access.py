@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from django.conf import settings
-from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, Group, Permission, User
+from django.contrib.auth.models import (
+    AbstractBaseUser,
+    AnonymousUser,
+    Group,
+    Permission,
+    PermissionsMixin,
+    User,
+)
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.db.models import Q
@@ -22,7 +29,11 @@ OF_ACT: Mapping[Act, str] = {
     Act.FINISH_BATCH: "dashboard.finish_batch",
     Act.ROLL_BACK_BATCH: "dashboard.roll_back_batch",
 }
+#: To see anything: every role holds it.
+VIEW = "dashboard.view_cluster"
 FORCE = "dashboard.force_action"
+#: To send DescribeProducers to every replica of a partition.
+ASK_REPLICAS = "dashboard.ask_replicas"
 #: To make and end silences.
 SILENCE = "dashboard.add_silence"
 #: To send a delivery again, and a test.
@@ -30,10 +41,10 @@ SEND = "dashboard.add_delivery"
 #: To add, change, disable and delete channels.
 CHANNELS = "dashboard.change_channel"
 
-_OPERATOR = frozenset({*OF_ACT.values(), SILENCE, SEND})
-#: What each role may do besides looking, which all of them may; an ingest token may not even look.
+_OPERATOR = frozenset({VIEW, *OF_ACT.values(), ASK_REPLICAS, SILENCE, SEND})
+#: The permissions of each role; an ingest token has none of them.
 ROLES: Mapping[str, frozenset[str]] = {
-    Token.Role.VIEWER: frozenset(),
+    Token.Role.VIEWER: frozenset({VIEW}),
     Token.Role.OPERATOR: _OPERATOR,
     Token.Role.ADMIN: _OPERATOR | {FORCE, CHANNELS},
 }
@@ -58,6 +69,17 @@ def actor_of(request: HttpRequest, via: str) -> Actor:
     if isinstance(token, Token):
         return Actor(f"token {token.name}", via, ROLES.get(token.role, frozenset()))
     return Actor(str(request.user), via, _of_user(request.user))
+
+
+def may_view(user: AbstractBaseUser | AnonymousUser) -> bool:
+    """Whether a user may see anything: one without a role has signed in and no more."""
+    return isinstance(user, PermissionsMixin) and user.is_active and user.has_perm(VIEW)
+
+
+def no_role(user: AbstractBaseUser | AnonymousUser) -> str:
+    """Explain why a user who has signed in sees nothing."""
+    roles = ", ".join(ROLES)
+    return f"{user} has no role: an admin adds one of the groups {roles} to this user in Django's admin."
 
 
 def refusal(actor: Actor, permission: str) -> str:

@@ -11,5 +11,5 @@ class DashboardConfig(AppConfig):
     name = "dashboard"
 
     def ready(self) -> None:
-        """Write a line for each sign-in."""
-        from dashboard import sign_in_log  # noqa: F401 - it listens to Django's signals
+        """Connect what follows Django's signals."""
+        from dashboard import live_sessions, sign_in_log  # noqa: F401

@@ -7,7 +7,6 @@ import os
 from channels.auth import AuthMiddlewareStack
 from channels.db import database_sync_to_async
 from channels.routing import ProtocolTypeRouter, URLRouter
-from channels.security.websocket import AllowedHostsOriginValidator
 from django.conf import settings
 from django.core.asgi import get_asgi_application
 from django.urls import path
@@ -19,6 +18,7 @@ django = get_asgi_application()
 from dashboard.api.ingest import may_post  # noqa: E402
 from dashboard.body_limits import BodyLimits, Lane  # noqa: E402
 from dashboard.consumers import LiveConsumer  # noqa: E402
+from dashboard.origins import same_origin_only  # noqa: E402
 
 http = BodyLimits(
     django,
@@ -27,7 +27,5 @@ http = BodyLimits(
     may_post=database_sync_to_async(may_post),
 )
 
-sockets = AllowedHostsOriginValidator(
-    AuthMiddlewareStack(URLRouter([path("ws/live", LiveConsumer.as_asgi())]))
-)
+sockets = same_origin_only(AuthMiddlewareStack(URLRouter([path("ws/live", LiveConsumer.as_asgi())])))
 application = ProtocolTypeRouter({"http": http, "websocket": sockets})

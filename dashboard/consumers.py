@@ -2,37 +2,49 @@
 
 from __future__ import annotations
 
-import time
+import asyncio
+import logging
+from contextlib import suppress
 from typing import Any
 
+from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
-from django.contrib.auth import get_user_model
+from django.db import DatabaseError
 
-from dashboard.live import GROUP, Bell
+from dashboard import access, live_sessions
+from dashboard.database_errors import log_line
+from dashboard.live import GROUP, Bell, SessionCheck, session_name
 
-#: Seconds for which a check that the user may still sign in holds.
+#: Seconds between two checks that the session still holds; what ends one is reported besides.
 RECHECK_S = 60.0
 #: Our close code: the page answers it by going to the sign-in.
 SIGNED_OUT = 4401
+
+log = logging.getLogger(__name__)
 
 
 class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]
     """One open page. What a client sends is ignored."""
 
     groups: list[str] = []
+    _checks: asyncio.Task[None] | None = None
 
     async def connect(self) -> None:
-        """Accept a signed-in user; turn anyone else away before the socket opens."""
-        self.user = self.scope["user"]
-        if not self.user.is_authenticated:
+        """Accept a user with a role; turn anyone else away before the socket opens."""
+        user = self.scope["user"]
+        if not await database_sync_to_async(access.may_view)(user):
             await self.close()
             return
-        self.checked = time.monotonic()
+        self.user_id, self.session_key = user.pk, self.scope["session"].session_key
+        self.session = session_name(self.session_key)
         await self.channel_layer.group_add(GROUP, self.channel_name)
         await self.accept()
+        self._checks = asyncio.create_task(self._check_regularly())
 
     async def disconnect(self, code: int) -> None:
         """Leave the group."""
+        if self._checks is not None:
+            self._checks.cancel()
         await self.channel_layer.group_discard(GROUP, self.channel_name)
 
     async def receive(
@@ -41,14 +53,27 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]
         """Ignore what a client says: everything it may ask for, it asks over HTTP."""
 
     async def bell(self, bell: Bell) -> None:
-        """Forward a bell, while the user may still see pages."""
-        if await self._may_listen():
-            await self.send_json({key: value for key, value in bell.items() if key != "type"})
-        else:
-            await self.close(code=SIGNED_OUT)
+        """Forward a bell."""
+        await self.send_json({key: value for key, value in bell.items() if key != "type"})
 
-    async def _may_listen(self) -> bool:
-        if time.monotonic() - self.checked < RECHECK_S:
-            return True
-        self.checked = time.monotonic()
-        return await get_user_model().objects.filter(pk=self.user.pk, is_active=True).aexists()
+    async def session_check(self, check: SessionCheck) -> None:
+        """Close the socket if this check is about it and its session has ended."""
+        is_mine = check["user"] in (None, self.user_id)
+        if check["session"] == self.session or (not check["session"] and is_mine):
+            await self._close_if_ended()
+
+    async def _check_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(RECHECK_S)
+            await self._close_if_ended()
+
+    async def _close_if_ended(self) -> None:
+        try:
+            may_stay = await database_sync_to_async(live_sessions.may_stay)(self.session_key)
+        except DatabaseError as error:
+            log.warning("a live socket stays open, its session cannot be checked: %s", log_line(error))
+            return
+        if not may_stay:
+            # It is closed already where two checks find the same.
+            with suppress(RuntimeError):
+                await self.close(code=SIGNED_OUT)

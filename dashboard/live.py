@@ -6,6 +6,7 @@ sign-in, rendering and escaping already live. Bells may be lost; pages also ask 
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Sequence
 from typing import Literal, NotRequired, TypedDict
@@ -33,6 +34,14 @@ class Bell(TypedDict):
     kind: str
     rev: int
     ids: NotRequired[list[str]]
+
+
+class SessionCheck(TypedDict):
+    """Sockets of a session, else of a user, else all, are to check whether they may stay open."""
+
+    type: Literal["session.check"]
+    session: str
+    user: int | None
 
 
 class _Outage:
@@ -64,8 +73,25 @@ def ring(cluster: str, kind: str, rev: int, ids: Sequence[str] = ()) -> None:
     bell: Bell = {"type": "bell", "cluster": cluster, "kind": kind, "rev": rev}
     if 0 < len(ids) <= MOST_IDS:
         bell["ids"] = list(ids)
+    _send(bell)
+
+
+def session_name(key: str) -> str:
+    """Return what a session is called on the wire, where its key would let somebody sign in."""
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def check_sessions(*, session: str = "", user: int | None = None) -> None:
+    """Have open sockets check whether they may stay: those of a session by its name, of a user, or all.
+
+    Never raises: while Redis is away each socket finds out by itself within a minute.
+    """
+    _send({"type": "session.check", "session": session, "user": user})
+
+
+def _send(message: Bell | SessionCheck) -> None:
     try:
-        async_to_sync(get_channel_layer().group_send)(GROUP, bell)
+        async_to_sync(get_channel_layer().group_send)(GROUP, message)
     except Exception as error:  # redis-py, the layer and asyncio each raise their own kind for one outage
         _outage.began(error)
     else:

@@ -14,6 +14,7 @@ from ninja import security
 from ninja.errors import AuthenticationError, HttpError
 from ninja.utils import check_csrf
 
+from dashboard import access
 from dashboard.database_errors import log_line
 from dashboard.models import Token
 
@@ -91,6 +92,8 @@ class SessionAuth(security.SessionAuth):
             return None
         if check_csrf(request):
             raise HttpError(403, _NO_CSRF)
+        if not access.may_view(request.user):
+            raise HttpError(403, access.no_role(request.user))
         return request.user
 
 

@@ -40,16 +40,16 @@ class DescribedAPI(NinjaAPI):
             del known[name]
         schema["components"]["schemas"]["Problem"] = Problem.model_json_schema()
         for operations in schema["paths"].values():
-            for method, operation in operations.items():
-                for status in sorted(set(_statuses(method, operation))):
+            for operation in operations.values():
+                for status in sorted(set(_statuses(operation))):
                     words = {"description": HTTPStatus(status).phrase, "content": _PROBLEM}
                     operation["responses"].setdefault(status, words)
         return schema
 
 
-def _statuses(method: str, operation: Mapping[str, Any]) -> Iterator[int]:
+def _statuses(operation: Mapping[str, Any]) -> Iterator[int]:
     """Yield the statuses of the errors that an operation may answer."""
-    yield from (401, 500, 503)
+    yield from (401, 403, 500, 503)
     yield from _MORE.get(operation["operationId"], ())
     asked = operation["parameters"]
     if asked or "requestBody" in operation:
@@ -58,7 +58,5 @@ def _statuses(method: str, operation: Mapping[str, Any]) -> Iterator[int]:
         yield 404
     if any(each["name"] == "cursor" for each in asked):
         yield 400
-    if method != "get":
-        yield 403
     if "requestBody" in operation:
         yield from (400, 413)

@@ -40,6 +40,7 @@ class PartitionRecord(models.Model):
     class Meta:
         verbose_name = "partition"
         verbose_name_plural = "partitions"
+        permissions = [("ask_replicas", "Can ask every replica for its producers")]
         constraints = [
             models.UniqueConstraint(fields=["cluster", "topic", "partition"], name="partition_record_name")
         ]

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from django.contrib.auth.views import redirect_to_login
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
@@ -20,7 +19,7 @@ from dashboard.views import acting, context
 from dashboard.views.audit_asked import Wanted, parse
 from dashboard.views.clock import now_ms
 from dashboard.views.page import acting as posting
-from dashboard.views.page import answer, signed_in
+from dashboard.views.page import answer, refusal_of, signed_in
 from dashboard.views.plan_shown import shown_plan
 from fenceline.plans.plan import MOST_SUBJECTS, Act
 
@@ -78,9 +77,8 @@ def one_action(request: HttpRequest, number: int) -> HttpResponse:
     """Show a plan and what came of it; a POST confirms it."""
     if request.method != "POST":
         return _show(request, number)
-    if not request.user.is_authenticated:
-        return redirect_to_login(request.path)
-    return _confirm(request, number)
+    refused = refusal_of(request, request.path)
+    return _confirm(request, number) if refused is None else refused
 
 
 @signed_in

@@ -13,7 +13,7 @@ from django.shortcuts import render
 from django.utils.cache import patch_vary_headers
 from django.views.decorators.http import require_POST, require_safe
 
-from dashboard import queries
+from dashboard import access, queries
 from dashboard.views import context
 from dashboard.views.clock import now_ms
 
@@ -22,31 +22,40 @@ View = Callable[Concatenate[HttpRequest, P], HttpResponse]
 
 
 def signed_in(view: View[P]) -> View[P]:
-    """Let only GET and HEAD of signed-in users through; a refetch by anyone else reloads its page."""
+    """Let only GET and HEAD of users with a role through; a refetch by anyone else reloads its page."""
 
     @wraps(view)
     def guarded(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
-        if request.user.is_authenticated:
+        refused = refusal_of(request, request.get_full_path())
+        if refused is None:
             return view(request, *args, **kwargs)
         if request.headers.get("HX-Request"):
             # A redirect would be followed, and the sign-in page put inside the open one.
             return HttpResponse(status=401, headers={"HX-Refresh": "true"})
-        return redirect_to_login(request.get_full_path())
+        return refused
 
     return require_safe(guarded)
 
 
 def acting(view: View[P]) -> View[P]:
-    """Let only POST of signed-in users through; Django has checked their token by then."""
+    """Let only POST of users with a role through; Django has checked their token by then."""
 
     @wraps(view)
     def guarded(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
-        if request.user.is_authenticated:
-            return view(request, *args, **kwargs)
         # Back to the page, not to an address that only takes POST.
-        return redirect_to_login(request.path.rsplit("/", 1)[0])
+        refused = refusal_of(request, request.path.rsplit("/", 1)[0])
+        return view(request, *args, **kwargs) if refused is None else refused
 
     return require_POST(guarded)
+
+
+def refusal_of(request: HttpRequest, back: str) -> HttpResponse | None:
+    """Return the answer for who may see nothing: the sign-in, which leads `back`, or 403 without a role."""
+    if not request.user.is_authenticated:
+        return redirect_to_login(back)
+    if not access.may_view(request.user):
+        return render(request, "no_role.html", status=403)
+    return None
 
 
 def answer(

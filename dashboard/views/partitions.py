@@ -9,7 +9,7 @@ from typing import Any
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from kombu.exceptions import OperationalError
 
-from dashboard import groups, owners, partitions, queries, reading
+from dashboard import access, groups, owners, partitions, queries, reading
 from dashboard.celery import app
 from dashboard.models import PartitionRecord, PinRecord, ReplicaLook
 from dashboard.standings import NEXT_STEPS
@@ -18,6 +18,7 @@ from dashboard.views.clock import now_ms
 from dashboard.views.empty import why_empty
 from dashboard.views.listing import SIZES, Heading, columns
 from dashboard.views.page import acting, answer, signed_in
+from dashboard.views.refused import forbidden
 from fenceline.ends import unpack
 from fenceline.evidence import because
 from fenceline.facts import Severity
@@ -86,6 +87,8 @@ def partition_detail(request: HttpRequest, cluster: str, topic: str, partition: 
 @acting
 def ask_replicas(request: HttpRequest, cluster: str, topic: str, partition: int) -> HttpResponse:
     """Have every replica of a partition asked for its producers, and show its page again."""
+    if refused := access.refusal(access.actor_of(request, "page"), access.ASK_REPLICAS):
+        return forbidden(request, refused)
     if partitions.partition(cluster, topic, partition) is None or not any(
         row.name == cluster for row in context.of(request).clusters
     ):
@@ -176,6 +179,7 @@ def _replicas(request: HttpRequest, row: PartitionRecord) -> Mapping[str, Any]:
     return {
         "looks": looks,
         "differ": _differ(looks),
+        "cannot_ask": access.refusal(access.actor_of(request, "page"), access.ASK_REPLICAS),
         "question": "failed" if value == "failed" else _stands(waiting, passed_ms),
     }
 

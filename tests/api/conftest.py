@@ -5,19 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client
 
 from dashboard.models import Cluster
 from tests.api.asking import Ask
 from tests.api.described import PREFIX, check
+from tests.web import roles
 
 
 @pytest.fixture
 def ask(prod: Cluster) -> Ask:
     """Ask the API as a viewer; returns the decoded body, of a problem where the status says so."""
-    client = Client()
-    client.force_login(User.objects.create_user("viewer"))
+    client = roles.signed_in("viewer")
 
     def ask(path: str, status: int = 200) -> Any:
         answer = client.get(f"/api/v1/{path}")

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.test import Client
 
@@ -17,6 +16,7 @@ from dashboard.api import api
 from dashboard.models import Token
 from fenceline.facts import State, TopicPartitions, TransactionRecord
 from tests.looks import look_at
+from tests.web import roles
 
 pytestmark = pytest.mark.django_db
 
@@ -194,8 +194,7 @@ def test_an_ingest_token_reads_nothing(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_a_signed_in_session_may_ask() -> None:
-    client = Client()
-    client.force_login(User.objects.create_user("viewer"))
+    client = roles.signed_in("viewer")
     assert client.get("/api/v1/collectors").status_code == 200
 
 

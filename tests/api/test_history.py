@@ -7,15 +7,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
-from django.test import Client
 
 from dashboard import history
 from dashboard.api import applications
 from dashboard.models import Cluster, Transaction, TransitionRecord
 from dashboard.write_transactions import next_rev
 from fenceline.facts import OPEN_STATES
-from tests.web import happened, seed
+from tests.web import happened, roles, seed
 
 pytestmark = pytest.mark.django_db
 Ask = Callable[..., Any]
@@ -26,8 +24,7 @@ def ask() -> Ask:
     """Ask the API about a day of `prod`; returns the decoded body."""
     prod = seed.cluster()
     happened.busy(prod)
-    client = Client()
-    client.force_login(User.objects.create_user("viewer"))
+    client = roles.signed_in("viewer")
 
     def ask(path: str) -> Any:
         answer = client.get(f"/api/v1/{path}")

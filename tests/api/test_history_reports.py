@@ -7,21 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client
 
 from dashboard import reports
 from dashboard.config import ClusterConfig, Config
 from fenceline.reports import Manifest
-from tests.web import reported, seed
+from tests.web import reported, roles, seed
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def reader(client: Client) -> Client:
-    client.force_login(User.objects.create_user("reader"))
-    return client
+def reader(db: None) -> Client:
+    return roles.signed_in("viewer")
 
 
 @pytest.fixture

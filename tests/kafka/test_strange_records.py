@@ -22,7 +22,6 @@ from confluent_kafka.admin import (
     NewPartitions,
     ResourceType,
 )
-from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client, override_settings
 from django.utils.html import escape
@@ -53,6 +52,7 @@ from tests.kafka.observe import TOPIC, RawRecord, raw_records
 from tests.kafka.producers import LibrdkafkaProducer
 from tests.load import Load, commit
 from tests.waiting import wait_for
+from tests.web import roles
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 
@@ -273,9 +273,7 @@ CLIENTS = (LONG, "control-\x01\x02\x1b[31m\n\r\t\x7f", "../..?%2e#&/<b>", "right
 RECORDS = (b"nul-\x00-nul", b"no-utf-8-\xff\xfe", b"y" * 32_000)
 
 
-def test_ids_of_any_length_and_any_bytes_go_from_the_broker_to_the_page(
-    tmp_path: Path, client: Client
-) -> None:
+def test_ids_of_any_length_and_any_bytes_go_from_the_broker_to_the_page(tmp_path: Path) -> None:
     with Broker(tmp_path) as broker:
         create_topics(broker.bootstrap, "t")
         for name in CLIENTS:
@@ -285,7 +283,7 @@ def test_ids_of_any_length_and_any_bytes_go_from_the_broker_to_the_page(
         reader.read()
         keeps(list(raw_records(broker.bootstrap)))
     assert Transaction.objects.count() == len(CLIENTS) + len(RECORDS)
-    client.force_login(User.objects.create_user("viewer"))
+    client = roles.signed_in("viewer")
     for raw in (*(name.encode() for name in CLIENTS), *RECORDS):
         shown_everywhere(client, reader.cluster, raw)
 

@@ -11,13 +11,16 @@ from django.test import Client
 from dashboard.config import CheckpointRoot, ClusterConfig, Config
 from dashboard.models import Cluster
 from tests.web import held, seed
+from tests.web.roles import give
 
 
 @pytest.fixture
 def user(db: None, settings: Any) -> User:
     # The real hasher is slow by design; what is tested here is not its strength.
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-    return User.objects.create_user("operator", password="let me in, please")
+    viewer = User.objects.create_user("operator", password="let me in, please")
+    give(viewer, "viewer")
+    return viewer
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any
 
 #: Who asks: sessions by role, then tokens by role.
 CALLERS = (
-    "anonymous", "viewer", "operator", "admin",
+    "anonymous", "no role", "viewer", "operator", "admin",
     "token viewer", "token operator", "token admin", "token ingest",
 )  # fmt: skip
 #: What they meet: they are let in; they are led to the sign-in; 401; 403.
@@ -33,21 +33,21 @@ class Rule:
 
 _STRANGERS = (SIGN_IN,) * 4
 #: Open to everybody.
-OPEN = Rule((IN,) * 8)
-#: A page: for whoever is signed in; tokens are for the API.
-PAGE = Rule((SIGN_IN, IN, IN, IN, *_STRANGERS))
+OPEN = Rule((IN,) * 9)
+#: A page: for whoever is signed in and has a role; tokens are for the API.
+PAGE = Rule((SIGN_IN, FORBIDDEN, IN, IN, IN, *_STRANGERS))
 #: A page that does something: what an operator may, what only an admin may.
-_NOBODY = (SIGN_IN, FORBIDDEN, FORBIDDEN, FORBIDDEN, *_STRANGERS)
-OPERATE = Rule((SIGN_IN, FORBIDDEN, IN, IN, *_STRANGERS), _NOBODY)
-ADMINISTER = Rule((SIGN_IN, FORBIDDEN, FORBIDDEN, IN, *_STRANGERS), _NOBODY)
+_NOBODY = (SIGN_IN, *(FORBIDDEN,) * 4, *_STRANGERS)
+OPERATE = Rule((SIGN_IN, FORBIDDEN, FORBIDDEN, IN, IN, *_STRANGERS), _NOBODY)
+ADMINISTER = Rule((SIGN_IN, FORBIDDEN, FORBIDDEN, FORBIDDEN, IN, *_STRANGERS), _NOBODY)
 #: The API: looking, and the same two.
-LOOK = Rule((UNKNOWN, IN, IN, IN, IN, IN, IN, UNKNOWN))
-_NO_CALLER = (UNKNOWN, *(FORBIDDEN,) * 6, UNKNOWN)
-CALL = Rule((UNKNOWN, FORBIDDEN, IN, IN, FORBIDDEN, IN, IN, UNKNOWN), _NO_CALLER)
-CALL_ADMIN = Rule((UNKNOWN, FORBIDDEN, FORBIDDEN, IN, FORBIDDEN, FORBIDDEN, IN, UNKNOWN), _NO_CALLER)
+LOOK = Rule((UNKNOWN, FORBIDDEN, IN, IN, IN, IN, IN, IN, UNKNOWN))
+_NO_CALLER = (UNKNOWN, *(FORBIDDEN,) * 7, UNKNOWN)
+CALL = Rule((UNKNOWN, FORBIDDEN, FORBIDDEN, IN, IN, FORBIDDEN, IN, IN, UNKNOWN), _NO_CALLER)
+CALL_ADMIN = Rule((UNKNOWN, *(FORBIDDEN,) * 3, IN, FORBIDDEN, FORBIDDEN, IN, UNKNOWN), _NO_CALLER)
 #: What programs without a session ask.
-INGEST = Rule((*(UNKNOWN,) * 4, *(FORBIDDEN,) * 3, IN))
-SCRAPE = Rule((*(UNKNOWN,) * 4, IN, IN, IN, FORBIDDEN))
+INGEST = Rule((*(UNKNOWN,) * 5, *(FORBIDDEN,) * 3, IN))
+SCRAPE = Rule((*(UNKNOWN,) * 5, IN, IN, IN, FORBIDDEN))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ DOORS = (
     Door("GET", "/partitions/prod", PAGE),
     Door("GET", "/partitions/prod/payments", PAGE),
     Door("GET", "/partitions/prod/payments/0", PAGE),
-    Door("POST", "/partitions/prod/payments/0/replicas", PAGE),
+    Door("POST", "/partitions/prod/payments/0/replicas", OPERATE),
     Door("GET", "/groups", PAGE),
     Door("GET", "/groups/prod", PAGE),
     Door("GET", "/groups/prod/billing", PAGE),

@@ -245,17 +245,17 @@ def test_a_cluster_that_is_no_longer_configured_is_not_shown(page: Client) -> No
     [
         # Who looks, what they may, and what fires.
         ("/", 28),
-        ("/transactions", 13),
+        ("/transactions", 15),
         # The list and its number, each kind by itself: only so has each an index.
-        ("/fencing", 37),
-        ("/system", 14),
-        ("/transactions?state=open", 16),
+        ("/fencing", 39),
+        ("/system", 15),
+        ("/transactions?state=open", 17),
         ("/transactions/prod/payments-ledger-7", 30),
-        ("/partitions", 13),
+        ("/partitions", 15),
         ("/partitions/prod/payments/0", 18),
-        ("/groups", 14),
-        ("/groups/prod/billing", 13),
-        ("/recoveries", 12),
+        ("/groups", 16),
+        ("/groups/prod/billing", 15),
+        ("/recoveries", 14),
     ],
 )
 def test_a_page_asks_the_database_a_bounded_number_of_times(

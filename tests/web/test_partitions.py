@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.test import Client
 from kombu.exceptions import OperationalError
 
@@ -16,6 +17,7 @@ from dashboard.views import partitions as views
 from fenceline.evidence import because
 from fenceline.partitions import Ground, Verdict
 from tests.web import held, seed
+from tests.web.roles import give
 
 pytestmark = pytest.mark.django_db
 ONE = "/partitions/prod/payments/0"
@@ -212,6 +214,10 @@ def test_a_producer_may_claim_any_instant(page: Client, prod: Cluster) -> None:
 class TestReplicas:
     """Every replica is asked on demand, through a collector; the dashboard speaks to no broker."""
 
+    @pytest.fixture(autouse=True)
+    def is_operator(self, user: User) -> None:
+        give(user, "operator")
+
     @pytest.fixture
     def sent(self, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         found: list[tuple[Any, ...]] = []
@@ -229,6 +235,26 @@ class TestReplicas:
         assert (name, arguments) == ("collectors.look_at_replicas", ("prod", "payments", 0))
         assert options["queue"] == "default"
         assert "Asking; answers appear here." in read(page, answer["Location"].partition("#")[0])
+
+    @pytest.mark.parametrize(("role", "read_only"), [("viewer", False), ("operator", True)])
+    def test_who_may_not_ask_sees_why(
+        self,
+        user: User,
+        page: Client,
+        prod: Cluster,
+        sent: list[Any],
+        settings: Any,
+        role: str,
+        read_only: bool,
+    ) -> None:
+        held.partition(prod)
+        give(user, role)
+        settings.READ_ONLY = read_only
+        assert re.search(r"<button[^>]* disabled>Ask every replica</button>", read(page, ONE))
+        answer = page.post(f"{ONE}/replicas")
+        assert answer.status_code == 403
+        assert ("READ_ONLY" if read_only else "dashboard.ask_replicas") in answer.content.decode()
+        assert not sent
 
     def test_answers_end_the_asking(self, page: Client, prod: Cluster) -> None:
         held.partition(prod)
@@ -279,7 +305,7 @@ class TestReplicas:
         assert answer["Location"] == f"/login/?next={ONE}"
         assert not sent
 
-    def test_a_forged_press_is_refused(self, user: Any, prod: Cluster, sent: list[Any]) -> None:
+    def test_a_forged_press_is_refused(self, user: User, prod: Cluster, sent: list[Any]) -> None:
         held.partition(prod)
         strict = Client(enforce_csrf_checks=True)
         strict.force_login(user)

@@ -31,7 +31,7 @@ _OPEN_ADMIN = ("admin/login/", "admin/logout/")
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 #: The sign-in is Django's; what describes the API, and what is none of it, is answered to whoever asks.
 _ANY_METHOD = ("/login/", "/api/nowhere", "/ingest/nowhere", "/api/v1/docs", "/api/v1/openapi.json")
-_ENDS = ("anonymous", "admin", "token admin")
+_ENDS = ("anonymous", "no role", "admin", "token admin")
 #: Not this machine: on loopback some doors stand open.
 _ELSEWHERE = "203.0.113.9"
 
@@ -90,9 +90,9 @@ def clients(rows: Mapping[str, object]) -> Mapping[str, Client]:
     """Who asks, each with what proves it."""
     access.ensure_roles()
     found = {"anonymous": Client(REMOTE_ADDR=_ELSEWHERE)}
-    for role in ("viewer", "operator", "admin"):
+    for role in ("no role", "viewer", "operator", "admin"):
         user = User.objects.create_user(role)
-        user.groups.set([Group.objects.get(name=role)])
+        user.groups.set(Group.objects.filter(name=role))
         found[role] = Client(REMOTE_ADDR=_ELSEWHERE)
         found[role].force_login(user)
     for role in Token.Role.values:

@@ -1,87 +1,271 @@
-"""Proves the live socket: strangers stay out, bells come through, and an outage of Redis stops nobody."""
+"""Proves the live socket: only users with a role get one, from pages of this server; bells come through; it
+ends with the session that opened it; and an outage of Redis stops nobody."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
+from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
 from asgiref.testing import ApplicationCommunicator
 from channels.layers import channel_layers, get_channel_layer
-from django.contrib.auth.models import AnonymousUser, User
+from django.contrib.auth.models import Group, Permission, User
+from django.contrib.sessions.models import Session
+from django.test import Client
+from django.utils import timezone
 
-from dashboard import consumers, live
-from dashboard.consumers import LiveConsumer
+from dashboard import asgi, consumers, live
+from tests.web import roles
 
 pytestmark = pytest.mark.django_db(transaction=True)
 BELL = {"cluster": "prod", "kind": "transactions", "rev": 7}
+HOST = "127.0.0.1:8000"
+OWN = f"http://{HOST}"
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def layer(settings: Any) -> Any:
     settings.CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     channel_layers.backends.clear()
     yield get_channel_layer()
     channel_layers.backends.clear()
 
 
-def communicator(user: User | AnonymousUser) -> ApplicationCommunicator:
-    scope = {"type": "websocket", "path": "/ws/live", "user": user}
-    return ApplicationCommunicator(LiveConsumer.as_asgi(), scope)
+class Socket:
+    """A browser's socket: opened with the cookies of a client, like a page of `origin`."""
+
+    def __init__(self, client: Client, origin: str = OWN, host: str = HOST, scheme: str = "ws") -> None:
+        cookies = "; ".join(f"{name}={morsel.value}" for name, morsel in client.cookies.items())
+        headers = [(b"host", host.encode()), (b"origin", origin.encode()), (b"cookie", cookies.encode())]
+        scope = {
+            "type": "websocket", "path": "/ws/live", "query_string": b"", "scheme": scheme,
+            "headers": [pair for pair in headers if pair[1]],
+        }  # fmt: skip
+        self._app = ApplicationCommunicator(asgi.sockets, scope)
+
+    async def open(self) -> str:
+        """Connect; returns the type of the answer."""
+        await self._app.send_input({"type": "websocket.connect"})
+        answer = await self._app.receive_output(10)
+        return str(answer["type"])
+
+    async def receive(self) -> dict[str, Any]:
+        answer: dict[str, Any] = await self._app.receive_output(10)
+        return answer
+
+    async def send(self, text: str) -> None:
+        await self._app.send_input({"type": "websocket.receive", "text": text})
+
+    async def is_silent(self) -> bool:
+        return bool(await self._app.receive_nothing())
+
+    async def close(self) -> None:
+        await self._app.send_input({"type": "websocket.disconnect", "code": 1000})
+        await self._app.wait()
 
 
-async def opened(user: User | AnonymousUser) -> tuple[ApplicationCommunicator, dict[str, Any]]:
-    socket = communicator(user)
-    await socket.send_input({"type": "websocket.connect"})
-    return socket, await socket.receive_output()
+def answer_to(socket: Socket) -> str:
+    async def scenario() -> str:
+        answer = await socket.open()
+        await socket.close()
+        return answer
+
+    return asyncio.run(scenario())
 
 
-async def closed(socket: ApplicationCommunicator) -> None:
-    await socket.send_input({"type": "websocket.disconnect", "code": 1000})
-    await socket.wait()
+def end_of(client: Client, change: Callable[[], Any]) -> dict[str, Any]:
+    """Return what an open socket sends when `change` is made; then a bell is rung."""
 
-
-def test_a_stranger_is_turned_away(layer: Any) -> None:
     async def scenario() -> dict[str, Any]:
-        return (await opened(AnonymousUser()))[1]
+        socket = Socket(client)
+        assert await socket.open() == "websocket.accept"
+        await sync_to_async(change)()
+        await get_channel_layer().group_send(live.GROUP, {"type": "bell", **BELL})
+        received = await socket.receive()
+        await socket.close()
+        return received
 
-    assert asyncio.run(scenario())["type"] == "websocket.close"
+    return asyncio.run(scenario())
+
+
+def disable(user: User) -> None:
+    user.is_active = False
+    user.save()
+
+
+def change_password(user: User) -> None:
+    user.set_password("another one, quite long")
+    user.save()
+
+
+Change = Callable[[Client, User, Group], Any]
+#: What ends a session or the role of its user.
+ENDS: dict[str, Change] = {
+    "signed out": lambda client, user, group: client.post("/logout/"),
+    "signed in as somebody else": lambda client, user, group: client.force_login(
+        User.objects.create(username="b")
+    ),
+    "disabled": lambda client, user, group: disable(user),
+    "deleted": lambda client, user, group: user.delete(),
+    "new password": lambda client, user, group: change_password(user),
+    "without groups": lambda client, user, group: user.groups.clear(),
+    "removed from the group": lambda client, user, group: group.user_set.remove(user),
+    "group deleted": lambda client, user, group: group.delete(),
+    "group without permissions": lambda client, user, group: group.permissions.clear(),
+    "group without viewing": lambda client, user, group: group.permissions.remove(viewing()),
+    "sessions cleared": lambda client, user, group: Session.objects.all().delete(),
+}
+
+
+def viewing() -> Permission:
+    return Permission.objects.get(codename="view_cluster")
+
+
+ACCEPT, CLOSE = "websocket.accept", "websocket.close"
+
+
+class TestWhoGetsOne:
+    @pytest.mark.parametrize("role", ["viewer", "operator", "admin"])
+    def test_every_role_does(self, role: str) -> None:
+        assert answer_to(Socket(roles.signed_in(role))) == ACCEPT
+
+    def test_a_superuser_does(self, client: Client) -> None:
+        client.force_login(User.objects.create_superuser("root"))
+        assert answer_to(Socket(client)) == ACCEPT
+
+    def test_nobody_else_does(self, client: Client) -> None:
+        assert answer_to(Socket(client)) == CLOSE
+        client.force_login(User.objects.create_user("no role", is_staff=True))
+        assert answer_to(Socket(client)) == CLOSE
+
+
+class TestOrigin:
+    """A page of another server on the same machine is a stranger's page: its port differs."""
+
+    @pytest.mark.parametrize(
+        ("origin", "answer"),
+        [
+            (OWN, ACCEPT),
+            ("http://127.0.0.1:8001", CLOSE),
+            ("http://127.0.0.1", CLOSE),
+            ("https://127.0.0.1:8000", CLOSE),
+            ("http://localhost:8000", CLOSE),
+            ("http://evil.example", CLOSE),
+            ("http://127.0.0.1:8000.evil.example", CLOSE),
+            ("http://[", CLOSE),
+            ("null", CLOSE),
+            ("", CLOSE),
+        ],
+    )
+    def test_only_the_own_one_counts(self, origin: str, answer: str) -> None:
+        assert answer_to(Socket(roles.signed_in("viewer"), origin)) == answer
+
+    @pytest.mark.parametrize(
+        ("origin", "answer"),
+        [
+            ("https://fenceline.example", ACCEPT),
+            ("https://a.team.example:8443", ACCEPT),
+            ("http://fenceline.example", CLOSE),
+            ("https://fenceline.example:8443", CLOSE),
+            ("https://b.fenceline.example", CLOSE),
+            ("https://team.example.evil.example:8443", CLOSE),
+            ("https://[", CLOSE),
+        ],
+    )
+    def test_trusted_ones_count_as_for_forms(self, settings: Any, origin: str, answer: str) -> None:
+        settings.CSRF_TRUSTED_ORIGINS = ["https://fenceline.example", "https://*.team.example:8443"]
+        assert answer_to(Socket(roles.signed_in("viewer"), origin)) == answer
+
+    def test_behind_tls_the_scheme_is_the_browser_s(self, settings: Any) -> None:
+        settings.ALLOWED_HOSTS = ["fenceline.example"]
+        viewer, name = roles.signed_in("viewer"), "fenceline.example"
+        assert answer_to(Socket(viewer, f"https://{name}", name, scheme="wss")) == ACCEPT
+        assert answer_to(Socket(viewer, f"http://{name}", name, scheme="wss")) == CLOSE
+
+    @pytest.mark.parametrize("host", ["evil.example", "", "a b", "127.0.0.1:x"])
+    def test_a_host_that_is_not_ours_counts_for_nothing(self, host: str) -> None:
+        assert answer_to(Socket(roles.signed_in("viewer"), f"http://{host}", host)) == CLOSE
+
+
+class TestEnd:
+    """A socket ends with its session, at once and without anything being sent first."""
+
+    @pytest.fixture
+    def viewer(self) -> Client:
+        return roles.signed_in("viewer")
+
+    @pytest.fixture
+    def user(self, viewer: Client) -> User:
+        return User.objects.get()
+
+    def test_it_stays_while_nothing_of_it_changes(self, viewer: Client, user: User) -> None:
+        other = roles.signed_in("operator")
+
+        def changes() -> None:
+            other.post("/logout/")
+            user.first_name = "Ada"
+            user.save()
+            user.groups.add(Group.objects.get(name="operator"))
+            user.groups.remove(Group.objects.get(name="operator"))
+
+        assert json.loads(end_of(viewer, changes)["text"]) == BELL
+
+    @pytest.mark.parametrize("change", ENDS.values(), ids=ENDS)
+    def test_it_ends(self, viewer: Client, user: User, change: Change) -> None:
+        viewers = Group.objects.get(name="viewer")
+        answer = end_of(viewer, lambda: change(viewer, user, viewers))
+        assert (answer["type"], answer.get("code")) == (CLOSE, consumers.SIGNED_OUT)
+
+    def test_a_permission_of_one_s_own_is_a_role_that_ends(self, client: Client) -> None:
+        user = User.objects.create_user("a")
+        user.user_permissions.add(viewing())
+        client.force_login(user)
+        assert end_of(client, lambda: user.user_permissions.remove(viewing()))["type"] == CLOSE
+
+    def test_an_idle_one_ends_when_its_session_expires(
+        self, viewer: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(consumers, "RECHECK_S", 0.05)
+        past = timezone.now() - timedelta(seconds=1)
+
+        async def scenario() -> dict[str, Any]:
+            socket = Socket(viewer)
+            await socket.open()
+            await sync_to_async(Session.objects.update)(expire_date=past)
+            received = await socket.receive()
+            await socket.close()
+            return received
+
+        assert asyncio.run(scenario())["code"] == consumers.SIGNED_OUT
+
+    def test_no_key_goes_over_the_wire(self, viewer: Client, layer: Any) -> None:
+        key = viewer.session.session_key
+        asyncio.run(layer.group_add(live.GROUP, "listener"))
+        viewer.post("/logout/")
+        assert key not in repr(asyncio.run(layer.receive("listener")))
 
 
 def test_a_bell_comes_through_and_nothing_else(layer: Any) -> None:
-    async def scenario() -> list[dict[str, Any]]:
-        socket, accepted = await opened(User(pk=1, username="a"))
-        await socket.send_input(
-            {"type": "websocket.receive", "text": '{"type": "bell", "cluster": "forged"}'}
-        )
+    viewer = roles.signed_in("viewer")
+
+    async def scenario() -> tuple[dict[str, Any], bool]:
+        socket = Socket(viewer)
+        await socket.open()
+        await socket.send('{"type": "bell", "cluster": "forged"}')
         await layer.group_send(live.GROUP, {"type": "bell", **BELL, "ids": ["a"]})
-        rung = await socket.receive_output()
-        silent = await socket.receive_nothing()
-        await closed(socket)
-        return [accepted, rung, {"silent": silent}]
+        bell, is_silent = await socket.receive(), await socket.is_silent()
+        await socket.close()
+        return bell, is_silent
 
-    accepted, rung, after = asyncio.run(scenario())
-    assert accepted["type"] == "websocket.accept"
-    assert json.loads(rung["text"]) == BELL | {"ids": ["a"]}
-    assert after == {"silent": True}
-
-
-@pytest.mark.parametrize("active", [True, False])
-def test_a_deactivated_user_is_let_go(layer: Any, monkeypatch: pytest.MonkeyPatch, active: bool) -> None:
-    user = User.objects.create(username="a", is_active=active)
-    monkeypatch.setattr(consumers, "RECHECK_S", 0)
-
-    async def scenario() -> dict[str, Any]:
-        socket, _ = await opened(user)
-        await layer.group_send(live.GROUP, {"type": "bell", **BELL})
-        answer = await socket.receive_output()
-        await closed(socket)
-        return answer
-
-    answer = asyncio.run(scenario())
-    assert answer.get("code") == (None if active else consumers.SIGNED_OUT)
+    bell, is_silent = asyncio.run(scenario())
+    assert json.loads(bell["text"]) == BELL | {"ids": ["a"]}
+    assert is_silent
 
 
 @pytest.mark.parametrize(("ids", "sent"), [(0, False), (1, True), (50, True), (51, False)])
@@ -105,9 +289,11 @@ def test_an_outage_of_redis_is_told_once_and_stops_nobody(
     }
     settings.CHANNEL_LAYERS = {"default": nobody}
     channel_layers.backends.clear()
+    viewer = roles.signed_in("viewer")
     with caplog.at_level(logging.WARNING, "dashboard.live"):
         for rev in range(3):
             live.ring("prod", "transactions", rev)
+        assert viewer.post("/logout/").status_code == 302
         settings.CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
         channel_layers.backends.clear()
         live.ring("prod", "transactions", 9)

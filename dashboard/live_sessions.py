@@ -1,0 +1,66 @@
+"""Whether what opened a live socket still holds: its session, its user and the user's role.
+
+What ends one of these has every socket that it may concern check at once; the rest, such as a session that
+expires, the sockets find by themselves once a minute.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.auth import get_user
+from django.contrib.auth.models import Group, User
+from django.contrib.sessions.backends.db import SessionStore
+from django.contrib.sessions.models import Session
+from django.db import transaction
+from django.db.models.signals import m2m_changed, post_delete, post_save
+from django.dispatch import receiver
+from django.http import HttpRequest
+
+from dashboard import access, live
+
+_TAKES_AWAY = ("post_remove", "post_clear")
+
+
+def may_stay(session_key: str) -> bool:
+    """Whether a session is there, its user's password is the same, and the user may view pages."""
+    request = HttpRequest()
+    request.session = SessionStore(session_key)
+    return access.may_view(get_user(request))
+
+
+@receiver(post_delete, sender=Session)
+def _session_ended(instance: Session, **_: object) -> None:
+    """Signing out deletes the session, as does a sign-in in the same browser."""
+    transaction.on_commit(lambda: live.check_sessions(session=live.session_name(instance.session_key)))
+
+
+@receiver(post_save, sender=User)
+@receiver(post_delete, sender=User)
+def _user_changed(instance: User, created: bool = False, **_: object) -> None:
+    if not created:
+        _check(instance.pk)
+
+
+@receiver(m2m_changed, sender=User.groups.through)
+@receiver(m2m_changed, sender=User.user_permissions.through)
+def _roles_changed(instance: User | Group, action: str, reverse: bool, **_: Any) -> None:
+    """`reverse`: the users of a group or permission were changed, so `instance` is not a user."""
+    if action in _TAKES_AWAY:
+        _check(None if reverse else instance.pk)
+
+
+@receiver(m2m_changed, sender=Group.permissions.through)
+def _permissions_changed(action: str, **_: object) -> None:
+    if action in _TAKES_AWAY:
+        _check(None)
+
+
+@receiver(post_delete, sender=Group)
+def _group_deleted(**_: object) -> None:
+    _check(None)
+
+
+def _check(user: int | None) -> None:
+    """Have the sockets of a user check, of all users for None, once the change is committed."""
+    transaction.on_commit(lambda: live.check_sessions(user=user))
