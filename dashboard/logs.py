@@ -152,9 +152,10 @@ def _count(failure: _Failure) -> Iterator[logging.LogRecord]:
 
 
 def _identity(record: logging.LogRecord) -> tuple[object, ...]:
-    """Return what two reports of one failure have in common."""
+    """Return what two reports of one failure have in common: its name given as `extra`, else its text."""
     raised = record.exc_info[0] if record.exc_info else None
-    return record.name, record.levelno, raised, _VARYING.sub("#", record.getMessage())
+    text = getattr(record, "failure", None) or _VARYING.sub("#", record.getMessage())
+    return record.name, record.levelno, raised, text
 
 
 def _shortened(record: logging.LogRecord) -> logging.LogRecord:

@@ -1,4 +1,4 @@
-"""What every answer goes through: the content security policy, and a plain word when the database is gone."""
+"""What every answer passes: known hosts, headers for browsers, problems of the API, database outages."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterable
 
 from django.conf import settings
+from django.core.exceptions import DisallowedHost
 from django.core.handlers.asgi import ASGIRequest
 from django.db import DatabaseError
 from django.http import FileResponse, HttpRequest, HttpResponse
 from django.template.loader import render_to_string
+from django.utils.log import log_response
 
 from dashboard.api.problems import as_problem
+from dashboard.client_address import client_address
 from dashboard.database_errors import explain, log_line
 
 log = logging.getLogger(__name__)
@@ -34,17 +37,61 @@ def content_security_policy(get_response: Handler) -> Handler:
     return handle
 
 
+def no_store(get_response: Handler) -> Handler:
+    """Let no browser and no proxy keep a response, but for those that name their own time: static files."""
+
+    def handle(request: HttpRequest) -> HttpResponse:
+        response = get_response(request)
+        response.headers.setdefault("Cache-Control", "no-store")
+        return response
+
+    return handle
+
+
+def known_hosts(get_response: Handler) -> Handler:
+    """Answer 400 to a host that ALLOWED_HOSTS does not name, with one log line a minute for all of them."""
+
+    def handle(request: HttpRequest) -> HttpResponse:
+        try:
+            request.get_host()
+        except DisallowedHost:
+            return _unknown_host(request)
+        return get_response(request)
+
+    return handle
+
+
+def _unknown_host(request: HttpRequest) -> HttpResponse:
+    host, address = request.META.get("HTTP_HOST", "")[:255], client_address(request)
+    log.warning(
+        "refused a request from %s for the host %r: ALLOWED_HOSTS does not name it",
+        address or "an unknown address",
+        host,
+        extra={"failure": "unknown host"},
+    )
+    response = HttpResponse(render_to_string("400.html"), status=400)
+    if _is_of_api(request):
+        response = as_problem(request, response)
+    # Django writes a line for each response with an error that has none yet.
+    log_response("", response=response, request=request, level="debug")
+    return response
+
+
 def api_problems(get_response: Handler) -> Handler:
     """Answer every error of the API as a problem, also those that Django answers before or after it."""
 
     def handle(request: HttpRequest) -> HttpResponse:
         response = get_response(request)
         is_problem = response.get("Content-Type", "").startswith("application/problem+json")
-        if response.status_code < 400 or is_problem or not request.path.startswith(("/api/", "/ingest/")):
+        if response.status_code < 400 or is_problem or not _is_of_api(request):
             return response
         return as_problem(request, response)
 
     return handle
+
+
+def _is_of_api(request: HttpRequest) -> bool:
+    return request.path.startswith(("/api/", "/ingest/"))
 
 
 def streamed_files(get_response: Handler) -> Handler:

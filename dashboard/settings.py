@@ -100,6 +100,16 @@ SECRET_KEY = _secret_key()
 DEBUG = False
 ALLOWED_HOSTS = ENVIRONMENT.get("ALLOWED_HOSTS", "127.0.0.1,localhost").split(",")
 CSRF_TRUSTED_ORIGINS = [origin for origin in ENVIRONMENT.get("CSRF_TRUSTED_ORIGINS", "").split(",") if origin]
+FORWARDED_ALLOW_IPS = ENVIRONMENT.get("FORWARDED_ALLOW_IPS", "")
+SECURE_COOKIES = _flag("SECURE_COOKIES")
+#: Whether a client that connects from this machine may be a proxy. Signing in through one needs one of these:
+#: the host or the origin of the browser differs from what Fenceline is asked for.
+IS_BEHIND_PROXY = bool(
+    {*ALLOWED_HOSTS} - {"127.0.0.1", "localhost", "[::1]"}
+    or CSRF_TRUSTED_ORIGINS
+    or FORWARDED_ALLOW_IPS
+    or SECURE_COOKIES
+)
 DATABASES = {"default": _database()}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 REDIS_URL = ENVIRONMENT.get("REDIS_URL", "redis://127.0.0.1:6379/0")
@@ -121,6 +131,8 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "dashboard.middleware.content_security_policy",
+    "dashboard.middleware.no_store",
+    "dashboard.middleware.known_hosts",
     "dashboard.middleware.api_problems",
     "dashboard.middleware.streamed_files",
     "whitenoise.middleware.WhiteNoiseMiddleware",
@@ -184,7 +196,7 @@ AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
 AXES_DISABLE_ACCESS_LOG, AXES_VERBOSE, AXES_ENABLE_ADMIN = True, False, False
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
-SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _flag("SECURE_COOKIES")
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_COOKIES
 
 USE_TZ = True
 TIME_ZONE = "UTC"

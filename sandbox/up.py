@@ -193,10 +193,12 @@ class Stack:
             "--ws-max-size", "4096", "--no-access-log", "--log-level", "warning",
         ]  # fmt: skip
         needs = tuple(name for name in needs if name not in self._nodes)
+        # uvicorn's own default lets every process of this machine name any client.
+        proxies = {"FORWARDED_ALLOW_IPS": os.environ.get("FORWARDED_ALLOW_IPS", "")}
         return Part(
             "web",
             command,
-            self.environment,
+            self.environment | proxies,
             ready=lambda: _is_ok(f"{self.url}readyz"),
             after=needs,
             stage=2,

@@ -1,7 +1,7 @@
 """`/metrics`: what Prometheus scrapes, with a token of any role that may look; on loopback without one.
 
-Whether a client is on loopback the connection tells, never a header. A header can only take that away: what a
-proxy on this machine passes on comes from elsewhere.
+Only the connection shows that a client is on loopback, never a header. It shows nothing where a proxy on this
+machine may pass on what comes from elsewhere: then everybody needs a token.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from ipaddress import ip_address
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
@@ -45,7 +46,8 @@ def _is_here(request: HttpRequest) -> bool:
         address = ip_address(request.META.get("REMOTE_ADDR", ""))
     except ValueError:
         return False
-    return address.is_loopback and not any(name in request.headers for name in _FORWARDED)
+    is_forwarded = settings.IS_BEHIND_PROXY or any(name in request.headers for name in _FORWARDED)
+    return address.is_loopback and not is_forwarded
 
 
 def _refusal(request: HttpRequest) -> HttpResponse | None:

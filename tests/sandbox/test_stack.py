@@ -1,13 +1,18 @@
-"""`make up` with three brokers and four shards: each part runs, a dead broker comes back, a scene is seen."""
+"""`make up` with three brokers and four shards: each part runs, a dead broker comes back, a scene is
+seen, and who guesses passwords cannot invent an address."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
+from http.cookiejar import CookieJar
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
@@ -53,6 +58,23 @@ def test_every_shard_sees_its_share_and_the_scene_is_seen(stack: Stack) -> None:
         120,
     )
     wait_for(lambda: stack.api("transactions?q=demo-stray-1")["items"], "the scene's id is seen", 60)
+
+
+def test_no_local_program_chooses_the_address_that_is_limited(stack: Stack) -> None:
+    opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
+    page = opener.open(f"{stack.url}/login/").read().decode()
+    csrf = page.split('name="csrfmiddlewaretoken" value="')[1].split('"')[0]
+    fields = {"username": "admin", "password": "a guess, and wrong", "csrfmiddlewaretoken": csrf}
+    found = []
+    for number in range(8):
+        invented = {"X-Forwarded-For": f"192.0.2.{number}", "Referer": stack.url}
+        guess = urllib.request.Request(f"{stack.url}/login/", urlencode(fields).encode(), invented)
+        try:
+            found.append(opener.open(guess).status)
+        except urllib.error.HTTPError as refused:
+            found.append(refused.code)
+    assert found == [200] * 4 + [429] * 4
+    stack.manage("unlock_sign_in", "--all")
 
 
 def test_a_broker_that_dies_comes_back(stack: Stack) -> None:

@@ -283,6 +283,12 @@ def test_what_a_proxy_on_this_machine_passes_on_comes_from_elsewhere(client: Cli
     assert answer.status_code == 401
 
 
+def test_where_a_proxy_may_be_everybody_needs_a_token(client: Client, settings: Any) -> None:
+    settings.IS_BEHIND_PROXY = True
+    assert client.get("/metrics", REMOTE_ADDR="127.0.0.1").status_code == 401
+    assert client.get("/metrics", REMOTE_ADDR="127.0.0.1", **token("viewer")).status_code == 200
+
+
 def test_a_session_is_no_token(page: Client) -> None:
     assert page.get("/metrics", REMOTE_ADDR=ELSEWHERE).status_code == 401
 

@@ -15,6 +15,8 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.test import Client
 
+from dashboard import sign_in_limits
+
 pytestmark = pytest.mark.django_db
 RIGHT = "let me in, please"
 HERE, ELSEWHERE = "203.0.113.9", "198.51.100.7"
@@ -116,6 +118,21 @@ def test_a_sign_in_forgets_one_s_own_mistakes_and_no_others(user: User) -> None:
     assert sign_in().status_code == 200
     # An account of one's own is no way to guess on at another's.
     assert sign_in("admin").status_code == 429
+
+
+def test_passwords_are_checked_one_at_a_time_and_few_wait(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sign_in_limits, "LONGEST_WAIT_S", 0.05)
+    monkeypatch.setattr(sign_in_limits, "MOST_WAITING", 1)
+    with sign_in_limits.turn(HERE):
+        refused = [sign_in(password=RIGHT, address=address) for address in (HERE, ELSEWHERE)]
+    for answer in refused:
+        assert (answer.status_code, answer["Retry-After"]) == (429, "5")
+        assert "Too many sign-ins at once" in answer.content.decode()
+        assert "sessionid" not in answer.cookies
+    assert not AccessAttempt.objects.exists()
+    assert is_in(sign_in(password=RIGHT))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,110 @@
+"""Proves that no answer but a static file may be kept by a browser or a proxy; that a Host header which
+ALLOWED_HOSTS does not name is refused everywhere, with one log line; and which settings mean a proxy."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import OperationalError, connection
+from django.test import Client
+
+from dashboard.logs import Repeats
+from sandbox.options import ROOT
+from tests.web import roles
+
+pytestmark = pytest.mark.django_db
+PATHS = (
+    "/", "/transactions", "/actions", "/channels/new", "/silences/new", "/system", "/nowhere", "/login/",
+    "/healthz", "/readyz", "/metrics", "/admin/", "/ingest/v1/progress", "/api", "/api/v1/docs",
+    "/api/v1/openapi.json", "/api/v1/transactions", "/api/v1/channels", "/api/nowhere",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_nothing_is_kept(client: Client, user: User, path: str) -> None:
+    for asker in (client, roles.signed_in("admin")):
+        for method in ("get", "post"):
+            answer = getattr(asker, method)(path)
+            assert "no-store" in answer.headers["Cache-Control"], (path, method, answer.status_code)
+
+
+def test_nor_is_an_error(user: User) -> None:
+    page = Client(raise_request_exception=False)
+    page.force_login(user)
+
+    def refuse(*_: object) -> None:
+        raise OperationalError("database is locked")
+
+    with connection.execute_wrapper(refuse):
+        assert page.get("/").headers["Cache-Control"] == "no-store"
+    assert Client(enforce_csrf_checks=True).post("/login/").headers["Cache-Control"] == "no-store"
+
+
+def test_static_files_are_kept(client: Client) -> None:
+    assert "max-age=3600" in client.get("/static/css/base.css").headers["Cache-Control"]
+
+
+class TestHost:
+    @pytest.mark.parametrize(
+        "path", ["/", "/login/", "/healthz", "/metrics", "/api/v1/transactions", "/nowhere"]
+    )
+    def test_an_unknown_one_is_one_line(
+        self, client: Client, caplog: pytest.LogCaptureFixture, path: str
+    ) -> None:
+        answer = client.get(path, HTTP_HOST="evil.example", REMOTE_ADDR="203.0.113.9")
+        assert answer.status_code == 400
+        assert "Content-Security-Policy" in answer.headers
+        assert len(caplog.records) == 1, caplog.text
+        (record,) = caplog.records
+        assert "203.0.113.9" in record.getMessage()
+        assert "'evil.example'" in record.getMessage()
+        assert record.exc_info is None
+
+    @pytest.mark.parametrize("host", ["", "a b", "[::1", "e" * 10_000, "evil.example:x", "a\nb"])
+    def test_no_host_breaks_anything(
+        self, client: Client, caplog: pytest.LogCaptureFixture, host: str
+    ) -> None:
+        assert client.get("/", HTTP_HOST=host).status_code == 400
+        (record,) = caplog.records
+        assert len(record.getMessage()) < 400
+        assert "\n" not in record.getMessage()
+
+    def test_the_api_answers_with_a_problem(self, client: Client) -> None:
+        answer = client.get("/api/v1/transactions", HTTP_HOST="evil.example")
+        assert answer.headers["Content-Type"].startswith("application/problem+json")
+
+    def test_many_are_one_line_a_minute(self, client: Client, caplog: pytest.LogCaptureFixture) -> None:
+        for number in range(5):
+            client.get("/", HTTP_HOST=f"evil-{number}.example", REMOTE_ADDR=f"203.0.113.{number}")
+        repeats = Repeats(lambda: 0.0)
+        assert [len(list(repeats.due(record))) for record in caplog.records] == [1, 0, 0, 0, 0]
+        assert {record.levelno for record in caplog.records} == {logging.WARNING}
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({}, False),
+        ({"ALLOWED_HOSTS": "127.0.0.1,localhost"}, False),
+        ({"FORWARDED_ALLOW_IPS": "", "CSRF_TRUSTED_ORIGINS": "", "SECURE_COOKIES": "0"}, False),
+        ({"ALLOWED_HOSTS": "127.0.0.1,fenceline.example"}, True),
+        ({"FORWARDED_ALLOW_IPS": "127.0.0.1"}, True),
+        ({"CSRF_TRUSTED_ORIGINS": "https://fenceline.example"}, True),
+        ({"SECURE_COOKIES": "1"}, True),
+    ],
+)
+def test_what_only_a_proxy_needs_means_a_proxy(variables: dict[str, str], expected: bool) -> None:
+    unset = dict.fromkeys(
+        ("ALLOWED_HOSTS", "FORWARDED_ALLOW_IPS", "CSRF_TRUSTED_ORIGINS", "SECURE_COOKIES"), ""
+    )
+    code = "from dashboard import settings; print(settings.IS_BEHIND_PROXY)"
+    environment = os.environ | unset | variables
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == str(expected)
