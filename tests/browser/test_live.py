@@ -6,9 +6,9 @@ import re
 import time
 
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
-from tests.browser.conftest import Opener, Server
+from tests.browser.conftest import PASSWORD, Opener, Server
 from tests.waiting import wait_for
 
 
@@ -221,6 +221,26 @@ def test_a_sign_out_elsewhere_leads_to_the_sign_in(server: Server, live: Opener)
     page.context.clear_cookies()
     server("change", "orders-gateway-0", "PrepareAbort")
     page.wait_for_url("**/login/?next=/transactions")
+
+
+def test_an_open_page_ends_with_the_role_of_its_user(server: Server, browser: Browser) -> None:
+    server("reset", "busy", 40)
+    server("user", "leaver", PASSWORD, "viewer")
+    context = browser.new_context(base_url=server.url)
+    try:
+        page = context.new_page()
+        page.goto("/transactions")
+        page.get_by_label("Name").fill("leaver")
+        page.get_by_label("Password").fill(PASSWORD)
+        page.keyboard.press("Enter")
+        page.locator('#live[data-socket="up"]').wait_for()
+        server("without_role", "leaver")
+        page.locator("[data-no-role]").wait_for()
+        assert not page.locator("table").count()
+        page.get_by_role("button", name="Sign out").click()
+        page.wait_for_url("**/login/")
+    finally:
+        context.close()
 
 
 @pytest.mark.parametrize("path", ["/", "/transactions", "/system"])

@@ -47,6 +47,11 @@ def user(name: str, password: str, role: str = "") -> None:
     made.groups.set([Group.objects.get(name=role)])
 
 
+def without_role(name: str) -> None:
+    """Take the role of a user, as an admin does."""
+    User.objects.get(username=name).groups.clear()
+
+
 def reset(kind: str, ids: int = 300) -> None:
     """Fill the tables anew: "none", "new", "calm", "watched", "busy", "held", "queries", "acting",
     "alerts" or "blind"."""
@@ -238,8 +243,8 @@ def main() -> None:
     commands = {
         f.__name__: f
         for f in (
-            user, reset, seen, change, add, fence, pin, commit_batch, plan, expire, act, follow, find, fire,
-            lose, recover, ring,
+            user, without_role, reset, seen, change, add, fence, pin, commit_batch, plan, expire, act, follow, find,
+            fire, lose, recover, ring,
         )
     }  # fmt: skip
     for line in sys.stdin:
