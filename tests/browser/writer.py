@@ -243,8 +243,8 @@ def main() -> None:
     commands = {
         f.__name__: f
         for f in (
-            user, without_role, reset, seen, change, add, fence, pin, commit_batch, plan, expire, act, follow, find,
-            fire, lose, recover, ring,
+            user, without_role, reset, seen, change, add, fence, pin, commit_batch, plan, expire, act, follow,
+            find, fire, lose, recover, ring,
         )
     }  # fmt: skip
     for line in sys.stdin:
