@@ -21,7 +21,7 @@ from confluent_kafka import Consumer, TopicPartition
 from benchmarks.reader import read_all
 from benchmarks.seeding import make_producer
 from collectors.kafka import consumer_properties
-from fenceline.coordinator import partition_for
+from fenceline.kafka.coordinator import partition_for
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.kafka.committing import commit

@@ -191,7 +191,7 @@ def main(arguments: Sequence[str]) -> None:
     django.setup()
     from collectors.partitions import Watcher
     from dashboard import leases, save_partitions, slices
-    from fenceline.partitions import Verdict
+    from fenceline.kafka.partitions import Verdict
     from transaction_admin.kafka_python import KafkaPythonAdmin
     from transaction_admin.kafka_reads import KafkaPythonReads
 

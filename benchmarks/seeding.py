@@ -18,9 +18,9 @@ from struct import Struct
 
 from confluent_kafka import Producer
 
-from fenceline.coordinator import partition_for
-from fenceline.encode import encode_key, encode_value
 from fenceline.facts import State, TopicPartitions, TransactionRecord
+from fenceline.kafka.coordinator import partition_for
+from fenceline.kafka.encode import encode_key, encode_value
 from sandbox.kafka import Broker
 
 TOPIC = "__transaction_state"

@@ -18,12 +18,12 @@ from collectors.internal_topics import CONSUMER_OFFSETS
 from collectors.markers import Markers
 from collectors.pace import Lately
 from collectors.pending import PendingReader, Undecided
-from fenceline.coordinator import partition_for
 from fenceline.decode import text
 from fenceline.facts import TopicPartition
-from fenceline.group_looks import GroupsLook, PendingCommit, SeenGroup
-from fenceline.groups import SHARE, Committed
-from fenceline.partitions import Offsets
+from fenceline.kafka.coordinator import partition_for
+from fenceline.kafka.group_observation import GroupsLook, PendingCommit, SeenGroup
+from fenceline.kafka.groups import SHARE, Committed
+from fenceline.kafka.partitions import Offsets
 from transaction_admin.api import Unseen
 from transaction_admin.reads import ClusterReads, Commits, GroupListed, GroupListing, Unstable
 

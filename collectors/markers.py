@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from fenceline.batches import Batch
 from fenceline.facts import TopicPartition
-from fenceline.partitions import Offsets
+from fenceline.kafka.partitions import Offsets
 from transaction_admin.api import Unseen
 from transaction_admin.reads import ClusterReads
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 
-from fenceline.partitions import Owners
-from fenceline.reconcile import Described, NotDescribed, Obstacle
+from fenceline.kafka.partitions import Owners
+from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 from transaction_admin.api import CannotAdminister, TransactionAdmin
 from transaction_admin.reads import ClusterReads
 

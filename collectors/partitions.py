@@ -16,9 +16,9 @@ from typing import Protocol
 
 from collectors.owners import Asker
 from collectors.pace import Lately
-from fenceline import ends
 from fenceline.facts import TopicPartition
-from fenceline.partitions import (
+from fenceline.kafka import end_offset_history as ends
+from fenceline.kafka.partitions import (
     DEFAULT_CLEANUP_MS,
     Ground,
     Known,

@@ -18,7 +18,7 @@ from collectors.kafka import consumer_properties
 from fenceline import facts
 from fenceline.batches import Batch
 from fenceline.decode.consumer_offsets import OffsetCommit, decode
-from fenceline.partitions import Offsets
+from fenceline.kafka.partitions import Offsets
 from transaction_admin.api import Unseen
 from transaction_admin.reads import ClusterReads
 

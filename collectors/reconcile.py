@@ -15,7 +15,7 @@ from typing import Protocol
 
 from collectors.pace import Lately
 from fenceline.facts import NOT_TOLD, OPEN_STATES
-from fenceline.reconcile import (
+from fenceline.kafka.reconcile import (
     MOST_SUSPECTS,
     Correction,
     Described,

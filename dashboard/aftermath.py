@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from dashboard.models import GroupOffset, PartitionRecord, Position, Recent, Recovery, Tally
 from dashboard.store import TRANSACTION_STATE
-from fenceline import ends, recent
-from fenceline.clocks import LEAST_MS, difference_ms
 from fenceline.facts import Kind, TopicPartition
+from fenceline.kafka import end_offset_history as ends
+from fenceline.kafka import transition_ring as recent
+from fenceline.kafka.clock_skew import LEAST_MS, difference_ms
 from fenceline.recoveries import Ends, Held, Lost, Since, Topic, Wait
 
 #: The application's commits count from the first whole minute behind an abort: counters know minutes.

@@ -1,9 +1,9 @@
 """Which transitions our actions caused, as rows: what actions had written, and what follows from it.
 
 The tail may read a record before its action's result is stored, or after it. In the first case `save` revises
-the rows, in the second the tail's own fold attributes them (`fenceline.attributions`); both read alike then.
-Both hold the lock on the cluster's row, and a tail that has folded without a record that is stored by then
-folds again (`dashboard.store`).
+the rows, in the second the tail's own fold attributes them (`fenceline.kafka.attributions`); both read alike
+then. Both hold the lock on the cluster's row, and a tail that has folded without a record that is stored by
+then folds again (`dashboard.store`).
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from django.db.models import QuerySet
 
 from dashboard import rows
 from dashboard.models import Action, ActionRecord, Recent, TransitionRecord
-from fenceline import recent
-from fenceline.attributions import (
+from fenceline.decode import text
+from fenceline.facts import State, Transition
+from fenceline.kafka import transition_ring as recent
+from fenceline.kafka.aggregate import Tally
+from fenceline.kafka.attributions import (
     ActionCause,
     CausesByRecord,
     RecordIdentity,
     action_of,
     attribute_past,
 )
-from fenceline.decode import text
-from fenceline.facts import State, Transition
-from fenceline.fold import Tally
 
 #: How an id's transitions change: what each was, and what it is, None for one that goes.
 Changes = Sequence[tuple[Transition, Transition | None]]

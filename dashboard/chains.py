@@ -29,11 +29,11 @@ from dashboard.models import (
 )
 from dashboard.rows import key_of
 from dashboard.slices import now_ms as clock_ms
-from fenceline import recent
-from fenceline.applications import Shape, application_of
 from fenceline.chain import BatchFacts, ChainLink, chain, no_chain
 from fenceline.decode import text
 from fenceline.facts import NOT_FROM_LOG, Severity, State, TopicPartition
+from fenceline.kafka import transition_ring as recent
+from fenceline.kafka.applications import Shape, application_of
 from fenceline.safe import (
     PreparedBatches,
     RestartFacts,

@@ -18,10 +18,10 @@ from dashboard import rows, store
 from dashboard.leases import Lease, collector
 from dashboard.models import Collector, Position, Recent, Transaction
 from dashboard.write_transactions import retry_write, write_transaction
-from fenceline.applications import application_of
 from fenceline.decode import text
 from fenceline.facts import NOT_FROM_LOG, OPEN_STATES, State, Tombstone, TransactionRecord
-from fenceline.reconcile import Correction, Known, Reconciliation
+from fenceline.kafka.applications import application_of
+from fenceline.kafka.reconcile import Correction, Known, Reconciliation
 
 NAME = "reconcile"
 #: Ids in one save, so that no other writer waits for long.

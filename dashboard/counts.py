@@ -32,9 +32,9 @@ from dashboard.models import (
     Transaction,
 )
 from fenceline import histograms
-from fenceline.groups import Status
 from fenceline.histograms import Histogram
-from fenceline.partitions import Verdict
+from fenceline.kafka.groups import Status
+from fenceline.kafka.partitions import Verdict
 
 #: Written out and not as a parameter: SQLite takes an index of a part of a table only for the same text.
 _IS_ACTIVE = Func(F("state"), template="NOT (%(expressions)s = 'resolved')", output_field=BooleanField())

@@ -17,10 +17,11 @@ from django.db.models import QuerySet
 
 from dashboard.followed import Epochs
 from dashboard.models import Recent, Tally, TransitionRecord
-from fenceline import habits, histograms, recent
-from fenceline.clocks import ours_ms
+from fenceline import habits, histograms
 from fenceline.facts import Confidence, Kind
 from fenceline.habits import HABITS, Habit, Usual
+from fenceline.kafka import transition_ring as recent
+from fenceline.kafka.clock_skew import ours_ms
 from fenceline.limits import Limits
 from fenceline.repeats import in_a_row, series
 from fenceline.snapshot import ApplicationFigures, Repeated

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from dashboard.models import IS_OPEN, Transaction
 from fenceline.facts import NOT_TOLD
+from fenceline.kafka.transitions import LAST_EPOCH
 from fenceline.limits import Limits
 from fenceline.snapshot import Burn
-from fenceline.transitions import LAST_EPOCH
 
 #: Ids that are followed, and how long their pace is measured over.
 _MOST_FOLLOWED = 5_000

@@ -16,8 +16,8 @@ from dashboard.models import Group, GroupOffset, PinRecord, Transaction
 from dashboard.paging import Page
 from dashboard.rows import keys_named
 from dashboard.standings import WORST_STATUSES
-from fenceline.families import family_of
-from fenceline.groups import Waiting
+from fenceline.kafka.families import family_of
+from fenceline.kafka.groups import Waiting
 
 #: The topic in which coordinators keep what groups have committed.
 OFFSETS_TOPIC = "__consumer_offsets"

@@ -22,10 +22,11 @@ from dashboard.charts import Bucket
 from dashboard.models import Cluster, Recent, Tally, Transaction, TransitionRecord
 from dashboard.rows import keys_named
 from dashboard.rows import transition_of as transition_of
-from fenceline import histograms, recent
+from fenceline import histograms
 from fenceline.evidence import explain
 from fenceline.facts import Kind, Transition
 from fenceline.histograms import Histogram
+from fenceline.kafka import transition_ring as recent
 
 #: How many candidates one request looks through when no index answers its filter whole.
 MOST_SEARCHED = 10_000

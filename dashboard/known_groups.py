@@ -23,12 +23,12 @@ from dashboard.models import (
     Position,
     Transaction,
 )
-from fenceline import ends
-from fenceline.commits import TOPIC, unpack
-from fenceline.ends import End
 from fenceline.facts import OPEN_STATES, TopicPartition
-from fenceline.group_looks import Blocker, Logged, Stood
-from fenceline.groups import Commit, Committed, Point, Status, Waiting
+from fenceline.kafka import end_offset_history as ends
+from fenceline.kafka.commits import TOPIC, unpack
+from fenceline.kafka.end_offset_history import End
+from fenceline.kafka.group_observation import Blocker, Logged, Stood
+from fenceline.kafka.groups import Commit, Committed, Point, Status, Waiting
 
 #: The log stands in for a coordinator that may not be asked while its tail is no older than this.
 _LIVE_MS = 15_000

@@ -29,9 +29,9 @@ from dashboard.eyes import JUDGE
 from dashboard.models import Action, Alert, Delivery
 from fenceline import histograms
 from fenceline.facts import Kind, Severity, State
-from fenceline.groups import Status
 from fenceline.histograms import Histogram
-from fenceline.partitions import Verdict
+from fenceline.kafka.groups import Status
+from fenceline.kafka.partitions import Verdict
 from fenceline.plans.plan import Act
 from fenceline.rules import RULES
 from fenceline.spark import QueryState

@@ -19,7 +19,8 @@ from dashboard.models import FindingRecord, PinRecord, Query, Transaction
 from dashboard.rows import key_of, pin_of
 from fenceline.decode import text
 from fenceline.facts import State, TopicPartition
-from fenceline.partitions import Verdict
+from fenceline.kafka.partitions import Verdict
+from fenceline.kafka.reconcile import Described
 from fenceline.plans.markers import Marked
 from fenceline.plans.offers import (
     Appraisal,
@@ -32,7 +33,6 @@ from fenceline.plans.plan import Act, Refusal
 from fenceline.plans.plan import Ground as Why
 from fenceline.plans.producers import Producer
 from fenceline.plans.reach import HeldLog
-from fenceline.reconcile import Described
 
 #: Of an id that hangs in many partitions so many are offered: its findings name the rest.
 _MOST_MARKERS = 3

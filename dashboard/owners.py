@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from django.conf import settings
 
 from dashboard.models import FindingRecord, Query
-from fenceline.applications import application_of
+from fenceline.kafka.applications import application_of
 from fenceline.owners import Owner, owner_of
 
 

@@ -14,7 +14,7 @@ from dashboard.models import PartitionRecord, PinRecord, ReplicaLook, Transactio
 from dashboard.paging import Page
 from dashboard.standings import WORST_VERDICTS
 from fenceline.facts import NOT_TOLD
-from fenceline.partitions import VERDICTS, Verdict
+from fenceline.kafka.partitions import VERDICTS, Verdict
 
 #: The topic in which coordinators keep transactional ids; its partitions' leaders are the coordinators.
 STATE_TOPIC = "__transaction_state"

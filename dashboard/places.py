@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dashboard.eyes import TAIL
 from dashboard.models import Collector, Group, PartitionRecord, Position, Query
 from dashboard.store import TRANSACTION_STATE
-from fenceline.coordinator import partition_for
 from fenceline.decode import text
+from fenceline.kafka.coordinator import partition_for
 from fenceline.sight import kind_of
 
 OFFSETS_TOPIC = "__consumer_offsets"

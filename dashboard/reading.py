@@ -17,10 +17,10 @@ from django.db.models import Q
 from dashboard import partitions, streaming
 from dashboard.models import Batch, PartitionRecord, PinRecord, Query
 from fenceline.decode import checkpoint
-from fenceline.ends import passed_ms, unpack
 from fenceline.facts import TopicPartition
-from fenceline.groups import Waiting, is_beyond_end, waiting
-from fenceline.partitions import Offsets
+from fenceline.kafka.end_offset_history import passed_ms, unpack
+from fenceline.kafka.groups import Waiting, is_beyond_end, waiting
+from fenceline.kafka.partitions import Offsets
 
 #: The queries of a cluster that a partition's page looks through for its readers.
 _MOST_QUERIES = 500

@@ -19,7 +19,7 @@ from django.db import connection
 from django.db.models import Count, Sum
 
 from dashboard.models import PinRecord, Recent, StateCount, Tally, Transaction, TransitionRecord
-from fenceline import histograms, recent
+from fenceline import histograms
 from fenceline.decode import text
 from fenceline.facts import (
     NOT_FROM_LOG,
@@ -31,9 +31,10 @@ from fenceline.facts import (
     TransactionRecord,
     Transition,
 )
-from fenceline.fold import Newest, Prior, Told
-from fenceline.fold import Tally as Folded
-from fenceline.partitions import Ground, Pin, Verdict
+from fenceline.kafka import transition_ring as recent
+from fenceline.kafka.aggregate import Newest, Prior, Told
+from fenceline.kafka.aggregate import Tally as Folded
+from fenceline.kafka.partitions import Ground, Pin, Verdict
 
 #: The values of one statement, in its order.
 Row = tuple[int | bytes | str | None, ...]

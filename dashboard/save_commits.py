@@ -20,11 +20,11 @@ from dashboard.models import Collector, CommitRecord, GroupRecord, Position
 from dashboard.rows import Row as Values
 from dashboard.rows import key_of, taken, upsert
 from dashboard.write_transactions import retry_write, write_transaction
-from fenceline import commits
-from fenceline.commits import TOPIC, Gone, Joined, Kept, Place, Seen
 from fenceline.decode import text
 from fenceline.facts import Look
-from fenceline.groups import Commit
+from fenceline.kafka import commits
+from fenceline.kafka.commits import TOPIC, Gone, Joined, Kept, Place, Seen
+from fenceline.kafka.groups import Commit
 
 log = logging.getLogger(__name__)
 

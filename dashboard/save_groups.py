@@ -23,9 +23,9 @@ from dashboard.rows import Row, key_of, taken, upsert
 from dashboard.write_transactions import retry_write, write_transaction
 from fenceline.decode import text
 from fenceline.facts import TopicPartition
-from fenceline.families import family_of, fitting
-from fenceline.group_looks import Around, Blocker, GroupsLook, SeenGroup, Stood, is_news, stand
-from fenceline.groups import MOST_POINTS, POINTS_APART_MS, Status, worst
+from fenceline.kafka.families import family_of, fitting
+from fenceline.kafka.group_observation import Around, Blocker, GroupsLook, SeenGroup, Stood, is_news, stand
+from fenceline.kafka.groups import MOST_POINTS, POINTS_APART_MS, Status, worst
 
 __all__ = ["NAME", "Rows", "save"]
 

@@ -26,7 +26,7 @@ from dashboard.models import (
 )
 from dashboard.write_transactions import retry_write, write_transaction
 from fenceline.facts import ABORTS, Kind
-from fenceline.groups import Waiting
+from fenceline.kafka.groups import Waiting
 from fenceline.recoveries import Episode, Lost, Outcome, Wait, opens, progress
 
 NAME = "recoveries"

@@ -46,12 +46,12 @@ from dashboard.places import OFFSETS_TOPIC, Places
 from dashboard.query_snapshots import Queries
 from dashboard.second_looks import SecondLooks
 from dashboard.store import TRANSACTION_STATE
-from fenceline.clocks import start_ms
 from fenceline.collecting import Punctual
 from fenceline.facts import Gap, State, TopicPartitions
-from fenceline.groups import Waiting
+from fenceline.kafka.clock_skew import start_ms
+from fenceline.kafka.groups import Waiting
+from fenceline.kafka.partitions import Ground, Pin, Verdict
 from fenceline.limits import Limits
-from fenceline.partitions import Ground, Pin, Verdict
 from fenceline.queries import QueryStatus
 from fenceline.rules.blocking import waits_since
 from fenceline.sight import EVERYWHERE, Sense

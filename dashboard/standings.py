@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from fenceline.groups import Status, Waiting
-from fenceline.partitions import VERDICTS, Ground, Verdict
+from fenceline.kafka.groups import Status, Waiting
+from fenceline.kafka.partitions import VERDICTS, Ground, Verdict
 from fenceline.recoveries import Outcome
 
 

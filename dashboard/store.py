@@ -21,9 +21,9 @@ from dashboard.eyes import CHECKPOINTS, GROUPS, OFFSETS, PARTITIONS, RECONCILE, 
 from dashboard.leases import Lease, LeaseLost, collector
 from dashboard.models import Cluster, Collector, GapRecord, Position, Recent, StateCount, Transaction
 from dashboard.write_transactions import WriteTransaction, retry_write, write_transaction
-from fenceline.clocks import LEAST_MS, Offset, follow_offset
 from fenceline.facts import Look, PositionMove
-from fenceline.fold import Folded, Prior, fold
+from fenceline.kafka.aggregate import Folded, Prior, fold
+from fenceline.kafka.clock_skew import LEAST_MS, Offset, follow_offset
 from fenceline.limits import Limits
 
 log = logging.getLogger(__name__)
@@ -295,7 +295,7 @@ def _clocks(lease: Lease, folded: Folded, now_ms: int) -> dict[int, int]:
     """Return, by partition, how far our clock is ahead of the stamp of a record that was just written.
 
     Only of partitions whose newest record was observed live; too large by the time it took us to read it,
-    never too small (`fenceline.clocks`).
+    never too small (`fenceline.kafka.clock_skew`).
     """
     if not is_live(lease, now_ms):
         return {}

@@ -10,7 +10,7 @@ from dashboard.groups import Waiter
 from dashboard.models import Group, PartitionRecord, PinRecord, Transaction
 from dashboard.query_waits import StandingQuery
 from fenceline.facts import NOT_TOLD, OPEN_STATES
-from fenceline.partitions import Verdict
+from fenceline.kafka.partitions import Verdict
 
 
 @dataclass(frozen=True, slots=True)

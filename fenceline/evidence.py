@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fenceline.facts import Confidence, Kind, Reason, Transition
-from fenceline.partitions import Ground
+from fenceline.kafka.partitions import Ground
 from fenceline.words import duration
 
 _WORDS: dict[Reason, str] = {

@@ -183,11 +183,11 @@ class Reason(StrEnum):
     NOTHING_OPEN = "nothing_open"
     FORGOTTEN = "forgotten"
     NO_SUCH_STEP = "no_such_step"
-    # New ones go last: their places are stored (`fenceline.recent`).
+    # New ones go last: their places are stored (`fenceline.kafka.transition_ring`).
     CLIENT_AT_LAST_EPOCH = "client_at_last_epoch"
     BROKER_AT_LAST_EPOCH = "broker_at_last_epoch"
     LATE_AT_LAST_EPOCH = "late_at_last_epoch"
-    #: An action of Fenceline caused it (`fenceline.attributions`).
+    #: An action of Fenceline caused it (`fenceline.kafka.attributions`).
     FENCED_BY_ACTION = "fenced_by_action"
     ABORTED_BY_ACTION = "aborted_by_action"
     COMMITTED_BY_ACTION = "committed_by_action"

@@ -12,8 +12,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from fenceline.batches import Batch
-from fenceline.clocks import LEAST_MS
 from fenceline.facts import ABORTS, Kind, TopicPartition
+from fenceline.kafka.clock_skew import LEAST_MS
 
 #: How long after the release somebody may take to commit again.
 RESUMES_WITHIN_MS = 600_000

@@ -1,6 +1,6 @@
 """What the rules may look at in one tick: every fact of one cluster that a finding can be made of.
 
-All instants are by our own clock (`fenceline.clocks`).
+All instants are by our own clock (`fenceline.kafka.clock_skew`).
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fenceline.facts import Gap, Kind, State, TopicPartitions
-from fenceline.groups import Waiting
 from fenceline.habits import Habit, Usual
+from fenceline.kafka.groups import Waiting
+from fenceline.kafka.partitions import Pin, Verdict
 from fenceline.limits import Limits
-from fenceline.partitions import Pin, Verdict
 from fenceline.queries import QueryStatus
 from fenceline.sight import EVERYWHERE, Sense, Sight, expected_ms
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fenceline.encode import encode_key, encode_value
 from fenceline.facts import Look, PositionMove, RawRecord, Tombstone, TransactionRecord
+from fenceline.kafka.encode import encode_key, encode_value
 
 
 def look_at(

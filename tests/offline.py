@@ -13,10 +13,11 @@ from hashlib import sha256
 from itertools import product
 from typing import Any, Protocol
 
-from fenceline import histograms, recent
+from fenceline import histograms
 from fenceline.decode.transaction_state import decode
 from fenceline.facts import Kind, RawRecord, Tombstone, TransactionRecord, Undecoded
-from fenceline.fold import Folded, Newest, Told, fold
+from fenceline.kafka import transition_ring as recent
+from fenceline.kafka.aggregate import Folded, Newest, Told, fold
 from tests.kafka import observe
 
 _MINUTE_S, _HOUR_S = 60, 3600

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from fenceline.facts import State, TopicPartition
-from fenceline.reconcile import Described, Listed, NotDescribed
+from fenceline.kafka.reconcile import Described, Listed, NotDescribed
 
 TRANSACTION_STATE = "__transaction_state"
 CONSUMER_OFFSETS = "__consumer_offsets"

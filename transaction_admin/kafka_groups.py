@@ -13,7 +13,7 @@ from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
 
 from fenceline.decode import text
 from fenceline.facts import TopicPartition
-from fenceline.groups import Committed
+from fenceline.kafka.groups import Committed
 from transaction_admin.api import CONSUMER_OFFSETS, Unseen, grant
 from transaction_admin.leaders import Leaders
 from transaction_admin.reads import Commits, GroupListed, GroupListing, Unstable

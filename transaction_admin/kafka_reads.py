@@ -10,7 +10,7 @@ from kafka.protocol.admin import DescribeConfigsRequest, DescribeProducersReques
 from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
 
 from fenceline.facts import TopicPartition
-from fenceline.partitions import Offsets, ProducerState
+from fenceline.kafka.partitions import Offsets, ProducerState
 from transaction_admin.api import Cost, Unseen
 from transaction_admin.batch_headers import batches
 from transaction_admin.kafka_groups import Groups

@@ -15,7 +15,7 @@ import kafka.errors as errors
 from kafka.protocol.admin.transactions import DescribeTransactionsRequest, ListTransactionsRequest
 from kafka.protocol.metadata import MetadataRequest
 
-from fenceline.coordinator import partition_for
+from fenceline.kafka.coordinator import partition_for
 from transaction_admin.api import TRANSACTION_STATE, CannotAdminister
 from transaction_admin.wire import Wire, explain, kafka_word, text_form
 

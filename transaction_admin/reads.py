@@ -11,8 +11,8 @@ from typing import NamedTuple, Protocol
 
 from fenceline.batches import Batch
 from fenceline.facts import TopicPartition
-from fenceline.groups import Committed
-from fenceline.partitions import Offsets, ProducerState
+from fenceline.kafka.groups import Committed
+from fenceline.kafka.partitions import Offsets, ProducerState
 from transaction_admin.api import Cost, Unseen
 
 

@@ -28,7 +28,7 @@ from kafka.protocol.broker_version_data import BROKER_API_VERSIONS, infer_broker
 from kafka.protocol.consumer import OffsetFetchRequest
 from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 
-from fenceline.rights import EVERY, Resource, Right
+from fenceline.kafka.acls import EVERY, Resource, Right
 from transaction_admin.api import Unseen
 from transaction_admin.wire import Wire, explain, kafka_word, text_form
 

@@ -13,7 +13,7 @@ from collectors.tasks.tails import tail_name
 from dashboard import save_partitions, slices
 from dashboard.leases import Lease
 from fenceline.facts import TopicPartition
-from fenceline.partitions import ProducerState
+from fenceline.kafka.partitions import ProducerState
 from transaction_admin.api import CannotAdminister, Unseen
 from transaction_admin.kafka_python import KafkaPythonAdmin
 from transaction_admin.kafka_reads import KafkaPythonReads

@@ -16,7 +16,7 @@ from dashboard.actions.hands import Hands
 from dashboard.actions.results import Fate, Part, Result, failed, stale
 from fenceline.evidence import because
 from fenceline.facts import TopicPartition
-from fenceline.partitions import ProducerState, Verdict
+from fenceline.kafka.partitions import ProducerState, Verdict
 from fenceline.plans.markers import Marked
 from fenceline.plans.plan import SubjectPlan
 from transaction_admin.api import CannotAdminister, Ended, Marker, Unseen, grant

@@ -15,9 +15,9 @@ from dashboard.actions.hands import Hands
 from dashboard.actions.results import Fate, Part, Result, failed, stale
 from dashboard.attributions import WrittenRecord
 from fenceline.facts import State
+from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 from fenceline.plans.plan import SubjectPlan
 from fenceline.plans.producers import asked_timeout_ms
-from fenceline.reconcile import Described, NotDescribed, Obstacle
 from transaction_admin.api import Ended, Fencing, grant
 
 REQUEST = "InitProducerId"

@@ -18,7 +18,7 @@ from dashboard.rows import key_of
 from fenceline.decode import text
 from fenceline.decode.checkpoint import positions
 from fenceline.facts import TopicPartition
-from fenceline.partitions import Offsets
+from fenceline.kafka.partitions import Offsets
 from fenceline.plans.plan import Act, Plan, SubjectPlan
 from fenceline.words import duration
 

@@ -13,7 +13,7 @@ from django.conf import settings
 
 from dashboard import slices
 from dashboard.actions import looking
-from fenceline.reconcile import Described, NotDescribed
+from fenceline.kafka.reconcile import Described, NotDescribed
 from spark_pipeline.sink.ledger import LedgerFolder, open_ledger
 from transaction_admin.api import TransactionAdmin
 from transaction_admin.reads import ClusterReads

@@ -15,9 +15,9 @@ from dashboard.models import Query, SinkDecision, Transaction
 from dashboard.queries import partitions_of
 from fenceline.decode import text
 from fenceline.facts import State, TopicPartition
+from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 from fenceline.paths import to_url
 from fenceline.plans.batches import SinkBatch, Written
-from fenceline.reconcile import Described, NotDescribed, Obstacle
 from fenceline.sink_fates import Coordinated, Fate, fate_of
 from fenceline.spark import Decided, Decision, Done, Ledger, SinkTransaction
 from fenceline.words import said, some

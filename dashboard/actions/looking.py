@@ -1,6 +1,6 @@
 """What a plan is made of, and what `execute` compares it with: our rows, and a direct look at the cluster.
 
-The look is the collectors' join (`fenceline.partitions`), done now: a partition's leader, then the
+The look is the collectors' join (`fenceline.kafka.partitions`), done now: a partition's leader, then the
 coordinators, then the leader again, twice where nobody seems to own what is open.
 """
 
@@ -19,8 +19,7 @@ from dashboard.leases import Lease
 from dashboard.models import Cluster, PinRecord, Transaction
 from fenceline.batches import Batch
 from fenceline.facts import State, TopicPartition
-from fenceline.limits import Limits
-from fenceline.partitions import (
+from fenceline.kafka.partitions import (
     Ground,
     Offsets,
     Owners,
@@ -31,9 +30,10 @@ from fenceline.partitions import (
     open_in_both,
     still_accused,
 )
+from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
+from fenceline.limits import Limits
 from fenceline.plans.markers import Marked
 from fenceline.plans.reach import MOST_COUNTED, OFFSETS_TOPIC, HeldLog
-from fenceline.reconcile import Described, NotDescribed, Obstacle
 from transaction_admin.api import CannotAdminister, Unseen, describe_grant
 from transaction_admin.kafka_python import KafkaPythonAdmin
 from transaction_admin.kafka_reads import KafkaPythonReads

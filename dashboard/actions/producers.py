@@ -11,15 +11,15 @@ from dashboard.micro_batches import written_for
 from dashboard.models import PinRecord, Position, Query, SinkDecision, Transaction
 from dashboard.queries import partitions_of
 from dashboard.rows import key_of
-from fenceline.applications import application_of
-from fenceline.clocks import start_ms
 from fenceline.decode import text
 from fenceline.facts import State, TopicPartition
+from fenceline.kafka.applications import application_of
+from fenceline.kafka.clock_skew import start_ms
+from fenceline.kafka.reconcile import Described, NotDescribed
 from fenceline.plans.plan import Ground
 from fenceline.plans.producers import Producer, Sink
 from fenceline.plans.protected import protection
 from fenceline.plans.reach import HeldLog
-from fenceline.reconcile import Described, NotDescribed
 from fenceline.spark import Decided
 
 

@@ -42,7 +42,7 @@ class Result:
     fate: Fate
     words: str
     parts: tuple[Part, ...] = ()
-    #: What it is joined with the transitions by (`fenceline.attributions`).
+    #: What it is joined with the transitions by (`fenceline.kafka.attributions`).
     records: tuple[WrittenRecord, ...] = ()
 
     def as_json(self, subject: str, started_ms: int | None, ended_ms: int | None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from dashboard.actions.hands import Hands
 from dashboard.actions.results import Fate, Part, Result, failed
 from dashboard.attributions import WrittenRecord
 from fenceline.facts import State
-from fenceline.reconcile import Described, NotDescribed, Obstacle
+from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 from fenceline.words import some
 from transaction_admin.api import Ending, grant
 

@@ -11,7 +11,7 @@ from django.db.models import Q
 from dashboard import query_waits
 from dashboard.models import GroupOffset, PinRecord
 from fenceline.facts import TopicPartition
-from fenceline.groups import Waiting
+from fenceline.kafka.groups import Waiting
 
 #: Rows that one plan looks through, and parameters of one question: SQLite takes 32,766.
 _MOST = 5_000

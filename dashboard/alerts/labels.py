@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import quote
 
-from fenceline.applications import application_of
+from fenceline.kafka.applications import application_of
 from fenceline.owners import Owner
 
 #: Longer values are cut, and end in a part of their hash: two long names stay two.

@@ -13,7 +13,7 @@ from dashboard.api import cursors, schemas
 from dashboard.api.named import BlockerOut, OwnerOut
 from dashboard.eyes import GROUPS
 from dashboard.models import Group, GroupOffset
-from fenceline.groups import Status, Waiting
+from fenceline.kafka.groups import Status, Waiting
 
 router = Router(tags=["groups"])
 

@@ -14,9 +14,9 @@ from dashboard.api import cursors, schemas
 from dashboard.api.named import OwnerOut
 from dashboard.eyes import PARTITIONS
 from dashboard.models import PartitionRecord, PinRecord
-from fenceline.ends import unpack
-from fenceline.groups import Waiting
-from fenceline.partitions import Ground, Verdict
+from fenceline.kafka.end_offset_history import unpack
+from fenceline.kafka.groups import Waiting
+from fenceline.kafka.partitions import Ground, Verdict
 
 router = Router(tags=["partitions"])
 

@@ -15,7 +15,7 @@ from dashboard.micro_batches import Entry
 from dashboard.models import PinRecord, Run, SinkDecision
 from dashboard.queries import Sight
 from fenceline.chain import ChainLink, Link, LinkState
-from fenceline.groups import Waiting
+from fenceline.kafka.groups import Waiting
 from fenceline.safe import RestartSafety
 from fenceline.spark import Decided, Outcome
 

@@ -16,7 +16,7 @@ from dashboard.api.offered import OfferOut
 from dashboard.api.transitions import Fact
 from dashboard.models import Transaction
 from fenceline.facts import NOT_TOLD
-from fenceline.partitions import Verdict
+from fenceline.kafka.partitions import Verdict
 
 router = Router(tags=["transactions"])
 

@@ -37,8 +37,9 @@ class Position(models.Model):
     hole_offset = models.BigIntegerField(null=True)
     #: When it was first read, by our clock.
     since_ms = models.BigIntegerField(default=0)
-    #: How far our clock is ahead of the coordinator's (`fenceline.clocks.Offset`): the smallest difference
-    #: measured of late, the smallest of this window, and when that began. None before any was measured.
+    #: How far our clock is ahead of the coordinator's (`fenceline.kafka.clock_skew.Offset`): the smallest
+    #: difference measured of late, the smallest of this window, and when that began. None before any was
+    #: measured.
     clock_ms = models.BigIntegerField(null=True)
     clock_window_ms = models.BigIntegerField(null=True)
     clock_since_ms = models.BigIntegerField(null=True)

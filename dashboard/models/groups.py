@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import models
 
 from dashboard.models.collecting import Cluster
-from fenceline.groups import Status, is_beyond_end
+from fenceline.kafka.groups import Status, is_beyond_end
 
 
 class CommitRecord(models.Model):
@@ -126,7 +126,8 @@ class GroupOffset(models.Model):
     #: Between its offset and the LSO lie only markers and aborted records: nothing that it could read.
     only_markers = models.BooleanField(default=False)
     status = models.CharField(max_length=8, choices=[(s.value, s.value) for s in Status])
-    #: `fenceline.groups.Waiting`: whether it waits at a pinned LSO, or has read past it; "" where none is.
+    #: `fenceline.kafka.groups.Waiting`: whether it waits at a pinned LSO, or has read past it; "" where none
+    #: is.
     waiting = models.CharField(max_length=16, blank=True)
     #: Since when, by our clock, it waits there.
     waiting_ms = models.BigIntegerField(null=True)

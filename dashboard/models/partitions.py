@@ -6,7 +6,7 @@ from django.db import models
 from django.db.models import Q
 
 from dashboard.models.collecting import Cluster
-from fenceline.partitions import Verdict
+from fenceline.kafka.partitions import Verdict
 
 
 class PartitionRecord(models.Model):
@@ -33,7 +33,8 @@ class PartitionRecord(models.Model):
     verdict = models.CharField(max_length=7, choices=[(v.value, v.value) for v in Verdict], default="clear")
     #: Why it cannot be seen, in words for an operator; "" when it can.
     error = models.TextField(blank=True)
-    #: [[at_ms, lso, high watermark], …] as JSON text, oldest first: for lag in seconds (`fenceline.ends`).
+    #: [[at_ms, lso, high watermark], …] as JSON text, oldest first: for lag in seconds
+    #: (`fenceline.kafka.end_offset_history`).
     ends = models.TextField(blank=True)
     rev = models.BigIntegerField()
 
@@ -77,7 +78,7 @@ class PinRecord(models.Model):
     #: The id that the producer id belongs to, as escaped text; "" where none is known.
     transactional_id = models.TextField(blank=True)
     verdict = models.CharField(max_length=7, choices=[(v.value, v.value) for v in Verdict])
-    #: `fenceline.partitions.Ground`: why this verdict.
+    #: `fenceline.kafka.partitions.Ground`: why this verdict.
     ground = models.CharField(max_length=24)
 
     class Meta:

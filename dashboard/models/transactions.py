@@ -100,7 +100,7 @@ class Recent(models.Model):
     cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
     #: As in Transaction.
     key = models.BinaryField(max_length=32)
-    #: As `fenceline.recent.pack` writes them, newest first.
+    #: As `fenceline.kafka.transition_ring.pack` writes them, newest first.
     packed = models.BinaryField()
     #: When the coordinator forgot the id; None while it is known.
     expired_ms = models.BigIntegerField(null=True)

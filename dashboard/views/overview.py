@@ -15,7 +15,7 @@ from dashboard.views.page import answer, signed_in
 from dashboard.views.queries import rows as query_rows
 from dashboard.views.verdict import verdict
 from fenceline.facts import Kind
-from fenceline.groups import Status
+from fenceline.kafka.groups import Status
 
 _STRIP_MS = 3_600_000
 _STRIP_KINDS = ((Kind.COMMIT,), *(kinds for _, kinds, _ in charts.STRIP))

@@ -19,11 +19,11 @@ from dashboard.views.empty import why_empty
 from dashboard.views.listing import SIZES, Heading, columns
 from dashboard.views.page import acting, answer, signed_in
 from dashboard.views.refused import forbidden
-from fenceline.ends import unpack
 from fenceline.evidence import because
 from fenceline.facts import Severity
+from fenceline.kafka.end_offset_history import unpack
+from fenceline.kafka.partitions import Ground
 from fenceline.owners import Owner
-from fenceline.partitions import Ground
 
 #: How many groups of a partition its page shows, those that wait first.
 _MOST_READERS = 100

@@ -23,7 +23,7 @@ from dashboard.views import context
 from dashboard.views.clock import now_ms
 from dashboard.views.overview import collector_states
 from dashboard.views.page import answer, signed_in
-from fenceline.reconcile import agreement
+from fenceline.kafka.reconcile import agreement
 
 #: Libraries whose version decides how brokers, pages or jobs behave.
 _LIBRARIES = (

@@ -9,7 +9,6 @@ from types import MappingProxyType
 from dashboard.looks import LOOKS
 from dashboard.models import Transaction
 from dashboard.views.lived import Now
-from fenceline.coordinator import java_hash
 from fenceline.decode import text
 from fenceline.evidence import explain
 from fenceline.facts import (
@@ -24,6 +23,7 @@ from fenceline.facts import (
     TopicPartitions,
     Transition,
 )
+from fenceline.kafka.coordinator import java_hash
 from fenceline.words import count, duration
 
 #: Partitions of this topic in a transaction are consumer positions: read, process, write.

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from fenceline.kafka.reconcile import Described
 from fenceline.plans.plan import Bound, Effect, Ground, Refusal, Seen, Step, SubjectPlan
 from fenceline.plans.reach import HeldLog, Reach, own_words, reach
-from fenceline.reconcile import Described
 from fenceline.sink_fates import Fate
 from fenceline.spark import Decided, Decision, Done, InputRange, SinkTransaction
 from fenceline.words import clock, count, duration, some

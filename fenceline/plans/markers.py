@@ -11,12 +11,12 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from fenceline.evidence import because
-from fenceline.partitions import Ground as Why
-from fenceline.partitions import Pin, Verdict
+from fenceline.kafka.partitions import Ground as Why
+from fenceline.kafka.partitions import Pin, Verdict
+from fenceline.kafka.reconcile import Described, NotDescribed
 from fenceline.plans.plan import Bound, Effect, Ground, Refusal, Seen, Step, SubjectPlan
 from fenceline.plans.producers import DECIDED, LIVELY_MS
 from fenceline.plans.reach import HeldLog, Reach, own_words, reach
-from fenceline.reconcile import Described, NotDescribed
 from fenceline.words import count
 
 _HIDDEN = (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fenceline.applications import Shape, application_of
 from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS
+from fenceline.kafka.applications import Shape, application_of
 from fenceline.plans.plan import Ground
 
 

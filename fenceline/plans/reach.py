@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from fenceline.batches import Batch
 from fenceline.facts import TopicPartition
-from fenceline.partitions import ProducerState
+from fenceline.kafka.partitions import ProducerState
 from fenceline.plans.plan import Bound, Effect, Held
 from fenceline.words import count, some
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from fenceline import habits
 from fenceline.facts import ABORTS, Finding, Kind, Severity
 from fenceline.habits import Change
+from fenceline.kafka.transitions import LAST_EPOCH
 from fenceline.limits import Limits
 from fenceline.snapshot import ApplicationFigures, Snapshot
-from fenceline.transitions import LAST_EPOCH
 from fenceline.words import duration, rough
 
 #: `transactional.id.expiration.ms` by default: seven days, in hours.

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, Severity, State
-from fenceline.groups import Waiting
 from fenceline.habits import Usual
+from fenceline.kafka.groups import Waiting
 from fenceline.limits import Limits
 from fenceline.queries import SourcePosition
 from fenceline.severity import Impact, of_block, worst

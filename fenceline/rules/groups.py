@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fenceline.facts import Finding, Severity
-from fenceline.groups import Waiting
+from fenceline.kafka.groups import Waiting
 from fenceline.limits import Limits
 from fenceline.rules.blocking import Blocks, names_of
 from fenceline.snapshot import BlockedGroup, BlockedOffset, Blocker, Snapshot

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from fenceline.evidence import because
 from fenceline.facts import Finding, Severity
+from fenceline.kafka.partitions import Ground, Pin, Verdict
 from fenceline.limits import Limits
-from fenceline.partitions import Ground, Pin, Verdict
 from fenceline.rules.blocking import Blocks
 from fenceline.severity import worst
 from fenceline.snapshot import PinnedPartition, Snapshot

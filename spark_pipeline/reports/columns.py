@@ -1,4 +1,5 @@
-"""Transitions as columns: entries of `fenceline.recent` -> Arrow tables of transitions and of sums.
+"""Transitions as columns: entries of `fenceline.kafka.transition_ring` -> Arrow tables of transitions and of
+sums.
 
 All tables of the job have one schema, and a row fills the columns of its table alone: so that a micro-batch
 is one job that writes once. Columns that are all null cost Parquet nothing.
@@ -12,10 +13,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fenceline import recent
 from fenceline.facts import ABORTS, Confidence, Kind, Reason
-from fenceline.fold import Lived
 from fenceline.histograms import bucket_of
+from fenceline.kafka import transition_ring as recent
+from fenceline.kafka.aggregate import Lived
 from fenceline.reports import APPLICATIONS, IDS, TRANSITIONS
 
 _COUNTS = pa.map_(pa.string(), pa.int64())
@@ -61,7 +62,8 @@ _SPARK = {
 #: The same for Spark.
 DDL = ", ".join(f"`{column.name}` {_SPARK[column.type]}" for column in SCHEMA)
 
-#: An entry of `fenceline.recent`, field by field (tests/fenceline/test_reports.py compares the two).
+#: An entry of `fenceline.kafka.transition_ring`, field by field (tests/fenceline/test_reports.py compares the
+#: two).
 ENTRY = np.dtype(
     [
         ("kind", "u1"), ("confidence", "u1"), ("reason", "u1"), ("at_ms", ">i8"), ("producer_id", ">i8"),

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from struct import Struct
 
-from fenceline import recent
 from fenceline.decode.transaction_state import STATES
 from fenceline.facts import NOT_FROM_LOG, Kind, TransactionRecord
-from fenceline.fold import Newest, Prior
+from fenceline.kafka import transition_ring as recent
+from fenceline.kafka.aggregate import Newest, Prior
 
 #: How it stands, state, producer id, epoch, timeout, last update, start (-1: none), client version, offset.
 _KNOWN = Struct(">BBqhiqqhq")

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from fenceline.facts import RawRecord
-from fenceline.fold import Folded, fold
+from fenceline.kafka.aggregate import Folded, fold
 from fenceline.reports import PROGRESS, STATE, STRANGE
 from spark_pipeline.reports import columns, priors
 

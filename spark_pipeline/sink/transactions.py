@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from fenceline.facts import State
-from fenceline.reconcile import Described, NotDescribed, Obstacle
+from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 from fenceline.spark import SinkTransaction
 from spark_pipeline.sink import names
 from spark_pipeline.sink.errors import SinkError

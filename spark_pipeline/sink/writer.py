@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from fenceline.facts import State, TopicPartition
-from fenceline.reconcile import Described, NotDescribed, Obstacle
+from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 from fenceline.spark import SinkTransaction
 from spark_pipeline.sink import names
 from spark_pipeline.sink.errors import SinkError

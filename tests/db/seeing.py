@@ -23,8 +23,9 @@ from dashboard.models import (
     TransitionRecord,
 )
 from dashboard.rows import key_of
-from fenceline import histograms, recent
+from fenceline import histograms
 from fenceline.facts import Confidence, Kind, Reason, Transition
+from fenceline.kafka import transition_ring as recent
 from tests.db.conftest import NOW_MS
 
 ALL = ("transaction_state", "partitions", "groups", "reconcile")

@@ -17,8 +17,8 @@ from dashboard.figures import Figures
 from dashboard.leases import Lease
 from dashboard.models import Action, Recent, Tally, TransitionRecord
 from dashboard.write_transactions import cluster_transaction
-from fenceline import recent
 from fenceline.facts import Kind, Reason, State, TopicPartitions, TransactionRecord
+from fenceline.kafka import transition_ring as recent
 from fenceline.limits import Limits
 from tests.db.conftest import NOW_MS
 from tests.db.seeing import prod

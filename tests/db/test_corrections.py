@@ -13,7 +13,7 @@ from dashboard.corrections import Rows
 from dashboard.leases import Lease, LeaseLost
 from dashboard.models import Cluster, Collector, GapRecord, Recent, StateCount, Transaction
 from fenceline.facts import Look, State, Tombstone, TopicPartitions, TransactionRecord
-from fenceline.reconcile import Correction, Known, Reconciliation
+from fenceline.kafka.reconcile import Correction, Known, Reconciliation
 from tests.db.conftest import NOW_MS
 from tests.looks import look_at
 

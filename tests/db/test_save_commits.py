@@ -11,10 +11,10 @@ import pytest
 from dashboard import save_commits, store
 from dashboard.leases import Lease, LeaseLost
 from dashboard.models import Collector, CommitRecord, GapRecord, GroupRecord, Position
-from fenceline import commits
 from fenceline.decode import text
 from fenceline.facts import Look, PositionMove, RawRecord
-from fenceline.groups import Commit
+from fenceline.kafka import commits
+from fenceline.kafka.groups import Commit
 from tests.db.conftest import NOW_MS
 
 Take = Callable[..., Lease]

@@ -16,9 +16,9 @@ from dashboard.leases import Lease, LeaseLost
 from dashboard.models import Cluster, Collector, CommitRecord, GapRecord, Group, GroupOffset, GroupRecord
 from dashboard.rows import key_of
 from fenceline.facts import TopicPartition
-from fenceline.group_looks import GroupsLook, PendingCommit, SeenGroup
-from fenceline.groups import Committed
-from fenceline.partitions import Offsets
+from fenceline.kafka.group_observation import GroupsLook, PendingCommit, SeenGroup
+from fenceline.kafka.groups import Committed
+from fenceline.kafka.partitions import Offsets
 from tests.db.conftest import NOW_MS
 
 Take = Callable[..., Lease]

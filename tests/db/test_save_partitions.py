@@ -26,7 +26,7 @@ from dashboard.models import (
 )
 from dashboard.save_partitions import NAME, Rows, save, save_replicas
 from fenceline.facts import TopicPartition
-from fenceline.partitions import Ground, Known, Pin, Place, ProducerState, Verdict
+from fenceline.kafka.partitions import Ground, Known, Pin, Place, ProducerState, Verdict
 from tests.db.conftest import NOW_MS
 
 Take = Callable[..., Lease]

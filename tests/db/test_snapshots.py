@@ -11,9 +11,9 @@ from django.test.utils import CaptureQueriesContext
 from dashboard.models import Collector, GapRecord, PartitionRecord, Transaction
 from dashboard.snapshots import Reader
 from fenceline.facts import NOT_FROM_LOG, State
-from fenceline.groups import Waiting
+from fenceline.kafka.groups import Waiting
+from fenceline.kafka.partitions import Ground, Verdict
 from fenceline.limits import Limits
-from fenceline.partitions import Ground, Verdict
 from fenceline.sight import Sense
 from fenceline.snapshot import Blocker, Snapshot
 from tests.db import seeing

@@ -10,7 +10,6 @@ from dashboard import ids, leases, queries, store
 from dashboard.leases import Lease, LeaseLost
 from dashboard.models import Cluster, Collector, GapRecord, Position, Transaction
 from fenceline.decode import text
-from fenceline.encode import encode_key, encode_value
 from fenceline.facts import (
     Look,
     PositionMove,
@@ -20,6 +19,7 @@ from fenceline.facts import (
     TopicPartitions,
     TransactionRecord,
 )
+from fenceline.kafka.encode import encode_key, encode_value
 from tests.db.conftest import NOW_MS
 from tests.looks import look_at
 

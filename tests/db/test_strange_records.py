@@ -19,8 +19,7 @@ from django.db.models import F
 from dashboard import queries, rows, store
 from dashboard.leases import Lease
 from dashboard.models import Collector, Recent, StateCount, Tally, Transaction, TransitionRecord
-from fenceline import histograms, recent
-from fenceline.encode import encode_key, encode_value
+from fenceline import histograms
 from fenceline.facts import (
     Confidence,
     Kind,
@@ -32,6 +31,8 @@ from fenceline.facts import (
     TopicPartitions,
     TransactionRecord,
 )
+from fenceline.kafka import transition_ring as recent
+from fenceline.kafka.encode import encode_key, encode_value
 from tests import offline
 from tests.db.conftest import NOW_MS
 from tests.fenceline.walks import Walk

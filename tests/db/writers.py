@@ -69,10 +69,10 @@ from fenceline.facts import (
     TopicPartitions,
     TransactionRecord,
 )
+from fenceline.kafka.partitions import Ground, Known, Pin, Place, ProducerState, Verdict
+from fenceline.kafka.reconcile import Correction, Reconciliation
 from fenceline.limits import Retention
-from fenceline.partitions import Ground, Known, Pin, Place, ProducerState, Verdict
 from fenceline.plans.plan import Act, Plan, SubjectPlan
-from fenceline.reconcile import Correction, Reconciliation
 from tests.db import streaming, telling
 from tests.db.conftest import NOW_MS
 from tests.db.test_save_commits import key, value

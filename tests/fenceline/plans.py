@@ -6,10 +6,10 @@ from typing import Any
 
 from fenceline.batches import Batch
 from fenceline.facts import State, TopicPartition, TopicPartitions
-from fenceline.partitions import Ground, Pin, ProducerState, Verdict
+from fenceline.kafka.partitions import Ground, Pin, ProducerState, Verdict
+from fenceline.kafka.reconcile import Described
 from fenceline.plans.producers import Producer
 from fenceline.plans.reach import HeldLog
-from fenceline.reconcile import Described
 
 NOW_MS = 1_700_000_000_000
 MINUTE_MS = 60_000

@@ -1,7 +1,8 @@
 """Every short story of one transactional id: a coordinator, two producers, an Admin and a tool for recovery.
 
 The coordinator follows Kafka 4.2 (`TransactionCoordinator`, `TransactionMetadata`; KIP-360, KIP-890) and
-knows nothing of `fenceline.transitions`. Different stories may leave the same records, which is their use.
+knows nothing of `fenceline.kafka.transitions`. Different stories may leave the same records, which is their
+use.
 """
 
 from __future__ import annotations

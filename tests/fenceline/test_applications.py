@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline.applications import LONGEST, NAMELESS, Shape, application_of
 from fenceline.decode.text import escape, unescape
+from fenceline.kafka.applications import LONGEST, NAMELESS, Shape, application_of
 
 UUID = "1f0c3b7e-5a2d-4c6f-9b8a-0123456789ab"
 #: One of 281 UUIDs ends in 12 decimal digits, which is no number behind a dash.

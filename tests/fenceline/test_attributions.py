@@ -7,9 +7,6 @@ from itertools import product
 
 import pytest
 
-from fenceline import recent
-from fenceline.attributions import ActionCause, RecordIdentity, action_of, attribute_past
-from fenceline.encode import encode_key, encode_value
 from fenceline.facts import (
     Confidence,
     Kind,
@@ -20,7 +17,10 @@ from fenceline.facts import (
     TransactionRecord,
     Transition,
 )
-from fenceline.fold import Folded, Prior, fold
+from fenceline.kafka import transition_ring as recent
+from fenceline.kafka.aggregate import Folded, Prior, fold
+from fenceline.kafka.attributions import ActionCause, RecordIdentity, action_of, attribute_past
+from fenceline.kafka.encode import encode_key, encode_value
 
 NAME, PRODUCER, EPOCH, NOW_MS, ACTION = "payments-7", 4_000, 3, 1_700_000_000_000, 12
 KEY = encode_key(NAME)

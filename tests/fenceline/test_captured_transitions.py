@@ -15,7 +15,7 @@ import pytest
 from fenceline.decode.transaction_state import decode
 from fenceline.evidence import explain
 from fenceline.facts import Confidence, Kind, Transition, Undecoded
-from fenceline.transitions import Life, derive, lived
+from fenceline.kafka.transitions import Life, derive, lived
 
 FOLDER = Path(__file__).parent.parent / "data" / "transaction_state"
 TRUTH: dict[str, dict[str, list[str]]] = json.loads((FOLDER / "truth.json").read_text())

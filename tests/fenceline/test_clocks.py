@@ -6,7 +6,15 @@ import random
 
 import pytest
 
-from fenceline.clocks import LEAST_MS, WINDOW_MS, Offset, difference_ms, follow_offset, ours_ms, start_ms
+from fenceline.kafka.clock_skew import (
+    LEAST_MS,
+    WINDOW_MS,
+    Offset,
+    difference_ms,
+    follow_offset,
+    ours_ms,
+    start_ms,
+)
 
 NOW_MS = 1_795_000_000_000
 HOUR_MS = 3_600_000

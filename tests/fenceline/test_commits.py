@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collectors.markers import Markers, nothing_to_read
-from fenceline import commits
 from fenceline.batches import Batch
-from fenceline.commits import MOST_COMMITS, Gone, Joined, Kept, Place, Seen, thinned
 from fenceline.facts import RawRecord, TopicPartition
-from fenceline.groups import Commit
-from fenceline.partitions import Offsets
+from fenceline.kafka import commits
+from fenceline.kafka.commits import MOST_COMMITS, Gone, Joined, Kept, Place, Seen, thinned
+from fenceline.kafka.groups import Commit
+from fenceline.kafka.partitions import Offsets
 from transaction_admin.reads import Batches
 
 NOW = 1_795_000_000_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fenceline.coordinator import java_hash, partition_for
+from fenceline.kafka.coordinator import java_hash, partition_for
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline.ends import STEPS, End, Passed, add, newest, pack, passed_ms, thin, unpack
+from fenceline.kafka.end_offset_history import STEPS, End, Passed, add, newest, pack, passed_ms, thin, unpack
 
 NOW_MS = 1_795_000_000_000
 SECOND = 1_000

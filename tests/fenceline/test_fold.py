@@ -14,11 +14,11 @@ from unittest.mock import patch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline import recent
-from fenceline.encode import encode_key, encode_value
 from fenceline.facts import EVERYDAY, Kind, RawRecord, State, TransactionRecord
-from fenceline.fold import Folded, Prior, Told, _IdFold, fold
 from fenceline.histograms import merge
+from fenceline.kafka import transition_ring as recent
+from fenceline.kafka.aggregate import Folded, Prior, Told, _IdFold, fold
+from fenceline.kafka.encode import encode_key, encode_value
 from tests.fenceline.walks import Walk
 
 PARTITION = 4

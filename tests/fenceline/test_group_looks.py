@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline.ends import End
-from fenceline.families import LONGEST, family_of
-from fenceline.group_looks import Around, Blocker, Logged, Stood, is_news, stand
-from fenceline.groups import Commit, Committed, Status, Waiting
-from fenceline.partitions import Offsets
+from fenceline.kafka.end_offset_history import End
+from fenceline.kafka.families import LONGEST, family_of
+from fenceline.kafka.group_observation import Around, Blocker, Logged, Stood, is_news, stand
+from fenceline.kafka.groups import Commit, Committed, Status, Waiting
+from fenceline.kafka.partitions import Offsets
 
 NOW = 1_795_000_000_000
 OK, STOP, BLOCKED, UNKNOWN = Status.OK, Status.STOP, Status.BLOCKED, Status.UNKNOWN

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline.groups import (
+from fenceline.kafka.groups import (
     MOST_POINTS,
     Commit,
     Point,
@@ -29,7 +29,7 @@ from fenceline.groups import (
     waiting,
     worst,
 )
-from fenceline.partitions import Offsets
+from fenceline.kafka.partitions import Offsets
 
 NOW = 1_795_000_000_000
 OK, WARN, STALL, STOP, REWIND, BLOCKED, UNKNOWN = (

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fenceline.facts import OPEN_STATES, TWO_PHASE_COMMIT_TIMEOUT_MS, State, TopicPartition, TopicPartitions
-from fenceline.partitions import (
+from fenceline.kafka.partitions import (
     DEFAULT_CLEANUP_MS,
     VERDICTS,
     Ground,
@@ -29,7 +29,7 @@ from fenceline.partitions import (
     still_accused,
     worst,
 )
-from fenceline.reconcile import Described, NotDescribed, Obstacle
+from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 
 NOW_MS = 1_795_000_000_000
 WHERE = TopicPartition("orders", 3)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fenceline.batches import Batch
 from fenceline.facts import TopicPartition
-from fenceline.partitions import ProducerState
+from fenceline.kafka.partitions import ProducerState
 from fenceline.plans.plan import Bound
 from fenceline.plans.reach import HeldLog, Reach, own_words, reach
 from tests.fenceline.plans import MINE, OTHER, TOPIC, data, log, marker, opened

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fenceline.facts import State, TopicPartition
-from fenceline.partitions import Ground as Why
-from fenceline.partitions import Verdict
+from fenceline.kafka.partitions import Ground as Why
+from fenceline.kafka.partitions import Verdict
+from fenceline.kafka.reconcile import Described, NotDescribed
 from fenceline.plans.markers import Marked, plan_markers, warnings
 from fenceline.plans.plan import Act, Ground, Plan, SubjectPlan, from_json
 from fenceline.plans.reach import HeldLog
-from fenceline.reconcile import Described, NotDescribed
 from tests.fenceline.plans import MINE, NOW_MS, OTHER, TOPIC, described, log, opened, pin
 
 NAME = "payments-7"

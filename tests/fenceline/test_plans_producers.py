@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from fenceline.decode import text
 from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, State, TopicPartitions
 from fenceline.habits import Usual
+from fenceline.kafka.reconcile import NotDescribed, Obstacle
 from fenceline.limits import Limits
 from fenceline.plans.plan import Act, Ground, Plan, SubjectPlan, from_json
 from fenceline.plans.producers import LIVELY_MS, Producer, Sink, plan_fence, warnings
-from fenceline.reconcile import NotDescribed, Obstacle
 from tests.fenceline.plans import MINE, MINUTE_MS, NOW_MS, OTHER, TOPIC, described, log, opened, producer
 
 LIMITS = Limits()

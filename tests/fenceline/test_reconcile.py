@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fenceline.facts import NOT_TOLD, State, Tombstone, TopicPartitions
-from fenceline.reconcile import (
+from fenceline.kafka.reconcile import (
     Correction,
     Described,
     Difference,

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from fenceline.batches import Batch
-from fenceline.clocks import difference_ms, follow_offset
 from fenceline.facts import Kind, TopicPartition
+from fenceline.kafka.clock_skew import difference_ms, follow_offset
 from fenceline.recoveries import (
     DELETED,
     RECREATED,

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from fenceline.facts import ACTION_REASONS, Confidence, Kind, Reason, TransactionRecord, Transition
-from fenceline.transitions import Life, derive, lived
+from fenceline.kafka.transitions import Life, derive, lived
 from tests.fenceline.stories import EPOCHS, LAST_EPOCH, STEPS, Step, Story, begun, stories
 
 CERTAIN, PROBABLE, AMBIGUOUS = Confidence.CERTAIN, Confidence.PROBABLE, Confidence.AMBIGUOUS

@@ -25,7 +25,7 @@ from fenceline.facts import (
     TransactionRecord,
     Transition,
 )
-from fenceline.transitions import Life, derive, lived
+from fenceline.kafka.transitions import Life, derive, lived
 from tests.fenceline.walks import START_MS, Walk
 
 SOME = (TopicPartitions("orders", (0,)),)

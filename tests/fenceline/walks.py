@@ -1,7 +1,7 @@
 """Random lives of one id, as the coordinator writes them down: the records, and the events that made them.
 
 Written from docs/design/kafka.md §1.5, Kafka's own rules for states and epochs, and knows nothing of how
-`fenceline.transitions` reads them.
+`fenceline.kafka.transitions` reads them.
 """
 
 from __future__ import annotations

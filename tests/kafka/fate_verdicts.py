@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from fenceline.decode.transaction_state import decode
 from fenceline.facts import ABORTS, Confidence, Kind, State, TransactionRecord, Transition
-from fenceline.transitions import Life as Folded
-from fenceline.transitions import derive, lived
+from fenceline.kafka.transitions import Life as Folded
+from fenceline.kafka.transitions import derive, lived
 from tests.kafka.fates import Mark
 from tests.kafka.observe import RawRecord
 

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaException, Producer
 from py4j.java_gateway import JavaGateway
 
 from dashboard import slices
-from fenceline.partitions import Ground, Verdict
+from fenceline.kafka.partitions import Ground, Verdict
 from sandbox.kafka import Broker
 from sandbox.wire import Identity
 from tests.java.clients import JavaAdmin, JavaError, JavaProducer

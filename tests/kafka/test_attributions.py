@@ -15,8 +15,8 @@ from dashboard import attributions, history, leases, slices, store
 from dashboard.leases import Lease
 from dashboard.models import Action, Recent, TransitionRecord
 from dashboard.rows import key_of
-from fenceline import recent
 from fenceline.facts import Kind, Transition
+from fenceline.kafka import transition_ring as recent
 from fenceline.plans.plan import Act
 from sandbox.kafka import Broker
 from tests.kafka.acting import CLUSTER, executed, outcomes, planned, words

@@ -20,7 +20,7 @@ from confluent_kafka.admin import (
 )
 
 from collectors.doctor import Check, Status
-from fenceline.rights import TO_LOOK
+from fenceline.kafka.acls import TO_LOOK
 from sandbox.cluster import Cluster
 from sandbox.kafka import Broker
 from tests.acls import set_acl

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from fenceline.facts import State
-from fenceline.reconcile import Described
+from fenceline.kafka.reconcile import Described
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.kafka.idle import initialise

@@ -14,7 +14,7 @@ from confluent_kafka.cimpl import NewTopic
 from py4j.java_gateway import JavaGateway
 
 from dashboard.models import Action
-from fenceline.coordinator import partition_for
+from fenceline.kafka.coordinator import partition_for
 from fenceline.plans.plan import Act
 from sandbox.cluster import Cluster
 from tests.brokers import java, kafka_three

@@ -17,7 +17,7 @@ from py4j.java_gateway import JavaGateway
 
 from dashboard.models import CommitRecord, GapRecord, Group, GroupOffset, PinRecord, Transaction
 from fenceline.decode.text import escape
-from fenceline.groups import Waiting
+from fenceline.kafka.groups import Waiting
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.java.clients import JavaProducer

@@ -8,7 +8,7 @@ import pytest
 
 from fenceline.decode.transaction_state import decode
 from fenceline.facts import Confidence, Kind, Reason, State, TransactionRecord, Transition
-from fenceline.transitions import LAST_EPOCH, Life, derive, lived
+from fenceline.kafka.transitions import LAST_EPOCH, Life, derive, lived
 from sandbox.kafka import Broker
 from sandbox.wire import Coordinator, Refused
 from tests.brokers import create_topics

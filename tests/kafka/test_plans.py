@@ -16,10 +16,10 @@ from dashboard.actions import looking, planning
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Cluster, Group, GroupOffset
 from fenceline.decode import text
-from fenceline.groups import Status, Waiting
+from fenceline.kafka.groups import Status, Waiting
+from fenceline.kafka.reconcile import NotDescribed, Obstacle
 from fenceline.limits import Limits
 from fenceline.plans.plan import MOST_SUBJECTS, Act, Ground
-from fenceline.reconcile import NotDescribed, Obstacle
 from sandbox.kafka import Broker
 from sandbox.ports import free_port
 from sandbox.wire import Identity

@@ -19,8 +19,8 @@ from py4j.java_gateway import JavaGateway
 
 from fenceline.batches import Batch
 from fenceline.facts import TopicPartition
-from fenceline.groups import Committed
-from fenceline.partitions import Offsets
+from fenceline.kafka.groups import Committed
+from fenceline.kafka.partitions import Offsets
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.java.clients import JavaAdmin

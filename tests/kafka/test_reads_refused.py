@@ -15,8 +15,8 @@ from confluent_kafka.admin import (
 )
 
 from fenceline.facts import TopicPartition
-from fenceline.groups import Committed
-from fenceline.partitions import Offsets
+from fenceline.kafka.groups import Committed
+from fenceline.kafka.partitions import Offsets
 from sandbox.kafka import Broker
 from tests.acls import set_acl
 from tests.brokers import create_topics

@@ -23,7 +23,7 @@ from dashboard.models import Collector, Transaction
 from dashboard.rows import key_of
 from fenceline.decode import text
 from fenceline.facts import State
-from fenceline.reconcile import Reconciliation, agreement
+from fenceline.kafka.reconcile import Reconciliation, agreement
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.java.clients import JavaAdmin

@@ -40,11 +40,11 @@ from dashboard.models import (
 )
 from dashboard.rows import key_of
 from dashboard.templatetags.fenceline import transaction_url
-from fenceline import recent
-from fenceline.coordinator import partition_for
 from fenceline.decode import text
-from fenceline.encode import encode_key, encode_value
 from fenceline.facts import Confidence, Kind, State, TransactionRecord, Transition
+from fenceline.kafka import transition_ring as recent
+from fenceline.kafka.coordinator import partition_for
+from fenceline.kafka.encode import encode_key, encode_value
 from sandbox.kafka import Broker
 from tests import offline
 from tests.brokers import create_topics

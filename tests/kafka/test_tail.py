@@ -22,8 +22,8 @@ from confluent_kafka.admin import (
 from collectors.internal_topics import NoSuchTopic, Tail, TopicReplaced
 from collectors.kafka import CannotSee
 from fenceline.decode.transaction_state import decode
-from fenceline.encode import encode_key, encode_value
 from fenceline.facts import Look, State, Tombstone, TransactionRecord, Undecoded
+from fenceline.kafka.encode import encode_key, encode_value
 from sandbox.kafka import Broker, Sasl
 from sandbox.ports import free_port
 from tests.load import commit

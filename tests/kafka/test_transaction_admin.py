@@ -20,7 +20,7 @@ from py4j.java_gateway import JavaGateway
 
 from fenceline.decode import text
 from fenceline.facts import OPEN_STATES, State
-from fenceline.reconcile import Described, Listed, NotDescribed, Obstacle
+from fenceline.kafka.reconcile import Described, Listed, NotDescribed, Obstacle
 from sandbox.kafka import Broker, Sasl
 from sandbox.ports import free_port
 from tests.acls import set_acl

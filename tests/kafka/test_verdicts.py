@@ -16,7 +16,7 @@ from py4j.java_gateway import JavaGateway
 
 from dashboard import slices
 from fenceline.facts import TopicPartition
-from fenceline.partitions import Ground, Owners, Verdict
+from fenceline.kafka.partitions import Ground, Owners, Verdict
 from sandbox.kafka import Broker
 from sandbox.wire import Identity
 from tests.brokers import create_topics

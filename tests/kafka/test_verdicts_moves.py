@@ -18,8 +18,8 @@ from dashboard import leases
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Collector, PartitionRecord, PinRecord, ReplicaLook
 from fenceline.facts import TopicPartition
+from fenceline.kafka.partitions import Ground, Verdict
 from fenceline.limits import Limits
-from fenceline.partitions import Ground, Verdict
 from sandbox.kafka import Broker
 from sandbox.ports import free_port
 from tests.acls import set_acl

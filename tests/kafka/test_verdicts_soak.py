@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from py4j.java_gateway import JavaGateway
 
-from fenceline.partitions import Ground, Verdict
+from fenceline.kafka.partitions import Ground, Verdict
 from sandbox.kafka import Broker
 from tests.brokers import PROPERTIES, create_topics
 from tests.java.clients import JavaAdmin

@@ -18,7 +18,7 @@ from collectors.tasks import partitions as task
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import ReplicaLook
 from fenceline.facts import TopicPartition
-from fenceline.partitions import Ground, Offsets, Verdict
+from fenceline.kafka.partitions import Ground, Offsets, Verdict
 from fenceline.plans.plan import Act
 from fenceline.plans.plan import Ground as PlanGround
 from sandbox.cluster import Cluster

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from collectors.partitions import Seen, Watcher
 from dashboard import leases, save_partitions, slices, store
 from dashboard.models import Collector, GapRecord, PartitionRecord, PinRecord
-from fenceline.partitions import Ground, Verdict
+from fenceline.kafka.partitions import Ground, Verdict
 from sandbox.kafka import Broker
 from transaction_admin.kafka_python import KafkaPythonAdmin
 from transaction_admin.kafka_reads import KafkaPythonReads

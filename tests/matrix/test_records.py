@@ -17,7 +17,7 @@ from py4j.java_gateway import JavaGateway
 from fenceline.decode import consumer_offsets
 from fenceline.decode.transaction_state import decode
 from fenceline.facts import Confidence, Kind, State, TransactionRecord, Transition
-from fenceline.transitions import Life, derive, lived
+from fenceline.kafka.transitions import Life, derive, lived
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.data import scenarios

@@ -15,8 +15,8 @@ from confluent_kafka.admin import AdminClient
 from kafka.protocol.admin.transactions import DescribeProducersRequest, DescribeProducersResponse
 
 from fenceline.decode.transaction_state import decode
-from fenceline.encode import encode_key
 from fenceline.facts import State, TransactionRecord
+from fenceline.kafka.encode import encode_key
 from sandbox import clients, demo, hanging, late_marker, scenes, topics, wire
 from sandbox.cluster import Cluster
 from sandbox.errors import SandboxError

@@ -1,7 +1,7 @@
 """What the history job must find: an offline replay of the same records, one at a time.
 
-Knows `fenceline.transitions` and the decoder alone: neither the fold that the job's tasks run, nor how its
-entries are packed, nor how the stream is cut.
+Knows `fenceline.kafka.transitions` and the decoder alone: neither the fold that the job's tasks run, nor how
+its entries are packed, nor how the stream is cut.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fenceline.applications import application_of
 from fenceline.decode.transaction_state import decode, decode_key
 from fenceline.facts import ABORTS, Kind, Tombstone, Transition, Undecoded
 from fenceline.histograms import Histogram, bucket_of
-from fenceline.transitions import Life, derive, lived
+from fenceline.kafka.applications import application_of
+from fenceline.kafka.transitions import Life, derive, lived
 from tests.kafka.observe import RawRecord
 
 #: By partition and offset: the id, its application, what happened.

@@ -20,11 +20,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fenceline import recent
 from fenceline.decode.text import unescape
-from fenceline.encode import encode_key, encode_value
 from fenceline.facts import Confidence, Kind, Reason, State, TransactionRecord, Transition
 from fenceline.histograms import bucket_of
+from fenceline.kafka import transition_ring as recent
+from fenceline.kafka.encode import encode_key, encode_value
 from fenceline.reports import APPLICATIONS, IDS, PROGRESS, STATE, STRANGE, TRANSITIONS
 from spark_pipeline.reports import columns, task
 from spark_pipeline.reports.task import OutOfOrder, Start

@@ -8,9 +8,7 @@ from collections.abc import Sequence
 from dashboard import store
 from dashboard.leases import Lease
 from dashboard.models import Action, Cluster, Collector, Position, Recovery, TransitionRecord
-from fenceline.coordinator import java_hash
 from fenceline.decode import text
-from fenceline.encode import encode_key, encode_value
 from fenceline.facts import (
     Confidence,
     Kind,
@@ -21,6 +19,8 @@ from fenceline.facts import (
     Tombstone,
     TransactionRecord,
 )
+from fenceline.kafka.coordinator import java_hash
+from fenceline.kafka.encode import encode_key, encode_value
 from tests.fenceline.walks import Walk
 from tests.web import seed
 

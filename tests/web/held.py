@@ -17,10 +17,10 @@ from dashboard.models import (
     ReplicaLook,
 )
 from dashboard.rows import key_of
-from fenceline.applications import application_of
 from fenceline.decode import text
 from fenceline.facts import State
-from fenceline.families import family_of
+from fenceline.kafka.applications import application_of
+from fenceline.kafka.families import family_of
 from fenceline.owners import Owner
 from tests.web import seed
 

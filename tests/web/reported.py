@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fenceline.encode import encode_key, encode_value
 from fenceline.facts import TransactionRecord
+from fenceline.kafka.encode import encode_key, encode_value
 from fenceline.reports import (
     PROGRESS,
     STRANGE,

@@ -10,9 +10,9 @@ from django.db.models import F
 
 from dashboard.models import Cluster, Collector, FindingRecord, GapRecord, Position, StateCount, Transaction
 from dashboard.rows import key_of
-from fenceline.applications import application_of
 from fenceline.decode import text
 from fenceline.facts import State
+from fenceline.kafka.applications import application_of
 
 #: Ids that break pages which do not escape.
 NASTY = (

@@ -13,7 +13,7 @@ from django.test import Client
 from dashboard.models import Cluster, Group
 from dashboard.standings import STATUS_LOOKS, trend
 from dashboard.views import addresses
-from fenceline.groups import Status
+from fenceline.kafka.groups import Status
 from tests.web import held, seed
 
 pytestmark = pytest.mark.django_db

@@ -27,7 +27,7 @@ from dashboard.models import (
     Token,
 )
 from fenceline.facts import Kind, State
-from fenceline.fold import Tally
+from fenceline.kafka.aggregate import Tally
 from sandbox.options import ROOT
 from tests.web import seed
 

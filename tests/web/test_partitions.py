@@ -15,7 +15,7 @@ from dashboard.models import Cluster, PartitionRecord, PinRecord
 from dashboard.standings import NEXT_STEPS
 from dashboard.views import partitions as views
 from fenceline.evidence import because
-from fenceline.partitions import Ground, Verdict
+from fenceline.kafka.partitions import Ground, Verdict
 from tests.web import held, seed
 from tests.web.roles import give
 

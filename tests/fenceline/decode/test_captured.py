@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from fenceline.coordinator import partition_for
 from fenceline.decode.text import unescape
 from fenceline.decode.transaction_state import STATES, decode
-from fenceline.encode import encode_key, encode_value
 from fenceline.facts import Tombstone, TopicPartitions, TransactionRecord
+from fenceline.kafka.coordinator import partition_for
+from fenceline.kafka.encode import encode_key, encode_value
 
 FOLDER = Path(__file__).parents[2] / "data" / "transaction_state"
 #: `transaction.state.log.num.partitions` of the brokers that wrote the files.

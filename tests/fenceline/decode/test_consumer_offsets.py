@@ -33,8 +33,8 @@ from fenceline.decode.consumer_offsets import (
     peek,
 )
 from fenceline.decode.text import escape, unescape
-from fenceline.encode import uvarint
 from fenceline.facts import Undecoded
+from fenceline.kafka.encode import uvarint
 from tests.fenceline.decode import samples
 from tests.fenceline.decode.kafka_schema import codec
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fenceline.decode.transaction_state import decode
-from fenceline.encode import encode_key, encode_value, uvarint
 from fenceline.facts import State, Tombstone, TopicPartitions, TransactionRecord, Undecoded
+from fenceline.kafka.encode import encode_key, encode_value, uvarint
 from tests.fenceline.decode import samples
 
 KEY = encode_key("txn-1")

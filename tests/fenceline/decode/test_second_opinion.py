@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from fenceline.decode.text import escape, unescape
 from fenceline.decode.transaction_state import STATES, decode
-from fenceline.encode import encode_key, encode_value
 from fenceline.facts import TopicPartitions, TransactionRecord
+from fenceline.kafka.encode import encode_key, encode_value
 from tests.fenceline.decode import samples
 from tests.fenceline.decode.kafka_schema import LaterValue, TransactionLogKey, TransactionLogValue
 

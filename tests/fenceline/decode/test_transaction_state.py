@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 
 from fenceline.decode.transaction_state import decode, decode_key, decode_value
-from fenceline.encode import encode_key, encode_value, uvarint
 from fenceline.facts import State, Tombstone, TopicPartitions, TransactionRecord, Undecoded
+from fenceline.kafka.encode import encode_key, encode_value, uvarint
 from tests.fenceline.decode import samples
 
 KEY = bytes.fromhex("0000000574786e2d31")

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, Finding, Gap, State, TopicPartitions
-from fenceline.groups import Waiting
+from fenceline.kafka.groups import Waiting
+from fenceline.kafka.partitions import Ground, Pin, Verdict
 from fenceline.limits import Limits
-from fenceline.partitions import Ground, Pin, Verdict
 from fenceline.queries import QueryStatus, SinkBatch, SourcePosition
 from fenceline.rules import judge
 from fenceline.sight import EVERYWHERE, Sense

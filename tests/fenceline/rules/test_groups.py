@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from fenceline.groups import Waiting
+from fenceline.kafka.groups import Waiting
 from fenceline.snapshot import BlockedOffset, Blocker
 from tests.fenceline.rules.build import (
     BLOCKER,

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from fenceline.facts import State
-from fenceline.groups import Waiting
 from fenceline.habits import Usual
-from fenceline.partitions import Ground, Verdict
+from fenceline.kafka.groups import Waiting
+from fenceline.kafka.partitions import Ground, Verdict
 from fenceline.snapshot import PinnedPartition
 from tests.fenceline.rules.build import (
     HANGS,

@@ -13,7 +13,7 @@ import pytest
 
 from fenceline.decode.ledger import Round
 from fenceline.facts import State
-from fenceline.reconcile import Described
+from fenceline.kafka.reconcile import Described
 from fenceline.spark import Decided, Decision, Outcome
 from spark_pipeline.sink import names
 from spark_pipeline.sink.coordinator import Attempt

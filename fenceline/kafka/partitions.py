@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from fenceline.facts import OPEN_STATES, TWO_PHASE_COMMIT_TIMEOUT_MS, State, TopicPartition
-from fenceline.reconcile import Described, NotDescribed, Obstacle
+from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 
 
 class Offsets(NamedTuple):

@@ -24,7 +24,7 @@ from fenceline.decode.consumer_offsets import (
     peek,
 )
 from fenceline.facts import RawRecord, Records, Undecoded
-from fenceline.groups import Commit
+from fenceline.kafka.groups import Commit
 
 TOPIC = "__consumer_offsets"
 #: How many commits of a key are kept, the newest included.

@@ -15,9 +15,6 @@ from itertools import islice
 from types import MappingProxyType
 from typing import NamedTuple
 
-from fenceline import recent
-from fenceline.applications import application_of
-from fenceline.attributions import CausesByRecord, action_of, attribute_step
 from fenceline.decode.transaction_state import decode_key, decode_value, peek, record_of
 from fenceline.facts import (
     ABORTS,
@@ -36,7 +33,10 @@ from fenceline.facts import (
     Undecoded,
 )
 from fenceline.histograms import Histogram, bucket_of
-from fenceline.transitions import Life, derive, lived
+from fenceline.kafka import transition_ring as recent
+from fenceline.kafka.applications import application_of
+from fenceline.kafka.attributions import CausesByRecord, action_of, attribute_step
+from fenceline.kafka.transitions import Life, derive, lived
 
 MINUTE_MS = 60_000
 
@@ -45,7 +45,8 @@ class Prior(NamedTuple):
     """What was known of an id before these records.
 
     `record` is None where its last record is not known, and then `offset` is NOT_FROM_LOG; `state` is what is
-    shown of it all the same, None where nothing is. `packed` are its last transitions (`fenceline.recent`).
+    shown of it all the same, None where nothing is. `packed` are its last transitions
+    (`fenceline.kafka.transition_ring`).
     """
 
     state: State | None = None
@@ -96,7 +97,8 @@ class Tally:
 
 
 class Lived(NamedTuple):
-    """All that a fold found of one id, as entries of `fenceline.recent`: for who keeps every transition."""
+    """All that a fold found of one id, as entries of `fenceline.kafka.transition_ring`: for who keeps every
+    transition."""
 
     transactional_id: str
     application: str

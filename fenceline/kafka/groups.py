@@ -15,7 +15,7 @@ from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
-from fenceline.partitions import Offsets
+from fenceline.kafka.partitions import Offsets
 
 
 class Status(StrEnum):

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fenceline import ends
-from fenceline.clocks import ours_ms
-from fenceline.ends import End
 from fenceline.facts import TopicPartition
-from fenceline.groups import (
+from fenceline.kafka import end_offset_history as ends
+from fenceline.kafka.clock_skew import ours_ms
+from fenceline.kafka.end_offset_history import End
+from fenceline.kafka.groups import (
     BLOCKED_AFTER_MS,
     POINTS_APART_MS,
     Commit,
@@ -25,7 +25,7 @@ from fenceline.groups import (
     to_read,
     waiting,
 )
-from fenceline.partitions import Offsets
+from fenceline.kafka.partitions import Offsets
 
 _LAG_NEWS_MS = 1_000
 

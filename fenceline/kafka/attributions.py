@@ -25,7 +25,7 @@ from fenceline.facts import (
     TransactionRecord,
     Transition,
 )
-from fenceline.transitions import Life, Step
+from fenceline.kafka.transitions import Life, Step
 
 
 class RecordIdentity(NamedTuple):

@@ -1,0 +1,1 @@
+"""What Kafka is to Fenceline: records and transitions of transactions, partitions, groups, commits. Pure."""
