@@ -15,7 +15,7 @@ from collectors.stores import CannotRead, Entry, Missing, Store
 from fenceline.decode import checkpoint as decode
 from fenceline.decode import ledger as ledgers
 from fenceline.paths import join
-from fenceline.spark import (
+from fenceline.spark.records import (
     Broken,
     Checkpoint,
     CheckpointLook,

@@ -8,7 +8,7 @@ from typing import Generic, NamedTuple, TypeVar
 from collectors.stores import Entry, Store
 from fenceline.decode import checkpoint as decode
 from fenceline.paths import join
-from fenceline.spark import Broken, CommitsEntry, Damage, FileSeen, OffsetsEntry
+from fenceline.spark.records import Broken, CommitsEntry, Damage, FileSeen, OffsetsEntry
 
 #: Of a longer log the newest so many are read: Spark itself keeps 100.
 MOST_READ = 200

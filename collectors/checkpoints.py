@@ -16,7 +16,7 @@ from collectors.pace import Lately
 from collectors.stores import CannotRead, Entry, Missing, Store
 from fenceline.decode.checkpoint import batch_of
 from fenceline.paths import join
-from fenceline.spark import CheckpointLook
+from fenceline.spark.records import CheckpointLook
 
 #: A store may be busy with us for so small a share of its time: one part in twenty.
 _PACE = 20

@@ -9,7 +9,7 @@ from collectors.checkpoint_log import is_denied
 from collectors.stores import Missing, Store
 from fenceline.decode import ledger as ledgers
 from fenceline.paths import join
-from fenceline.spark import Broken, FileSeen, LedgerState
+from fenceline.spark.records import Broken, FileSeen, LedgerState
 
 #: The ledger is listed again so often at one look while its sink purges old batches.
 _MOST_LISTINGS = 5

@@ -12,8 +12,8 @@ import itertools
 from collections.abc import Callable
 from typing import NamedTuple
 
-from fenceline.restarts import Verdict, restart
-from fenceline.spark import Broken, Checkpoint
+from fenceline.spark.records import Broken, Checkpoint
+from fenceline.spark.restart_prediction import Verdict, restart
 
 #: What a healthy query passes through with each batch.
 _PASSING = frozenset({Verdict.CLEAN, Verdict.REPLAY, Verdict.IN_FLIGHT})

@@ -18,7 +18,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from fenceline.decode.checkpoint import is_passing
 from fenceline.paths import both, join, to_url
-from fenceline.spark import Broken, Damage, FileSeen
+from fenceline.spark.records import Broken, Damage, FileSeen
 from fenceline.words import said
 
 T = TypeVar("T")

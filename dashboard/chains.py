@@ -29,21 +29,21 @@ from dashboard.models import (
 )
 from dashboard.rows import key_of
 from dashboard.slices import now_ms as clock_ms
-from fenceline.chain import BatchFacts, ChainLink, chain, no_chain
 from fenceline.decode import text
 from fenceline.facts import NOT_FROM_LOG, Severity, State, TopicPartition
 from fenceline.kafka import transition_ring as recent
 from fenceline.kafka.applications import Shape, application_of
-from fenceline.safe import (
+from fenceline.sight import EVERYWHERE
+from fenceline.spark.batch_chain import BatchFacts, ChainLink, chain, no_chain
+from fenceline.spark.records import Decided, Decision, Done, InputRange, Outcome, SinkTransaction
+from fenceline.spark.safe_to_restart import (
     PreparedBatches,
     RestartFacts,
     RestartSafety,
     cluster_restart_safety,
     restart_safety,
 )
-from fenceline.sight import EVERYWHERE
-from fenceline.sink_fates import Coordinated, Ended, Fate, fate_in, fate_of
-from fenceline.spark import Decided, Decision, Done, InputRange, Outcome, SinkTransaction
+from fenceline.spark.sink_fates import Coordinated, Ended, Fate, fate_in, fate_of
 
 #: Parameters of one question: SQLite takes 32,766.
 _ASK_AT_ONCE = 5_000

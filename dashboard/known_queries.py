@@ -14,8 +14,8 @@ from typing import NamedTuple
 from django.conf import settings
 
 from dashboard.models import Query
-from fenceline.drivers import Driver, DriverStatus, driver_by_heartbeat
-from fenceline.spark import QueryState
+from fenceline.spark.drivers import Driver, DriverStatus, driver_by_heartbeat
+from fenceline.spark.records import QueryState
 
 #: Parameters of one question: SQLite takes 32,766.
 _ASK_AT_ONCE = 5_000

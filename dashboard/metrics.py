@@ -34,7 +34,7 @@ from fenceline.kafka.groups import Status
 from fenceline.kafka.partitions import Verdict
 from fenceline.plans.plan import Act
 from fenceline.rules import RULES
-from fenceline.spark import QueryState
+from fenceline.spark.records import QueryState
 
 if TYPE_CHECKING:
     from dashboard.queries import LiveCollector

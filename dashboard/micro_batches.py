@@ -16,8 +16,8 @@ from dashboard.paging import Page
 from dashboard.query_looks import DECISION_LOOKS
 from dashboard.rows import key_of
 from fenceline.decode import text
-from fenceline.sink_fates import rows_written
-from fenceline.spark import Decided
+from fenceline.spark.records import Decided
+from fenceline.spark.sink_fates import rows_written
 
 #: Of a batch so many transactions are told at once.
 MOST_TRANSACTIONS = 500

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from dashboard.standings import Standing
-from fenceline.drivers import Driver, DriverStatus
-from fenceline.spark import QueryState
+from fenceline.spark.drivers import Driver, DriverStatus
+from fenceline.spark.records import QueryState
 
 STATE_LOOKS: Mapping[str, Standing] = MappingProxyType(
     {

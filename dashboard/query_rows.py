@@ -24,9 +24,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dashboard.models import Batch, Query, SinkDecision
-from fenceline.restarts import Restart, restart
-from fenceline.safe import EXACTLY_ONCE
-from fenceline.spark import (
+from fenceline.spark.records import (
     Broken,
     Checkpoint,
     CheckpointLook,
@@ -39,6 +37,8 @@ from fenceline.spark import (
     OffsetsEntry,
     Positions,
 )
+from fenceline.spark.restart_prediction import Restart, restart
+from fenceline.spark.safe_to_restart import EXACTLY_ONCE
 
 
 def query_columns(look: CheckpointLook, row: Query, *, alive: bool | None) -> Mapping[str, Any]:

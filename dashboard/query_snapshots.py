@@ -16,12 +16,20 @@ from django.db.models import BooleanField, F, Func
 from dashboard.chains import decision_of, fates, open_for_ms
 from dashboard.known_queries import driver_of
 from dashboard.models import Batch, PartitionRecord, Query, Run, SinkDecision
-from fenceline import queries
 from fenceline.decode.checkpoint import positions as kafka_positions
 from fenceline.facts import Severity, TopicPartition
-from fenceline.queries import BatchPast, QueryStatus, SinkBatch, SourcePosition, Stall, Unusable
-from fenceline.sink_fates import Ended, Fate
-from fenceline.spark import Damage, Decided, Decision, InputRange, Positions, QueryState, SinkTransaction
+from fenceline.spark import queries
+from fenceline.spark.queries import BatchPast, QueryStatus, SinkBatch, SourcePosition, Stall, Unusable
+from fenceline.spark.records import (
+    Damage,
+    Decided,
+    Decision,
+    InputRange,
+    Positions,
+    QueryState,
+    SinkTransaction,
+)
+from fenceline.spark.sink_fates import Ended, Fate
 from fenceline.words import clock
 
 #: Written out and not as parameters: SQLite takes an index of a part of a table only for the same text.

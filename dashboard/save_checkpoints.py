@@ -21,7 +21,7 @@ from dashboard.models import Batch, Query, SinkDecision
 from dashboard.query_rows import decision_rows, finished_rows, planned_rows, query_columns, standings
 from dashboard.write_transactions import retry_write, write_transaction
 from fenceline.kafka.families import fitting
-from fenceline.spark import CheckpointLook, Decided, Ledger, LedgerState, Outcome
+from fenceline.spark.records import CheckpointLook, Decided, Ledger, LedgerState, Outcome
 
 __all__ = ["NAME", "known", "save"]
 

@@ -52,7 +52,6 @@ from fenceline.kafka.clock_skew import start_ms
 from fenceline.kafka.groups import Waiting
 from fenceline.kafka.partitions import Ground, Pin, Verdict
 from fenceline.limits import Limits
-from fenceline.queries import QueryStatus
 from fenceline.rules.blocking import waits_since
 from fenceline.sight import EVERYWHERE, Sense
 from fenceline.snapshot import (
@@ -65,6 +64,7 @@ from fenceline.snapshot import (
     Snapshot,
     StandingQuery,
 )
+from fenceline.spark.queries import QueryStatus
 
 #: Collectors that look at nothing outside.
 _NO_LOOKERS = (JUDGE, ACTIONS, ALERTS, DELIVERIES, "retention")

@@ -31,8 +31,8 @@ from dashboard import paging
 from dashboard.models import Batch, Query, Run
 from dashboard.paging import Page
 from dashboard.slices import now_ms
-from fenceline.drivers import GRACE_MS, MISSED, OLDEST_INTERVAL_MS
-from fenceline.spark import QueryState
+from fenceline.spark.drivers import GRACE_MS, MISSED, OLDEST_INTERVAL_MS
+from fenceline.spark.records import QueryState
 
 #: What stands for every query with a prepared batch that is not committed to the end.
 PREPARED = "prepared"

@@ -14,8 +14,8 @@ from fenceline.habits import Habit, Usual
 from fenceline.kafka.groups import Waiting
 from fenceline.kafka.partitions import Pin, Verdict
 from fenceline.limits import Limits
-from fenceline.queries import QueryStatus
 from fenceline.sight import EVERYWHERE, Sense, Sight, expected_ms
+from fenceline.spark.queries import QueryStatus
 
 
 class StandingQuery(NamedTuple):

@@ -26,7 +26,7 @@ from dashboard.actions.sink_transactions import (
 )
 from fenceline.decode.ledger import Round
 from fenceline.plans.plan import SubjectPlan
-from fenceline.spark import Decided, Decision, Done, Ledger, Outcome, SinkTransaction
+from fenceline.spark.records import Decided, Decision, Done, Ledger, Outcome, SinkTransaction
 from fenceline.words import count, some
 from spark_pipeline.sink.ledger import LedgerFolder
 

@@ -18,8 +18,8 @@ from fenceline.facts import State, TopicPartition
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 from fenceline.paths import to_url
 from fenceline.plans.batches import SinkBatch, Written
-from fenceline.sink_fates import Coordinated, Fate, fate_of
-from fenceline.spark import Decided, Decision, Done, Ledger, SinkTransaction
+from fenceline.spark.records import Decided, Decision, Done, Ledger, SinkTransaction
+from fenceline.spark.sink_fates import Coordinated, Fate, fate_of
 from fenceline.words import said, some
 from spark_pipeline.sink.errors import SinkError
 from spark_pipeline.sink.ledger import LedgerFolder

@@ -20,7 +20,7 @@ from fenceline.plans.plan import Ground
 from fenceline.plans.producers import Producer, Sink
 from fenceline.plans.protected import protection
 from fenceline.plans.reach import HeldLog
-from fenceline.spark import Decided
+from fenceline.spark.records import Decided
 
 
 def producers(look: looking.Eyes, names: Sequence[str]) -> Sequence[Producer]:

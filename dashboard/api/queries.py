@@ -30,9 +30,9 @@ from dashboard.eyes import QUERIES
 from dashboard.known_queries import state_now
 from dashboard.models import Query as Row
 from dashboard.slices import now_ms
-from fenceline.chain import ChainLink
-from fenceline.safe import RestartSafety
-from fenceline.spark import QueryState
+from fenceline.spark.batch_chain import ChainLink
+from fenceline.spark.records import QueryState
+from fenceline.spark.safe_to_restart import RestartSafety
 
 router = Router(tags=["queries"])
 

@@ -14,10 +14,10 @@ from dashboard.groups import Blocker
 from dashboard.micro_batches import Entry
 from dashboard.models import PinRecord, Run, SinkDecision
 from dashboard.queries import Sight
-from fenceline.chain import ChainLink, Link, LinkState
 from fenceline.kafka.groups import Waiting
-from fenceline.safe import RestartSafety
-from fenceline.spark import Decided, Outcome
+from fenceline.spark.batch_chain import ChainLink, Link, LinkState
+from fenceline.spark.records import Decided, Outcome
+from fenceline.spark.safe_to_restart import RestartSafety
 
 
 class LinkOut(Schema):

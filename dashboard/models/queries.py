@@ -10,7 +10,7 @@ from django.db import models
 from django.db.models import Q
 
 from dashboard.models.collecting import Cluster
-from fenceline.spark import Decided, Outcome, QueryState
+from fenceline.spark.records import Decided, Outcome, QueryState
 
 
 class Query(models.Model):
@@ -42,7 +42,8 @@ class Query(models.Model):
     finished = models.BigIntegerField(null=True)
     planned_ms = models.BigIntegerField(null=True)
     finished_ms = models.BigIntegerField(null=True)
-    #: What a restart would do: `fenceline.restarts.Verdict`, and its sentence; "" without a checkpoint.
+    #: What a restart would do: `fenceline.spark.restart_prediction.Verdict`, and its sentence; "" without a
+    #: checkpoint.
     restart = models.CharField(max_length=24, blank=True)
     restart_words = models.TextField(blank=True)
     #: What kind of sink it has: "exactly_once" (ours), "kafka", "other", or "" where nothing tells.
@@ -130,7 +131,8 @@ class Batch(models.Model):
     output_rows = models.BigIntegerField(null=True)
     input_rate = models.FloatField(null=True)
     processed_rate = models.FloatField(null=True)
-    #: Milliseconds by phase; `fenceline.spark.SourceProgress` and `OperatorProgress` as lists of mappings.
+    #: Milliseconds by phase; `fenceline.spark.records.SourceProgress` and `OperatorProgress` as lists of
+    #: mappings.
     durations = models.JSONField(default=dict)
     sources = models.JSONField(default=list)
     operators = models.JSONField(default=list)

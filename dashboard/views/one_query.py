@@ -16,8 +16,8 @@ from dashboard.views import listing
 from dashboard.views.attach import attaching
 from dashboard.views.clock import now_ms
 from dashboard.views.inspector import inspected
-from fenceline.chain import broken
 from fenceline.facts import Severity
+from fenceline.spark.batch_chain import broken
 
 #: Batches of the charts, batches and partitions of a page.
 _CHARTED, _BATCHES, _PARTITIONS = 60, 25, 50

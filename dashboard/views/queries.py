@@ -17,8 +17,8 @@ from dashboard.views.clock import now_ms
 from dashboard.views.empty import why_empty
 from dashboard.views.listing import SIZES, Heading, columns
 from dashboard.views.page import answer, signed_in
-from fenceline.chain import ChainLink
-from fenceline.safe import RestartSafety
+from fenceline.spark.batch_chain import ChainLink
+from fenceline.spark.safe_to_restart import RestartSafety
 
 #: Countdowns end, and heartbeats fall due, without any change: a page is made anew so often.
 _PASSING_MS = 2_000

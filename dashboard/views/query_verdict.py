@@ -12,8 +12,8 @@ from dashboard.models import FindingRecord, Query
 from dashboard.query_looks import STATE_LOOKS
 from dashboard.streaming import PREPARED
 from fenceline.facts import Severity
-from fenceline.safe import prepared_headline
-from fenceline.spark import QueryState
+from fenceline.spark.records import QueryState
+from fenceline.spark.safe_to_restart import prepared_headline
 
 #: So many queries with a prepared batch are looked through for the one that is lost first.
 _MOST_STUCK = 200

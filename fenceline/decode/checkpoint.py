@@ -1,4 +1,5 @@
-"""Files of a Spark checkpoint -> facts of `fenceline.spark`, or Broken with the damage and its particulars.
+"""Files of a Spark checkpoint -> facts of `fenceline.spark.records`, or Broken with the damage and its
+particulars.
 
 `metadata` is one line of JSON with the query's id. `offsets/N` and `commits/N` begin with a line `vN`; then
 come a line of JSON and, in offsets, a line per source (Spark's OffsetSeqLog and CommitLog). What is not known
@@ -16,7 +17,7 @@ from typing import Any
 
 from fenceline.decode.ledger import FOLDER as LEDGER
 from fenceline.facts import TopicPartition
-from fenceline.spark import (
+from fenceline.spark.records import (
     Broken,
     CommitsEntry,
     Damage,

@@ -1,6 +1,6 @@
 """The ledger of the exactly-once sink: its files' names, and facts to bytes and back.
 
-    ledger.json       which query it belongs to (`fenceline.spark.Ledger`)
+    ledger.json       which query it belongs to (`fenceline.spark.records.Ledger`)
     <g>.generation    a run of a driver that has claimed generation g
     <N>.<R>.decision  what was decided about batch N in round R
     <N>.<R>.done      that it was carried out
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from fenceline.facts import TopicPartition
-from fenceline.spark import (
+from fenceline.spark.records import (
     Broken,
     Damage,
     Decided,

@@ -1,4 +1,4 @@
-"""A listener's progress event, Spark's own JSON -> `fenceline.spark.BatchProgress`.
+"""A listener's progress event, Spark's own JSON -> `fenceline.spark.records.BatchProgress`.
 
 Spark writes the document in `StreamingQueryProgress.json`. It leaves out what it has no
 figure for (rates that are NaN or infinite, event times without a watermark), and each version adds keys. So
@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from fenceline.spark import BatchProgress, OperatorProgress, SourceProgress
+from fenceline.spark.records import BatchProgress, OperatorProgress, SourceProgress
 
 #: What a database's integers hold.
 _LARGEST = 2**63 - 1

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from fenceline.decode import progress
 from fenceline.decode.progress import Unusable, clean, identity, instant
-from fenceline.spark import BatchProgress
+from fenceline.spark.records import BatchProgress
 
 VERSION = 1
 _LARGEST = 2**63 - 1

@@ -9,9 +9,9 @@ from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, Severity, State
 from fenceline.habits import Usual
 from fenceline.kafka.groups import Waiting
 from fenceline.limits import Limits
-from fenceline.queries import SourcePosition
 from fenceline.severity import Impact, of_block, worst
 from fenceline.snapshot import Blocker, OpenTransaction, PinnedPartition, Snapshot
+from fenceline.spark.queries import SourcePosition
 
 #: A topic and a number.
 Where = tuple[str, int]

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 
 from fenceline.facts import Finding, Severity
 from fenceline.limits import Limits
-from fenceline.queries import QueryStatus, SourcePosition
 from fenceline.rules.blocking import Blocks, first_id, waits_since
 from fenceline.severity import before_loss
 from fenceline.snapshot import PinnedPartition, Snapshot
+from fenceline.spark.queries import QueryStatus, SourcePosition
 from fenceline.words import clock, rough, some
 
 #: A position is only held against an end that was looked at after it was reached.

@@ -11,7 +11,7 @@ import uuid
 from typing import NamedTuple
 
 from fenceline.decode.ledger import Names
-from fenceline.spark import Decision, Ledger
+from fenceline.spark.records import Decision, Ledger
 from spark_pipeline.sink.checkpoint import QueryFiles
 from spark_pipeline.sink.errors import Refused, input_text
 from spark_pipeline.sink.ledger import LedgerFolder

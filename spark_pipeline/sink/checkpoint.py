@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from fenceline.spark import InputRange
+from fenceline.spark.records import InputRange
 from spark_pipeline.sink.errors import Refused
 from spark_pipeline.sink.storage import Storage
 

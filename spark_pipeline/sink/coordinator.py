@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from fenceline.decode.ledger import Names, Round
-from fenceline.spark import Decided, Decision, Done, Ledger, Outcome, SinkTransaction
+from fenceline.spark.records import Decided, Decision, Done, Ledger, Outcome, SinkTransaction
 from fenceline.words import count
 from spark_pipeline.sink import names
 from spark_pipeline.sink.admission import Admission, Settings, now_ms

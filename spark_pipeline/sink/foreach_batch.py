@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import SparkSession
 
 from fenceline.decode.ledger import transaction_from_json, transaction_to_json
-from fenceline.spark import SinkTransaction
+from fenceline.spark.records import SinkTransaction
 from spark_pipeline.sink import running
 from spark_pipeline.sink.columns import refuse_wrong
 from spark_pipeline.sink.coordinator import Attempt, Coordinator, observer

@@ -28,7 +28,7 @@ from fenceline.decode.ledger import (
     generation_name,
     read_names,
 )
-from fenceline.spark import Broken, Damage, Decided, Decision, Done, Ledger, LedgerState
+from fenceline.spark.records import Broken, Damage, Decided, Decision, Done, Ledger, LedgerState
 from spark_pipeline.sink.errors import SinkError
 from spark_pipeline.sink.storage import Storage, open_storage, refuse_weak
 

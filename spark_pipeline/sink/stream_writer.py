@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark import TaskContext
 from pyspark.sql import datasource
 
-from fenceline.spark import SinkTransaction
+from fenceline.spark.records import SinkTransaction
 from spark_pipeline.sink.columns import refuse_wrong
 from spark_pipeline.sink.coordinator import Attempt, Coordinator, observer
 from spark_pipeline.sink.errors import Refused, SinkError

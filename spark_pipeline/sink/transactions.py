@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from fenceline.facts import State
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
-from fenceline.spark import SinkTransaction
+from fenceline.spark.records import SinkTransaction
 from spark_pipeline.sink import names
 from spark_pipeline.sink.errors import SinkError
 from transaction_admin.api import Ended, Ending, Fencing, TransactionAdmin, grant

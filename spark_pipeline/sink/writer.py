@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from fenceline.facts import State, TopicPartition
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
-from fenceline.spark import SinkTransaction
+from fenceline.spark.records import SinkTransaction
 from spark_pipeline.sink import names
 from spark_pipeline.sink.errors import SinkError
 from spark_pipeline.sink.options import Properties

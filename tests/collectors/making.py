@@ -10,7 +10,7 @@ import fsspec
 from collectors.checkpoints import CheckpointsCollector, Looked
 from dashboard.config import CheckpointRoot
 from fenceline.decode import ledger as ledgers
-from fenceline.spark import Checkpoint, Decided, Decision
+from fenceline.spark.records import Checkpoint, Decided, Decision
 
 ID = "9e0e48fd-8628-4fc5-ba71-6cd718564ea4"
 NOW_MS = 1_795_000_000_000

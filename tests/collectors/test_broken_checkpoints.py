@@ -10,8 +10,8 @@ from collectors.checkpoints import CheckpointsCollector, Looked
 from collectors.stores import LARGEST
 from dashboard.config import CheckpointRoot
 from fenceline.decode import ledger as ledgers
-from fenceline.restarts import Verdict, restart
-from fenceline.spark import Broken, Damage, Ledger
+from fenceline.spark.records import Broken, Damage, Ledger
+from fenceline.spark.restart_prediction import Verdict, restart
 from tests.collectors.faulty import FaultyFileSystem, raising
 from tests.collectors.making import (
     ID,

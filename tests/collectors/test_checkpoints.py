@@ -14,7 +14,7 @@ import pytest
 
 from collectors import checkpoints as module
 from collectors.stores import Store
-from fenceline.restarts import Verdict, restart
+from fenceline.spark.restart_prediction import Verdict, restart
 from tests.collectors.faulty import FaultyFileSystem
 from tests.collectors.making import (
     ID,

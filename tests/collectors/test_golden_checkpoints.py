@@ -14,7 +14,7 @@ import pytest
 
 from collectors.checkpoints import CheckpointsCollector, Looked
 from dashboard.config import CheckpointRoot
-from fenceline.restarts import Verdict, restart
+from fenceline.spark.restart_prediction import Verdict, restart
 from sandbox.java import jars
 
 INSIDE = "structured-streaming/"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from collectors.stores import CannotRead, Missing, Store
-from fenceline.restarts import Verdict, restart
+from fenceline.spark.restart_prediction import Verdict, restart
 from tests.collectors.faulty import FaultyFileSystem, raising
 from tests.collectors.making import ROOT, collector, look, make, seen
 from tests.collectors.purger import purging

@@ -12,8 +12,8 @@ from collectors.checkpoints import CheckpointsCollector
 from collectors.stores import Entry, Store
 from fenceline.decode import ledger as ledgers
 from fenceline.decode.ledger import Round
-from fenceline.restarts import Verdict, restart
-from fenceline.spark import Done, Ledger, Outcome
+from fenceline.spark.records import Done, Ledger, Outcome
+from fenceline.spark.restart_prediction import Verdict, restart
 from tests.collectors.faulty import FaultyFileSystem
 from tests.collectors.making import (
     ID,
@@ -193,7 +193,7 @@ def _reading(read: Callable[..., dict[str, bytes]]) -> Callable[..., dict[str, b
     def reading(self: Store, folder: str, files: dict[str, object]) -> dict[str, bytes]:
         found = dict(read(self, folder, files))
         if decision in files and decision not in found:
-            from fenceline.spark import Decided, Decision
+            from fenceline.spark.records import Decided, Decision
 
             said = Decision(1, 0, Decided.PREPARED, "driver", NOW_MS, "ledger", ID, "run", 1)
             found[decision] = ledgers.encode_decision(said)

@@ -8,7 +8,7 @@ from typing import Any
 from dashboard.models import Batch, Query, SinkDecision
 from dashboard.query_rows import decision_rows
 from fenceline.facts import TopicPartition
-from fenceline.spark import (
+from fenceline.spark.records import (
     Broken,
     Checkpoint,
     CheckpointLook,

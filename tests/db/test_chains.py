@@ -21,10 +21,10 @@ from dashboard.chains import (
     safe_to_restart,
 )
 from dashboard.models import Query, SinkDecision
-from fenceline.chain import ChainLink, Link, LinkState
 from fenceline.facts import Kind
-from fenceline.safe import RestartSafety
-from fenceline.spark import Outcome
+from fenceline.spark.batch_chain import ChainLink, Link, LinkState
+from fenceline.spark.records import Outcome
+from fenceline.spark.safe_to_restart import RestartSafety
 from tests.db import seeing, streaming
 from tests.db.conftest import NOW_MS
 from tests.db.seeing import prod

@@ -17,7 +17,7 @@ from dashboard.config import CheckpointRoot, ClusterConfig, Config
 from dashboard.leases import Lease, LeaseLost
 from dashboard.models import Batch, Collector, GapRecord, Query
 from fenceline.limits import Limits
-from fenceline.restarts import Verdict
+from fenceline.spark.restart_prediction import Verdict
 from tests.waiting import wait_for
 
 ID = "9e0e48fd-8628-4fc5-ba71-6cd718564ea4"

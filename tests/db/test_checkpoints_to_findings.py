@@ -15,10 +15,10 @@ from dashboard.chains import chain_of, newest_batch, safe_to_restart
 from dashboard.leases import Lease
 from dashboard.models import FindingRecord, Query
 from dashboard.snapshots import Reader
-from fenceline.chain import RECOVER_AND_COMMIT, Link, broken
 from fenceline.decode import ledger as ledgers
 from fenceline.decode.ledger import Generation, Round
-from fenceline.spark import Ledger
+from fenceline.spark.batch_chain import RECOVER_AND_COMMIT, Link, broken
+from fenceline.spark.records import Ledger
 from tests.db import seeing
 from tests.db.conftest import NOW_MS
 from tests.db.streaming import LEDGER_ID, QUERY_ID, decision, done, written

@@ -14,7 +14,7 @@ from dashboard.config import CheckpointRoot
 from dashboard.known_queries import find
 from dashboard.leases import Lease, LeaseLost
 from dashboard.models import Batch, Cluster, Collector, GapRecord, Query, SinkDecision
-from fenceline.spark import Broken, CheckpointLook, CommitsEntry, Damage, Decided, LedgerState
+from fenceline.spark.records import Broken, CheckpointLook, CommitsEntry, Damage, Decided, LedgerState
 from tests.db.conftest import NOW_MS
 from tests.db.streaming import (
     PATH,

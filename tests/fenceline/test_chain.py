@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from fenceline.chain import (
+from fenceline.facts import Confidence, Kind, Reason, State, TopicPartition, Transition
+from fenceline.spark.batch_chain import (
     LOST,
     RECOVER_AND_ABORT,
     RECOVER_AND_COMMIT,
@@ -19,9 +20,8 @@ from fenceline.chain import (
     chain,
     no_chain,
 )
-from fenceline.facts import Confidence, Kind, Reason, State, TopicPartition, Transition
-from fenceline.sink_fates import Coordinated, Ended, Fate, fate_in, fate_of, rows_written
-from fenceline.spark import Decided, Decision, Done, Outcome, SinkTransaction
+from fenceline.spark.records import Decided, Decision, Done, Outcome, SinkTransaction
+from fenceline.spark.sink_fates import Coordinated, Ended, Fate, fate_in, fate_of, rows_written
 
 NOW_MS = 1_795_000_000_000
 STARTED_MS = NOW_MS - 2_000

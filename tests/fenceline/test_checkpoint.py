@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from fenceline.decode import checkpoint as decode
 from fenceline.facts import TopicPartition
-from fenceline.spark import (
+from fenceline.spark.records import (
     Broken,
     CommitsEntry,
     Damage,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fenceline.drivers import Driver, DriverStatus, driver_by_heartbeat, silent_after_ms
+from fenceline.spark.drivers import Driver, DriverStatus, driver_by_heartbeat, silent_after_ms
 
 NOW_MS = 1_795_000_000_000
 

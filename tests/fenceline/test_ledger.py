@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fenceline.decode import ledger
 from fenceline.decode.ledger import Generation, Names, Round
 from fenceline.facts import TopicPartition
-from fenceline.spark import (
+from fenceline.spark.records import (
     Broken,
     Damage,
     Decided,

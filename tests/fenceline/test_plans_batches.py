@@ -21,8 +21,8 @@ from fenceline.plans.batches import (
     roll_back_warnings,
 )
 from fenceline.plans.plan import Act, Ground, Plan, SubjectPlan, from_json
-from fenceline.sink_fates import Fate
-from fenceline.spark import Decided, Decision, Done, InputRange, Outcome, SinkTransaction
+from fenceline.spark.records import Decided, Decision, Done, InputRange, Outcome, SinkTransaction
+from fenceline.spark.sink_fates import Fate
 from tests.fenceline.plans import MINE, NOW_MS, OTHER, TOPIC, data, described, log, opened
 
 QUERY = "8a5c1f7e-2b7d-4b8e-9d5c-0d5a1c2b3e4f"

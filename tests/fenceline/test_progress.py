@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from fenceline.decode.progress import Unusable, read
 from fenceline.decode.told import Kind
 from fenceline.decode.told import read as read_post
-from fenceline.spark import BatchProgress
+from fenceline.spark.records import BatchProgress
 
 CAPTURED = Path(__file__).parents[1] / "data" / "progress" / "spark-4.2.0.jsonl"
 EVENTS: list[tuple[str, dict[str, Any]]] = [

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from fenceline.queries import BatchPast, Stall, interleaved, late_generation, stall, usual_ms
+from fenceline.spark.queries import BatchPast, Stall, interleaved, late_generation, stall, usual_ms
 
 MINUTE_MS = 60_000
 

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fenceline.facts import Severity, TopicPartition
-from fenceline.restarts import COPY_FIRST, Restart, Verdict, restart
-from fenceline.spark import Broken, Checkpoint, CommitsEntry, Damage, OffsetsEntry, SourceOffset
+from fenceline.spark.records import Broken, Checkpoint, CommitsEntry, Damage, OffsetsEntry, SourceOffset
+from fenceline.spark.restart_prediction import COPY_FIRST, Restart, Verdict, restart
 from tests.advice import advises_a_copy_first
 
 V = Verdict

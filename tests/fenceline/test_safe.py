@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline.drivers import Driver, DriverStatus
 from fenceline.facts import Severity
-from fenceline.safe import (
+from fenceline.spark.drivers import Driver, DriverStatus
+from fenceline.spark.safe_to_restart import (
     PreparedBatches,
     RestartFacts,
     RestartSafety,

@@ -15,7 +15,7 @@ from dashboard.slices import now_ms
 from fenceline.decode.ledger import FOLDER
 from fenceline.facts import State
 from fenceline.plans.plan import Act, Ground, Plan
-from fenceline.spark import SinkTransaction
+from fenceline.spark.records import SinkTransaction
 from sandbox.kafka import Broker
 from spark_pipeline.sink.options import translate
 from spark_pipeline.sink.steps import Step

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from collectors import stores
 from collectors.checkpoints import CheckpointsCollector
 from dashboard.config import CheckpointRoot
-from fenceline.restarts import Verdict, restart
+from fenceline.spark.restart_prediction import Verdict, restart
 
 _HEALTHY = {Verdict.CLEAN, Verdict.REPLAY, Verdict.IN_FLIGHT}
 

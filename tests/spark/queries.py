@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from collectors.checkpoints import CheckpointsCollector
 from dashboard.config import CheckpointRoot
-from fenceline.spark import CheckpointLook
+from fenceline.spark.records import CheckpointLook
 from tests.waiting import wait_for
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"

@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 from collectors.checkpoints import CheckpointsCollector
 from dashboard.config import CheckpointRoot
 from fenceline.facts import TopicPartition
-from fenceline.restarts import restart
-from fenceline.spark import CheckpointLook, CommitsEntry, OffsetsEntry
+from fenceline.spark.records import CheckpointLook, CommitsEntry, OffsetsEntry
+from fenceline.spark.restart_prediction import restart
 from sandbox.kafka import Broker
 from tests.spark.kinds import KINDS, LONG, TOPIC_PARTITIONS, Progress, Stage
 from tests.spark.queries import look_at, noop, numbers, ran_to

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from fenceline.decode.checkpoint import is_sparse
-from fenceline.restarts import Restart, Verdict, restart
+from fenceline.spark.restart_prediction import Restart, Verdict, restart
 from tests.spark.queries import (
     DEADLINE_S,
     PARTITIONS,

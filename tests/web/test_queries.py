@@ -15,7 +15,7 @@ from dashboard.config import CheckpointRoot
 from dashboard.models import Cluster, Query, SinkDecision
 from dashboard.views import addresses
 from fenceline.facts import TopicPartition
-from fenceline.spark import Broken, Damage, StateOperator, StateStore
+from fenceline.spark.records import Broken, Damage, StateOperator, StateStore
 from tests.db.conftest import NOW_MS
 from tests.db.streaming import LEDGER_ID, decision, done, ledger, look
 from tests.web import busy_streams, held, seed, streams

@@ -12,8 +12,8 @@ from django.test import Client
 from dashboard import query_charts, reading
 from dashboard.models import Batch, Cluster, PartitionRecord, Query
 from fenceline.facts import State
-from fenceline.restarts import Verdict
-from fenceline.spark import QueryState
+from fenceline.spark.records import QueryState
+from fenceline.spark.restart_prediction import Verdict
 from tests.web import held, seed, streams
 from tests.web.querying import ONE, headline, prod
 from tests.web.roles import read

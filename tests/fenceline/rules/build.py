@@ -9,7 +9,6 @@ from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, Finding, Gap, State, To
 from fenceline.kafka.groups import Waiting
 from fenceline.kafka.partitions import Ground, Pin, Verdict
 from fenceline.limits import Limits
-from fenceline.queries import QueryStatus, SinkBatch, SourcePosition
 from fenceline.rules import judge
 from fenceline.sight import EVERYWHERE, Sense
 from fenceline.snapshot import (
@@ -21,6 +20,7 @@ from fenceline.snapshot import (
     PinnedPartition,
     Snapshot,
 )
+from fenceline.spark.queries import QueryStatus, SinkBatch, SourcePosition
 
 NOW_MS = 1_795_000_000_000
 LIMITS = Limits()

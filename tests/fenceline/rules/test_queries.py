@@ -8,9 +8,9 @@ import pytest
 
 from fenceline.facts import Severity
 from fenceline.limits import Limits
-from fenceline.queries import QueryStatus, SinkBatch, SourcePosition, Stall, Unusable
 from fenceline.snapshot import StandingQuery
-from fenceline.spark import Damage, QueryState
+from fenceline.spark.queries import QueryStatus, SinkBatch, SourcePosition, Stall, Unusable
+from fenceline.spark.records import Damage, QueryState
 from tests.fenceline.rules.build import (
     NOW_MS,
     OWNED,

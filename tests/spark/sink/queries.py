@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, TopicPartition
 from fenceline.decode.ledger import FOLDER
 from fenceline.facts import State
 from fenceline.kafka.reconcile import Described
-from fenceline.spark import SinkTransaction
+from fenceline.spark.records import SinkTransaction
 from spark_pipeline.sink.admission import Settings
 from spark_pipeline.sink.coordinator import Attempt, Coordinator
 from spark_pipeline.sink.ledger import LedgerFolder

@@ -16,7 +16,7 @@ from dashboard.config import CheckpointRoot
 from dashboard.models import Action, Cluster, Query
 from fenceline.decode.ledger import Round
 from fenceline.plans.plan import Act, Plan
-from fenceline.spark import Decided, Outcome, QueryState
+from fenceline.spark.records import Decided, Outcome, QueryState
 from spark_pipeline.sink.errors import LostTransactions, SinkError
 from spark_pipeline.sink.steps import Step
 from tests.kafka.acting import (

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from fenceline.facts import State
-from fenceline.spark import Outcome
+from fenceline.spark.records import Outcome
 from sandbox.kafka import Broker
 from spark_pipeline.sink import ExactlyOnceKafkaSink, Refused, Step, register
 from spark_pipeline.sink.hadoop import open_from_spark

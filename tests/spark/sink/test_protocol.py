@@ -14,7 +14,7 @@ import pytest
 from fenceline.decode.ledger import Round
 from fenceline.facts import State
 from fenceline.kafka.reconcile import Described
-from fenceline.spark import Decided, Decision, Outcome
+from fenceline.spark.records import Decided, Decision, Outcome
 from spark_pipeline.sink import names
 from spark_pipeline.sink.coordinator import Attempt
 from spark_pipeline.sink.errors import LostTransactions, SinkError

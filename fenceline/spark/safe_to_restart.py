@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fenceline.drivers import Driver, DriverStatus
 from fenceline.facts import Severity
+from fenceline.spark.drivers import Driver, DriverStatus
 from fenceline.words import clock, some
 
 #: The kinds of sinks that `Query.sink` names.

@@ -9,9 +9,9 @@ from itertools import groupby
 from math import ceil
 from typing import NamedTuple
 
-from fenceline.drivers import Driver
 from fenceline.facts import Severity
-from fenceline.spark import Damage, QueryState
+from fenceline.spark.drivers import Driver
+from fenceline.spark.records import Damage, QueryState
 
 #: A query that nothing has moved for so long is abandoned: what it has not read is no loss any more.
 ABANDONED_MS = 7 * 86_400_000

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from fenceline.decode.checkpoint import COMMITS, OFFSETS, is_sparse
 from fenceline.facts import Severity
-from fenceline.spark import Broken, Checkpoint, CommitsEntry, Damage, OffsetsEntry
+from fenceline.spark.records import Broken, Checkpoint, CommitsEntry, Damage, OffsetsEntry
 
 #: Since when Spark reads which version of a log: (log, version) -> (major, minor).
 _SINCE = {(OFFSETS, 2): (4, 2), (COMMITS, 2): (4, 0), (COMMITS, 3): (4, 2)}

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from fenceline.facts import ABORTS, Kind, State, Transition
-from fenceline.spark import Decided, Decision, Done, SinkTransaction
+from fenceline.spark.records import Decided, Decision, Done, SinkTransaction
 
 
 class Coordinated(NamedTuple):

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from fenceline.safe import EXACTLY_ONCE
-from fenceline.sink_fates import Ended, Fate
-from fenceline.spark import Decided, Decision, Done, Outcome
+from fenceline.spark.records import Decided, Decision, Done, Outcome
+from fenceline.spark.safe_to_restart import EXACTLY_ONCE
+from fenceline.spark.sink_fates import Ended, Fate
 from fenceline.words import clock, count, some
 
 #: The two recoveries of the sink, and the word for what none mends.

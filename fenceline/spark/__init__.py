@@ -1,0 +1,1 @@
+"""What Spark is to Fenceline: checkpoints, batches, queries, what a restart does. Pure."""
