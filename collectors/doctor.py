@@ -19,7 +19,7 @@ from collectors.addresses import Address, Reached, parse, reach
 from collectors.checks import Check, Patient, Status
 from collectors.kafka import Complaints
 from collectors.rights import acts, rights
-from fenceline.words import duration, some
+from fenceline.formatting import duration, some
 from transaction_admin.api import CannotAdminister, Unseen
 from transaction_admin.properties import CannotTranslate, kafka_python
 from transaction_admin.trials import Abilities, Trials

@@ -9,8 +9,8 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from collectors.checks import Check, Patient, Status
+from fenceline.formatting import count, some
 from fenceline.kafka.acls import EVERY, TO_END, TO_LOOK, TO_WRITE_MARKERS, Resource, Right
-from fenceline.words import count, some
 from transaction_admin.api import CONSUMER_OFFSETS, TRANSACTION_STATE, Unseen, grant
 from transaction_admin.trials import Trials, Verdict
 

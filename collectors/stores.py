@@ -17,9 +17,9 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from fenceline.decode.checkpoint import is_passing
+from fenceline.formatting import said
 from fenceline.paths import both, join, to_url
 from fenceline.spark.records import Broken, Damage, FileSeen
-from fenceline.words import said
 
 T = TypeVar("T")
 

@@ -10,8 +10,8 @@ from django.db.models import Q
 
 from dashboard.actions import rows
 from dashboard.models import Action, Recovery, TransitionRecord
+from fenceline.formatting import count
 from fenceline.plans.plan import Plan, SubjectPlan
-from fenceline.words import count
 
 #: So many plans are looked through for those that may still be confirmed.
 _MOST_LOOKED = 500

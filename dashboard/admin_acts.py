@@ -12,8 +12,8 @@ from django.urls import reverse
 
 from dashboard import access, asking, offers, partitions, slices
 from dashboard.models import PartitionRecord, PinRecord, Transaction
+from fenceline.formatting import some
 from fenceline.plans.plan import MOST_SUBJECTS, Act
-from fenceline.words import some
 
 Row = TypeVar("Row", Transaction, PinRecord, PartitionRecord)
 #: What ends a transaction from a list; a batch of our sink is ended from its query's page.

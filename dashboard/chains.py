@@ -33,7 +33,6 @@ from fenceline.decode import text
 from fenceline.facts import NOT_FROM_LOG, Severity, State, TopicPartition
 from fenceline.kafka import transition_ring as recent
 from fenceline.kafka.applications import Shape, application_of
-from fenceline.sight import EVERYWHERE
 from fenceline.spark.batch_chain import BatchFacts, ChainLink, chain, no_chain
 from fenceline.spark.records import Decided, Decision, Done, InputRange, Outcome, SinkTransaction
 from fenceline.spark.safe_to_restart import (
@@ -44,6 +43,7 @@ from fenceline.spark.safe_to_restart import (
     restart_safety,
 )
 from fenceline.spark.sink_fates import Coordinated, Ended, Fate, fate_in, fate_of
+from fenceline.visibility import EVERYWHERE
 
 #: Parameters of one question: SQLite takes 32,766.
 _ASK_AT_ONCE = 5_000

@@ -14,7 +14,7 @@ from typing import Any
 
 from dashboard.looks import LOOKS
 from fenceline.facts import Kind
-from fenceline.words import duration
+from fenceline.formatting import duration
 
 Figure = dict[str, Any]
 #: Counts by kind; what is missing is none.

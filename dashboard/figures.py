@@ -17,14 +17,15 @@ from django.db.models import QuerySet
 
 from dashboard.followed import Epochs
 from dashboard.models import Recent, Tally, TransitionRecord
-from fenceline import habits, histograms
+from fenceline import baselines as habits
+from fenceline import histograms
+from fenceline.baselines import HABITS, Habit, Usual
 from fenceline.facts import Confidence, Kind
-from fenceline.habits import HABITS, Habit, Usual
 from fenceline.kafka import transition_ring as recent
 from fenceline.kafka.clock_skew import ours_ms
 from fenceline.limits import Limits
-from fenceline.repeats import in_a_row, series
 from fenceline.snapshot import ApplicationFigures, Repeated
+from fenceline.streaks import in_a_row, series
 
 #: How often all of this is read again.
 PACE_MS = 30_000

@@ -23,7 +23,7 @@ from dashboard.models import Cluster, Recent, Tally, Transaction, TransitionReco
 from dashboard.rows import keys_named
 from dashboard.rows import transition_of as transition_of
 from fenceline import histograms
-from fenceline.evidence import explain
+from fenceline.explanations import explain
 from fenceline.facts import Kind, Transition
 from fenceline.histograms import Histogram
 from fenceline.kafka import transition_ring as recent

@@ -21,6 +21,7 @@ from fenceline.decode import text
 from fenceline.facts import State, TopicPartition
 from fenceline.kafka.partitions import Verdict
 from fenceline.kafka.reconcile import Described
+from fenceline.plans.impact import HeldLog
 from fenceline.plans.markers import Marked
 from fenceline.plans.offers import (
     Appraisal,
@@ -32,7 +33,6 @@ from fenceline.plans.offers import (
 from fenceline.plans.plan import Act, Refusal
 from fenceline.plans.plan import Ground as Why
 from fenceline.plans.producers import Producer
-from fenceline.plans.reach import HeldLog
 
 #: Of an id that hangs in many partitions so many are offered: its findings name the rest.
 _MOST_MARKERS = 3

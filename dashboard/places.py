@@ -10,7 +10,7 @@ from dashboard.models import Collector, Group, PartitionRecord, Position, Query
 from dashboard.store import TRANSACTION_STATE
 from fenceline.decode import text
 from fenceline.kafka.coordinator import partition_for
-from fenceline.sight import kind_of
+from fenceline.visibility import kind_of
 
 OFFSETS_TOPIC = "__consumer_offsets"
 

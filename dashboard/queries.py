@@ -34,7 +34,7 @@ from dashboard.models import (
 )
 from dashboard.rows import keys_named
 from fenceline.facts import OPEN_STATES, Severity, State, TopicPartitions
-from fenceline.sight import EVERYWHERE
+from fenceline.visibility import EVERYWHERE
 
 if TYPE_CHECKING:
     from django_stubs_ext import WithAnnotations

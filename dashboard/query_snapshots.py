@@ -18,6 +18,7 @@ from dashboard.known_queries import driver_of
 from dashboard.models import Batch, PartitionRecord, Query, Run, SinkDecision
 from fenceline.decode.checkpoint import positions as kafka_positions
 from fenceline.facts import Severity, TopicPartition
+from fenceline.formatting import clock
 from fenceline.spark import queries
 from fenceline.spark.queries import BatchPast, QueryStatus, SinkBatch, SourcePosition, Stall, Unusable
 from fenceline.spark.records import (
@@ -30,7 +31,6 @@ from fenceline.spark.records import (
     SinkTransaction,
 )
 from fenceline.spark.sink_fates import Ended, Fate
-from fenceline.words import clock
 
 #: Written out and not as parameters: SQLite takes an index of a part of a table only for the same text.
 _IS_OPEN = Func(F("outcome"), template="(%(expressions)s = '')", output_field=BooleanField())

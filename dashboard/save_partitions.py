@@ -31,7 +31,7 @@ from dashboard.rows import Row, pin_of, taken, upsert
 from dashboard.write_transactions import cluster_transaction, retry_write, write_transaction
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import Known, Pin, PinKey, Place, ProducerState, Verdict
-from fenceline.sight import EVERYWHERE
+from fenceline.visibility import EVERYWHERE
 
 __all__ = ["NAME", "Look", "Rows", "replicas", "save", "save_replicas"]
 

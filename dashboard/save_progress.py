@@ -20,7 +20,7 @@ from dashboard.known_queries import find
 from dashboard.models import Batch, Cluster, Query, Run
 from dashboard.rows import taken, upsert
 from dashboard.write_transactions import cluster_transaction, retry_write
-from fenceline.decode.told import Kind, Post, Told
+from fenceline.decode.ingest_payload import Kind, Post, Told
 from fenceline.spark.records import BatchProgress, QueryState, SourceProgress
 
 #: What a batch's row says of its progress, as values of a statement.

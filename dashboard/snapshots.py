@@ -53,7 +53,6 @@ from fenceline.kafka.groups import Waiting
 from fenceline.kafka.partitions import Ground, Pin, Verdict
 from fenceline.limits import Limits
 from fenceline.rules.blocking import waits_since
-from fenceline.sight import EVERYWHERE, Sense
 from fenceline.snapshot import (
     BlockedGroup,
     BlockedOffset,
@@ -65,6 +64,7 @@ from fenceline.snapshot import (
     StandingQuery,
 )
 from fenceline.spark.queries import QueryStatus
+from fenceline.visibility import EVERYWHERE, Sense
 
 #: Collectors that look at nothing outside.
 _NO_LOOKERS = (JUDGE, ACTIONS, ALERTS, DELIVERIES, "retention")

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from dashboard.eyes import RECONCILE, TAIL, eyes
 from dashboard.models import GapRecord
 from fenceline.facts import Gap
+from fenceline.formatting import clock
 from fenceline.limits import Limits
-from fenceline.sight import EVERYWHERE, expected_ms, stale_gap
-from fenceline.words import clock
+from fenceline.visibility import EVERYWHERE, expected_ms, stale_gap
 
 if TYPE_CHECKING:
     from dashboard.queries import LiveCollector

@@ -97,7 +97,7 @@ OUTCOME_LOOKS: Mapping[str, Standing] = MappingProxyType(
 
 
 _MARKER = "Make sure that its producer is gone, then write an abort marker at its first offset."
-#: What to do about an open transaction; `fenceline.evidence.because` says why it is what it is.
+#: What to do about an open transaction; `fenceline.explanations.because` says why it is what it is.
 NEXT_STEPS: Mapping[str, str] = MappingProxyType(
     {
         Ground.OWNED: "Nothing yet: its producer ends it, or its coordinator aborts it at its timeout.",

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from fenceline.baselines import Habit, Usual
 from fenceline.facts import Gap, Kind, State, TopicPartitions
-from fenceline.habits import Habit, Usual
 from fenceline.kafka.groups import Waiting
 from fenceline.kafka.partitions import Pin, Verdict
 from fenceline.limits import Limits
-from fenceline.sight import EVERYWHERE, Sense, Sight, expected_ms
 from fenceline.spark.queries import QueryStatus
+from fenceline.visibility import EVERYWHERE, Sense, Sight, expected_ms
 
 
 class StandingQuery(NamedTuple):

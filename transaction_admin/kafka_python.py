@@ -16,8 +16,8 @@ from kafka.protocol.admin.transactions import DescribeTransactionsRequest, ListT
 from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest, MetadataRequest
 
 from fenceline.facts import State, TopicPartitions
+from fenceline.formatting import count
 from fenceline.kafka.reconcile import Described, Listed, NotDescribed, Obstacle
-from fenceline.words import count
 from transaction_admin.api import (
     TRANSACTION_STATE,
     Cost,

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from dashboard.actions import looking
 from dashboard.actions.hands import Hands
 from dashboard.actions.results import Fate, Part, Result, failed, stale
-from fenceline.evidence import because
+from fenceline.explanations import because
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import ProducerState, Verdict
 from fenceline.plans.markers import Marked

@@ -25,9 +25,9 @@ from dashboard.actions.sink_transactions import (
     written,
 )
 from fenceline.decode.ledger import Round
+from fenceline.formatting import count, some
 from fenceline.plans.plan import SubjectPlan
 from fenceline.spark.records import Decided, Decision, Done, Ledger, Outcome, SinkTransaction
-from fenceline.words import count, some
 from spark_pipeline.sink.ledger import LedgerFolder
 
 OPERATOR = "operator"

@@ -28,8 +28,8 @@ from dashboard.actions.hands import Hands, NoRoot
 from dashboard.actions.results import Fate, Result, failed, summed
 from dashboard.celery import app
 from dashboard.models import Action
+from fenceline.formatting import clock
 from fenceline.plans.plan import Act, Plan, SubjectPlan
-from fenceline.words import clock
 from spark_pipeline.sink.errors import SinkError
 from transaction_admin.api import CannotAdminister
 from transaction_admin.properties import CannotTranslate

@@ -18,9 +18,9 @@ from dashboard.rows import key_of
 from fenceline.decode import text
 from fenceline.decode.checkpoint import positions
 from fenceline.facts import TopicPartition
+from fenceline.formatting import duration
 from fenceline.kafka.partitions import Offsets
 from fenceline.plans.plan import Act, Plan, SubjectPlan
-from fenceline.words import duration
 
 #: An entry of `Action.follow_up`.
 Entry = dict[str, Any]

@@ -15,12 +15,12 @@ from dashboard.models import Query, SinkDecision, Transaction
 from dashboard.queries import partitions_of
 from fenceline.decode import text
 from fenceline.facts import State, TopicPartition
+from fenceline.formatting import said, some
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 from fenceline.paths import to_url
 from fenceline.plans.batches import SinkBatch, Written
 from fenceline.spark.records import Decided, Decision, Done, Ledger, SinkTransaction
 from fenceline.spark.sink_fates import Coordinated, Fate, fate_of
-from fenceline.words import said, some
 from spark_pipeline.sink.errors import SinkError
 from spark_pipeline.sink.ledger import LedgerFolder
 from spark_pipeline.sink.storage import Storage, open_storage

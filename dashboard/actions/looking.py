@@ -32,8 +32,8 @@ from fenceline.kafka.partitions import (
 )
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 from fenceline.limits import Limits
+from fenceline.plans.impact import MOST_COUNTED, OFFSETS_TOPIC, HeldLog
 from fenceline.plans.markers import Marked
-from fenceline.plans.reach import MOST_COUNTED, OFFSETS_TOPIC, HeldLog
 from transaction_admin.api import CannotAdminister, Unseen, describe_grant
 from transaction_admin.kafka_python import KafkaPythonAdmin
 from transaction_admin.kafka_reads import KafkaPythonReads

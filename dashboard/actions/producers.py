@@ -16,10 +16,10 @@ from fenceline.facts import State, TopicPartition
 from fenceline.kafka.applications import application_of
 from fenceline.kafka.clock_skew import start_ms
 from fenceline.kafka.reconcile import Described, NotDescribed
+from fenceline.plans.impact import HeldLog
 from fenceline.plans.plan import Ground
 from fenceline.plans.producers import Producer, Sink
 from fenceline.plans.protected import protection
-from fenceline.plans.reach import HeldLog
 from fenceline.spark.records import Decided
 
 

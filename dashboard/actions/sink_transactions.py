@@ -10,8 +10,8 @@ from dashboard.actions.hands import Hands
 from dashboard.actions.results import Fate, Part, Result, failed
 from dashboard.attributions import WrittenRecord
 from fenceline.facts import State
+from fenceline.formatting import some
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
-from fenceline.words import some
 from transaction_admin.api import Ending, grant
 
 #: For how long coordinators are asked to end what they refuse for now. Shorter than a worker's lease.

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from dashboard.alerts.limits import Alerting
 from fenceline.facts import Severity
-from fenceline.words import count, duration
+from fenceline.formatting import count, duration
 
 PENDING, FIRING, RESOLVED = "pending", "firing", "resolved"
 _RANKS = {severity.value: rank for rank, severity in enumerate(reversed(Severity))}

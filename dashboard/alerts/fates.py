@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from dashboard.alerts.engine import FIRING, is_worse
 from dashboard.alerts.grouping import Item, Outlook, Route, Standing, unwanted
-from fenceline.words import clock
+from fenceline.formatting import clock
 
 #: [channel, "delivery", its number] or [channel, "quiet", why].
 Fate = list[int | str]

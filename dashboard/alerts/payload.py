@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from fenceline.words import clock, count
+from fenceline.formatting import clock, count
 
 #: Alerts that one message lists; of more it says how many they are.
 MOST_ALERTS = 100

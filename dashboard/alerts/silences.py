@@ -9,7 +9,7 @@ from dashboard import alerting
 from dashboard.alerts import checks, matching
 from dashboard.alerts.bells import ring
 from dashboard.models import Alert, Silence
-from fenceline.words import duration
+from fenceline.formatting import duration
 
 #: A silence for longer is a rule that somebody should change.
 LONGEST_MS = 366 * 86_400_000

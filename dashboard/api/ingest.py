@@ -25,7 +25,7 @@ from dashboard.api.auth import TokenRefused, bearer_token, usable_token
 from dashboard.api.problems import database_problem, problem
 from dashboard.models import Token
 from dashboard.save_progress import UnknownCluster
-from fenceline.decode import told
+from fenceline.decode import ingest_payload as told
 from fenceline.decode.progress import Unusable
 
 #: Of a body as it is sent, and unpacked; and of the events in it. Listeners send much less.

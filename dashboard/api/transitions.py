@@ -13,7 +13,7 @@ from pydantic import Field
 from dashboard import attributions, history, queries
 from dashboard.api import cursors, schemas
 from dashboard.models import Action, TransitionRecord
-from fenceline.evidence import explain
+from fenceline.explanations import explain
 from fenceline.facts import Confidence, Kind, Transition
 from fenceline.plans.plan import Act
 

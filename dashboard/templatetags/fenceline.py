@@ -20,7 +20,7 @@ from dashboard.looks import LOOKS, Look
 from dashboard.models import FindingRecord, Transaction, TransitionRecord
 from dashboard.views import addresses, sight
 from fenceline.facts import NOT_TOLD, OPEN_STATES, TWO_PHASE_COMMIT_TIMEOUT_MS, Kind
-from fenceline.words import duration as in_words
+from fenceline.formatting import duration as in_words
 
 if TYPE_CHECKING:
     from dashboard.queries import LiveCollector

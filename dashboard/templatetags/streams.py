@@ -15,9 +15,9 @@ from dashboard.known_queries import driver_of, state_now
 from dashboard.models import Query, SinkDecision
 from dashboard.standings import Standing
 from dashboard.views import addresses
+from fenceline.formatting import duration
 from fenceline.spark.batch_chain import ChainLink, LinkState
 from fenceline.spark.safe_to_restart import RestartSafety
-from fenceline.words import duration
 
 register = template.Library()
 

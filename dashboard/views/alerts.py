@@ -18,7 +18,7 @@ from dashboard.views.clock import now_ms
 from dashboard.views.empty import why_empty
 from dashboard.views.listing import SIZES
 from dashboard.views.page import answer, signed_in
-from fenceline.words import count
+from fenceline.formatting import count
 
 #: How many changes, and acts, the page of one alert shows.
 _CHANGES = 50

@@ -15,7 +15,7 @@ from dashboard.views.audit_asked import FEED_KINDS, WantedFeed, parse_feed
 from dashboard.views.clock import now_ms
 from dashboard.views.empty import why_empty
 from dashboard.views.page import answer, signed_in
-from fenceline.words import count
+from fenceline.formatting import count
 
 _ROWS = 50
 _MINUTES = 10

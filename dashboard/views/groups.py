@@ -17,9 +17,9 @@ from dashboard.views.listing import SIZES, Heading, columns, page_number
 from dashboard.views.page import answer, signed_in
 from fenceline.decode import text
 from fenceline.facts import Severity
+from fenceline.formatting import count
 from fenceline.kafka.families import family_of
 from fenceline.kafka.groups import note_of
-from fenceline.words import count
 
 #: How many partitions of a group its page shows at a time.
 _PARTITIONS = 100

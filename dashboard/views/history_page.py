@@ -20,8 +20,8 @@ from dashboard.views.listing import LONGEST_APPLICATION, check_cluster, clip, on
 from dashboard.views.page import answer, signed_in
 from fenceline import histograms
 from fenceline.facts import ABORTS, Kind
+from fenceline.formatting import count
 from fenceline.reports import Figures, Manifest, total
-from fenceline.words import count
 
 #: How far back the page looks, in days.
 RANGES = {"7d": 7, "30d": 30, "90d": 90, "1y": 365}

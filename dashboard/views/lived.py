@@ -13,8 +13,8 @@ from dashboard.looks import LOOKS
 from dashboard.models import Transaction
 from fenceline import histograms
 from fenceline.facts import OPEN_STATES, Kind, Transition
+from fenceline.formatting import count, duration
 from fenceline.histograms import Histogram
-from fenceline.words import count, duration
 
 THIS = "this id"
 #: What an id's own producer, or another one, does before it can begin.

@@ -19,7 +19,7 @@ from dashboard.views.empty import why_empty
 from dashboard.views.listing import SIZES, Heading, columns
 from dashboard.views.page import acting, answer, signed_in
 from dashboard.views.refused import forbidden
-from fenceline.evidence import because
+from fenceline.explanations import because
 from fenceline.facts import Severity
 from fenceline.kafka.end_offset_history import unpack
 from fenceline.kafka.partitions import Ground

@@ -17,8 +17,8 @@ from dashboard.owners import split
 from dashboard.views import acting, addresses
 from dashboard.views.acting import Button
 from dashboard.views.clock import now_ms
+from fenceline.formatting import count
 from fenceline.plans.plan import Act, Bound, Effect, Ground, Plan, SubjectPlan
-from fenceline.words import count
 
 #: With more subjects than these each is folded away under its title.
 _UNFOLDED = 3

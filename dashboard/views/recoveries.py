@@ -19,8 +19,8 @@ from dashboard.views.empty import why_empty
 from dashboard.views.page import answer, signed_in
 from dashboard.views.way import Step
 from fenceline.facts import Kind
+from fenceline.formatting import count, duration
 from fenceline.recoveries import Lost, Outcome
-from fenceline.words import count, duration
 
 _ROWS = 50
 _DAY_MS = 86_400_000

@@ -16,7 +16,7 @@ from django.utils import timezone
 from dashboard import sign_in_limits
 from dashboard.client_address import client_address
 from dashboard.sign_in_limits import Lock
-from fenceline.words import count
+from fenceline.formatting import count
 
 _BUSY_S = 5
 

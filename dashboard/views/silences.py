@@ -19,7 +19,7 @@ from dashboard.views.clock import now_ms
 from dashboard.views.listing import page_number
 from dashboard.views.page import acting, answer, signed_in
 from dashboard.views.refused import forbidden
-from fenceline.words import duration
+from fenceline.formatting import duration
 
 _EXPIRED = 50
 #: For how long, as the form offers it, in seconds.

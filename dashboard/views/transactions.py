@@ -19,7 +19,7 @@ from dashboard.views.listing import SIZES, STATES, Wanted, columns, parse
 from dashboard.views.page import answer, signed_in
 from dashboard.views.recoveries import row_of
 from fenceline.decode import text
-from fenceline.evidence import explain
+from fenceline.explanations import explain
 from fenceline.facts import Reason, Severity, State, Transition
 
 #: How often a page looks whether a timeout has passed meanwhile.

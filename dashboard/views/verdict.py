@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dashboard.models import FindingRecord
 from dashboard.views.sight import Blind, Freshness
 from fenceline.facts import Severity
-from fenceline.words import clock, count, duration
+from fenceline.formatting import clock, count, duration
 
 _SMALL = (
     "no",

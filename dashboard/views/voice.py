@@ -12,7 +12,7 @@ from dashboard.alerting import Change, Fate
 from dashboard.alerts import engine
 from dashboard.alerts.book import state_of
 from dashboard.models import Alert, Delivery
-from fenceline.words import clock
+from fenceline.formatting import clock
 
 #: The tone of what keeps an alert quiet, by the word that the tick notes; "unknown" is grey.
 _TONES = {"pending": "info", "grouped": "info", "no_channel": "warning", "disabled": "warning"}

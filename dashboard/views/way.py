@@ -10,7 +10,7 @@ from dashboard.looks import LOOKS
 from dashboard.models import Transaction
 from dashboard.views.lived import Now
 from fenceline.decode import text
-from fenceline.evidence import explain
+from fenceline.explanations import explain
 from fenceline.facts import (
     NOT_FROM_LOG,
     NOT_TOLD,
@@ -23,8 +23,8 @@ from fenceline.facts import (
     TopicPartitions,
     Transition,
 )
+from fenceline.formatting import count, duration
 from fenceline.kafka.coordinator import java_hash
-from fenceline.words import count, duration
 
 #: Partitions of this topic in a transaction are consumer positions: read, process, write.
 OFFSETS = "__consumer_offsets"

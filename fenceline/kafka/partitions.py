@@ -62,7 +62,7 @@ VERDICTS = (Verdict.CLEAR, Verdict.OPEN, Verdict.UNKNOWN, Verdict.LATE, Verdict.
 
 
 class Ground(StrEnum):
-    """Why a verdict; `fenceline.evidence` puts grounds into words."""
+    """Why a verdict; `fenceline.explanations` puts grounds into words."""
 
     #: Its coordinator names this partition as one of the open transaction's.
     OWNED = "owned"

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from fenceline.formatting import clock, count, duration, some
 from fenceline.kafka.reconcile import Described
+from fenceline.plans.impact import HeldLog, Reach, own_words, reach
 from fenceline.plans.plan import Bound, Effect, Ground, Refusal, Seen, Step, SubjectPlan
-from fenceline.plans.reach import HeldLog, Reach, own_words, reach
 from fenceline.spark.records import Decided, Decision, Done, InputRange, SinkTransaction
 from fenceline.spark.sink_fates import Fate
-from fenceline.words import clock, count, duration, some
 
 #: How many ids, and how many sources of a lost range, a sentence names.
 _NAMED = 3

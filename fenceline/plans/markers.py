@@ -10,14 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-from fenceline.evidence import because
+from fenceline.explanations import because
+from fenceline.formatting import count
 from fenceline.kafka.partitions import Ground as Why
 from fenceline.kafka.partitions import Pin, Verdict
 from fenceline.kafka.reconcile import Described, NotDescribed
+from fenceline.plans.impact import HeldLog, Reach, own_words, reach
 from fenceline.plans.plan import Bound, Effect, Ground, Refusal, Seen, Step, SubjectPlan
 from fenceline.plans.producers import DECIDED, LIVELY_MS
-from fenceline.plans.reach import HeldLog, Reach, own_words, reach
-from fenceline.words import count
 
 _HIDDEN = (
     "grant DESCRIBE on every transactional id, or set sees_all_transactional_ids = true in the "

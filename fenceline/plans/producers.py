@@ -11,17 +11,17 @@ from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
+from fenceline.baselines import Usual
 from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, Severity, State
-from fenceline.habits import Usual
+from fenceline.formatting import clock, count, duration, some
 from fenceline.kafka.applications import Shape, application_of
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 from fenceline.limits import Limits
+from fenceline.plans.impact import HeldLog, Reach, own_words, reach
 from fenceline.plans.plan import Bound, Effect, Ground, Refusal, Seen, Step, SubjectPlan
 from fenceline.plans.protected import protection
-from fenceline.plans.reach import HeldLog, Reach, own_words, reach
 from fenceline.rules.transactions import open_too_long
 from fenceline.snapshot import OpenTransaction, Snapshot
-from fenceline.words import clock, count, duration, some
 
 #: Who wrote so lately is taken for alive.
 LIVELY_MS = 60_000

@@ -9,8 +9,8 @@ from fenceline.facts import Finding
 from fenceline.limits import Limits
 from fenceline.rules import applications, collectors, groups, partitions, queries, sources, transactions
 from fenceline.rules.rule import Rule
-from fenceline.sight import Sense, Sight
 from fenceline.snapshot import Snapshot
+from fenceline.visibility import Sense, Sight
 
 #: A rule tells no more than so many at once, the oldest ones: a page of thousands helps nobody.
 MOST_FINDINGS = 500

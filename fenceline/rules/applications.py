@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fenceline import habits
+from fenceline import baselines as habits
+from fenceline.baselines import Change
 from fenceline.facts import ABORTS, Finding, Kind, Severity
-from fenceline.habits import Change
+from fenceline.formatting import duration, rough
 from fenceline.kafka.transitions import LAST_EPOCH
 from fenceline.limits import Limits
 from fenceline.snapshot import ApplicationFigures, Snapshot
-from fenceline.words import duration, rough
 
 #: `transactional.id.expiration.ms` by default: seven days, in hours.
 _KEPT_H = 168

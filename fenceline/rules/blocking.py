@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+from fenceline.baselines import Usual
 from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, Severity, State
-from fenceline.habits import Usual
 from fenceline.kafka.groups import Waiting
 from fenceline.limits import Limits
 from fenceline.severity import Impact, of_block, worst

@@ -7,11 +7,11 @@ from itertools import groupby
 from operator import attrgetter
 
 from fenceline.facts import Finding, Gap, Severity
+from fenceline.formatting import clock, count, some
 from fenceline.limits import Limits
 from fenceline.severity import lasting
-from fenceline.sight import EVERYWHERE, Sense
 from fenceline.snapshot import CollectorStatus, Snapshot
-from fenceline.words import clock, count, some
+from fenceline.visibility import EVERYWHERE, Sense
 
 #: What is missing while a collector cannot look and others can.
 _ASIDE = {"reconcile": "The log is read all the same; nobody checks it against the coordinators."}

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fenceline.facts import Finding, Severity
+from fenceline.formatting import clock, rough, some
 from fenceline.kafka.groups import Waiting
 from fenceline.limits import Limits
 from fenceline.rules.blocking import Blocks, names_of
 from fenceline.snapshot import BlockedGroup, BlockedOffset, Blocker, Snapshot
-from fenceline.words import clock, rough, some
 
 
 def group_stalled(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fenceline.evidence import because
+from fenceline.explanations import because
 from fenceline.facts import Finding, Severity
+from fenceline.formatting import clock, count, rough, some
 from fenceline.kafka.partitions import Ground, Pin, Verdict
 from fenceline.limits import Limits
 from fenceline.rules.blocking import Blocks
 from fenceline.severity import worst
 from fenceline.snapshot import PinnedPartition, Snapshot
-from fenceline.words import clock, count, rough, some
 
 
 def hanging(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fenceline.facts import Finding, Severity
+from fenceline.formatting import clock, count, duration, rough, some
 from fenceline.limits import Limits
 from fenceline.severity import before_loss
 from fenceline.snapshot import Snapshot
@@ -12,7 +13,6 @@ from fenceline.spark.drivers import Driver, DriverStatus
 from fenceline.spark.queries import QueryStatus, SinkBatch
 from fenceline.spark.records import Damage, QueryState
 from fenceline.spark.safe_to_restart import PreparedBatches, prepared_headline
-from fenceline.words import clock, count, duration, rough, some
 
 #: A loss that somebody took note of, and events that were dropped, are told for so long.
 _TOLD_MS = 86_400_000

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from fenceline.facts import Finding
 from fenceline.limits import Limits
-from fenceline.sight import Sense
 from fenceline.snapshot import Snapshot
+from fenceline.visibility import Sense
 
 
 class Check(Protocol):

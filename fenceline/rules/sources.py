@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fenceline.facts import Finding, Severity
+from fenceline.formatting import clock, rough, some
 from fenceline.limits import Limits
 from fenceline.rules.blocking import Blocks, first_id, waits_since
 from fenceline.severity import before_loss
 from fenceline.snapshot import PinnedPartition, Snapshot
 from fenceline.spark.queries import QueryStatus, SourcePosition
-from fenceline.words import clock, rough, some
 
 #: A position is only held against an end that was looked at after it was reached.
 _SETTLED_MS = 10_000

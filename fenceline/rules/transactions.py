@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from fenceline.baselines import Usual
 from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, Finding, Severity, State
-from fenceline.habits import Usual
+from fenceline.formatting import clock, duration, rough, some
 from fenceline.limits import Limits
 from fenceline.plans.plan import Ground
 from fenceline.plans.protected import protection
 from fenceline.rules.blocking import Blocks, usual_ms
 from fenceline.severity import worst
 from fenceline.snapshot import OpenTransaction, Repeated, Snapshot
-from fenceline.words import clock, duration, rough, some
 
 #: So many times the limit of timeouts in a row are no matter of single transactions any more.
 _NOTHING_ARRIVES = 3

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from fenceline.formatting import clock, count, some
 from fenceline.spark.records import Decided, Decision, Done, Outcome
 from fenceline.spark.safe_to_restart import EXACTLY_ONCE
 from fenceline.spark.sink_fates import Ended, Fate
-from fenceline.words import clock, count, some
 
 #: The two recoveries of the sink, and the word for what none mends.
 RECOVER_AND_COMMIT, RECOVER_AND_ABORT, LOST = "recoverAndCommit", "recoverAndAbort", "lost"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
-from fenceline.words import clock
+from fenceline.formatting import clock
 
 #: How often listeners of 0.1.0's first builds posted: they do not report their interval.
 OLDEST_INTERVAL_MS = 20_000

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from fenceline.facts import Severity
+from fenceline.formatting import clock, some
 from fenceline.spark.drivers import Driver, DriverStatus
-from fenceline.words import clock, some
 
 #: The kinds of sinks that `Query.sink` names.
 EXACTLY_ONCE, KAFKA, OTHER = "exactly_once", "kafka", "other"

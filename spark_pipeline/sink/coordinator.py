@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from fenceline.decode.ledger import Names, Round
+from fenceline.formatting import count
 from fenceline.spark.records import Decided, Decision, Done, Ledger, Outcome, SinkTransaction
-from fenceline.words import count
 from spark_pipeline.sink import names
 from spark_pipeline.sink.admission import Admission, Settings, now_ms
 from spark_pipeline.sink.checkpoint import QueryFiles

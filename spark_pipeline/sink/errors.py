@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fenceline.formatting import count
 from fenceline.spark.records import Decision, InputRange, SinkTransaction
-from fenceline.words import count
 
 #: So many ids are named in a message; all of them are in the ledger and in the exception.
 _NAMED = 5

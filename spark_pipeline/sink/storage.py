@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
+from fenceline.formatting import said
 from fenceline.paths import scheme_of, to_url
-from fenceline.words import said
 from spark_pipeline.sink.errors import Refused
 
 #: Temporary files and probes begin with it; `names` leaves them out.

@@ -6,8 +6,8 @@ import pytest
 
 from dashboard.figures import PACE_MS, Figures, Lately
 from dashboard.models import Tally, Transaction
+from fenceline.baselines import Habit, Usual
 from fenceline.facts import Kind
-from fenceline.habits import Habit, Usual
 from fenceline.limits import Limits
 from fenceline.snapshot import Repeated
 from tests.db import seeing

@@ -14,10 +14,10 @@ from dashboard.query_snapshots import LogStarts, Queries
 from dashboard.snapshots import Reader
 from fenceline.facts import Severity, TopicPartition
 from fenceline.limits import Limits
-from fenceline.sight import Sense
 from fenceline.snapshot import StandingQuery
 from fenceline.spark.queries import QueryStatus, Unusable
 from fenceline.spark.records import Damage, Outcome, QueryState
+from fenceline.visibility import Sense
 from tests.db import seeing
 from tests.db.conftest import NOW_MS
 from tests.db.seeing import prod

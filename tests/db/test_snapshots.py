@@ -14,8 +14,8 @@ from fenceline.facts import NOT_FROM_LOG, State
 from fenceline.kafka.groups import Waiting
 from fenceline.kafka.partitions import Ground, Verdict
 from fenceline.limits import Limits
-from fenceline.sight import Sense
 from fenceline.snapshot import Blocker, Snapshot
+from fenceline.visibility import Sense
 from tests.db import seeing
 from tests.db.conftest import NOW_MS
 from tests.db.seeing import HOUR_MS

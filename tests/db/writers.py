@@ -57,7 +57,7 @@ from dashboard.models import (
     Transaction,
     TransitionRecord,
 )  # fmt: skip
-from fenceline.decode import told
+from fenceline.decode import ingest_payload as told
 from fenceline.facts import (
     Finding,
     Look,

@@ -8,8 +8,8 @@ from fenceline.batches import Batch
 from fenceline.facts import State, TopicPartition, TopicPartitions
 from fenceline.kafka.partitions import Ground, Pin, ProducerState, Verdict
 from fenceline.kafka.reconcile import Described
+from fenceline.plans.impact import HeldLog
 from fenceline.plans.producers import Producer
-from fenceline.plans.reach import HeldLog
 
 NOW_MS = 1_700_000_000_000
 MINUTE_MS = 60_000

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from fenceline.decode.transaction_state import decode
-from fenceline.evidence import explain
+from fenceline.explanations import explain
 from fenceline.facts import Confidence, Kind, Transition, Undecoded
 from fenceline.kafka.transitions import Life, derive, lived
 

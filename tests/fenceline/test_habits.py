@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from fenceline.baselines import LEAST_HOURS, Habit, changes, learn
 from fenceline.facts import Kind
-from fenceline.habits import LEAST_HOURS, Habit, changes, learn
 
 COMMIT, REINIT = Kind.COMMIT, Kind.REINIT
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from fenceline.batches import Batch
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import ProducerState
+from fenceline.plans.impact import HeldLog, Reach, own_words, reach
 from fenceline.plans.plan import Bound
-from fenceline.plans.reach import HeldLog, Reach, own_words, reach
 from tests.fenceline.plans import MINE, OTHER, TOPIC, data, log, marker, opened
 
 #: One write: who, how many records, and "" for data in a transaction, "plain" for data outside of one, or how

@@ -13,9 +13,9 @@ from fenceline.facts import State, TopicPartition
 from fenceline.kafka.partitions import Ground as Why
 from fenceline.kafka.partitions import Verdict
 from fenceline.kafka.reconcile import Described, NotDescribed
+from fenceline.plans.impact import HeldLog
 from fenceline.plans.markers import Marked, plan_markers, warnings
 from fenceline.plans.plan import Act, Ground, Plan, SubjectPlan, from_json
-from fenceline.plans.reach import HeldLog
 from tests.fenceline.plans import MINE, NOW_MS, OTHER, TOPIC, described, log, opened, pin
 
 NAME = "payments-7"

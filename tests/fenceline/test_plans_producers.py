@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fenceline.baselines import Usual
 from fenceline.decode import text
 from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, State, TopicPartitions
-from fenceline.habits import Usual
 from fenceline.kafka.reconcile import NotDescribed, Obstacle
 from fenceline.limits import Limits
 from fenceline.plans.plan import Act, Ground, Plan, SubjectPlan, from_json

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fenceline.batches import Batch
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import ProducerState
-from fenceline.plans.reach import HeldLog, Own, Span, own_in, own_words, reach, released_in, span_of
+from fenceline.plans.impact import HeldLog, Own, Span, own_in, own_words, reach, released_in, span_of
 from tests.fenceline.plans import MINE, OTHER, TOPIC, data, log, marker, opened
 
 M = frozenset({MINE})

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fenceline.decode.ingest_payload import Kind
+from fenceline.decode.ingest_payload import read as read_post
 from fenceline.decode.progress import Unusable, read
-from fenceline.decode.told import Kind
-from fenceline.decode.told import read as read_post
 from fenceline.spark.records import BatchProgress
 
 CAPTURED = Path(__file__).parents[1] / "data" / "progress" / "spark-4.2.0.jsonl"

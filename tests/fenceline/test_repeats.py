@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fenceline.facts import Confidence, Kind, Reason, Transition
-from fenceline.repeats import in_a_row, series
+from fenceline.streaks import in_a_row, series
 
 
 def test_a_series_ends_where_it_paused() -> None:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline.evidence import explain
+from fenceline.explanations import explain
 from fenceline.facts import (
     Confidence,
     Kind,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fenceline.words import clock, count, duration, said
+from fenceline.formatting import clock, count, duration, said
 
 
 @pytest.mark.parametrize(

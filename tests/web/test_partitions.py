@@ -14,7 +14,7 @@ from kombu.exceptions import OperationalError
 from dashboard.models import Cluster, PartitionRecord, PinRecord
 from dashboard.standings import NEXT_STEPS
 from dashboard.views import partitions as views
-from fenceline.evidence import because
+from fenceline.explanations import because
 from fenceline.kafka.partitions import Ground, Verdict
 from tests.web import held, seed
 from tests.web.roles import give

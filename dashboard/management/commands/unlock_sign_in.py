@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from dashboard import sign_in_limits
 from dashboard.client_address import plain_address
-from fenceline.words import count
+from fenceline.formatting import count
 
 
 class Command(BaseCommand):

@@ -10,7 +10,6 @@ from fenceline.kafka.groups import Waiting
 from fenceline.kafka.partitions import Ground, Pin, Verdict
 from fenceline.limits import Limits
 from fenceline.rules import judge
-from fenceline.sight import EVERYWHERE, Sense
 from fenceline.snapshot import (
     BlockedGroup,
     BlockedOffset,
@@ -21,6 +20,7 @@ from fenceline.snapshot import (
     Snapshot,
 )
 from fenceline.spark.queries import QueryStatus, SinkBatch, SourcePosition
+from fenceline.visibility import EVERYWHERE, Sense
 
 NOW_MS = 1_795_000_000_000
 LIMITS = Limits()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from fenceline.baselines import Habit
 from fenceline.facts import Kind
-from fenceline.habits import Habit
 from fenceline.snapshot import ApplicationFigures, Burn
 from tests.fenceline.rules.build import blind, found, gap, severities
 

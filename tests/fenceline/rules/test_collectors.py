@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from fenceline.collecting import Punctual
-from fenceline.sight import Sense
+from fenceline.formatting import clock
 from fenceline.snapshot import CollectorStatus
-from fenceline.words import clock
+from fenceline.visibility import Sense
 from tests.fenceline.rules.build import (
     ALL,
     GROUPS,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from fenceline.baselines import Usual
 from fenceline.facts import State
-from fenceline.habits import Usual
 from fenceline.kafka.groups import Waiting
 from fenceline.kafka.partitions import Ground, Verdict
 from fenceline.snapshot import PinnedPartition

@@ -10,8 +10,8 @@ from fenceline import rules
 from fenceline.facts import Gap
 from fenceline.limits import Limits
 from fenceline.rules import MOST_FINDINGS, RULES, judge
-from fenceline.sight import Sense, Sight, expected_ms, stale_gap
 from fenceline.snapshot import CollectorStatus
+from fenceline.visibility import Sense, Sight, expected_ms, stale_gap
 from tests.fenceline.rules.build import (
     ALL,
     CHECKPOINTS,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from fenceline.baselines import Usual
 from fenceline.facts import State
-from fenceline.habits import Usual
 from fenceline.limits import Limits
 from fenceline.snapshot import OpenTransaction, Repeated
 from tests.fenceline.rules.build import (

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from fenceline.batches import Batch
 from fenceline.facts import TopicPartition
+from fenceline.formatting import count, some
 from fenceline.kafka.partitions import ProducerState
 from fenceline.plans.plan import Bound, Effect, Held
-from fenceline.words import count, some
 
 #: Where coordinators of groups keep commits: what is written there is no user's record.
 OFFSETS_TOPIC = "__consumer_offsets"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fenceline.facts import Confidence, Kind, Reason, Transition
+from fenceline.formatting import duration
 from fenceline.kafka.partitions import Ground
-from fenceline.words import duration
 
 _WORDS: dict[Reason, str] = {
     Reason.FIRST_SEEN: (
