@@ -68,7 +68,7 @@ def main() -> None:
     from django.test.utils import CaptureQueriesContext
 
     from dashboard import judge, leases, live, store
-    from dashboard.alerts import tick
+    from dashboard.alerts import evaluate as tick
     from dashboard.models import Alert, AlertChange, Channel, Delivery
     from fenceline.facts import Finding, Severity
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from dashboard.alerts.limits import Alerting
+from fenceline.alerts.limits import Alerting
 from fenceline.limits import Limits, Retention
 from fenceline.owners import Owner
 

@@ -10,7 +10,7 @@ from django.conf import settings
 from dashboard import eyes, judge, leases, retention, slices
 from dashboard.actions import execute, watch
 from dashboard.alerts import deliver
-from dashboard.alerts import tick as alerts
+from dashboard.alerts import evaluate as alerts
 from dashboard.snapshots import Reader
 
 QUEUE = "default"

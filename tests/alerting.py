@@ -48,7 +48,7 @@ def seed() -> None:
     from django.core.management import call_command
 
     from dashboard import judge, leases, store
-    from dashboard.alerts import tick
+    from dashboard.alerts import evaluate as tick
     from dashboard.models import Channel
     from fenceline.facts import Finding, Severity
 
@@ -71,7 +71,7 @@ def seed() -> None:
 def lease(holder: str) -> Any:
     """Return the one lease there is, as whoever has its token: two of these are one holder twice."""
     from dashboard import leases
-    from dashboard.alerts import tick
+    from dashboard.alerts import evaluate as tick
     from dashboard.models import Collector
 
     row = Collector.objects.filter(name=tick.NAME).first()
@@ -83,7 +83,7 @@ def lease(holder: str) -> Any:
 def hang() -> None:
     """Make all of it, tick, and stand still where everything is written but not committed."""
     from dashboard import write_transactions
-    from dashboard.alerts import tick
+    from dashboard.alerts import evaluate as tick
 
     def stand(cluster_id: int) -> int:
         print("in the middle", flush=True)
@@ -97,7 +97,7 @@ def hang() -> None:
 
 def race() -> None:
     """Say what there is, tick many times from when a line is read, and say it again."""
-    from dashboard.alerts import tick
+    from dashboard.alerts import evaluate as tick
 
     held = lease("race")
     report(0)

@@ -137,7 +137,7 @@ def _configured(database_url: str) -> dict[str, Any]:
 def send() -> None:
     """Send what is due until killed: the task's slices, whose lease the one before left."""
     from dashboard import eyes, tasks
-    from dashboard.alerts import claims
+    from dashboard.alerts import delivery_queue as claims
     from dashboard.models import Collector
 
     claims.GRACE_S = GRACE_S

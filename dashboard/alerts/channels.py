@@ -10,8 +10,9 @@ from typing import Any
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from dashboard.alerts import checks, deliver, signing
-from dashboard.alerts.bells import ring
+from dashboard.alerts import deliver, signing
+from dashboard.alerts import validation as checks
+from dashboard.alerts.notify import ring
 from dashboard.alerts.silences import Matchers, fit_matchers
 from dashboard.eyes import ALERTS
 from dashboard.models import Channel

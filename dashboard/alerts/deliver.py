@@ -16,10 +16,16 @@ from django.conf import settings
 from django.db import DatabaseError, close_old_connections, connection
 from django.db.models.functions import Now
 
-from dashboard.alerts import bells, claims, guard, messages, payload, redact, signing, vendors
-from dashboard.alerts.limits import Alerting
+from dashboard.alerts import apprise_channels as vendors
+from dashboard.alerts import delivery_queue as claims
+from dashboard.alerts import notify as bells
+from dashboard.alerts import redact, signing
+from dashboard.alerts import senders as messages
+from dashboard.alerts import ssrf as guard
 from dashboard.database_errors import log_line
 from dashboard.models import Channel, Delivery
+from fenceline.alerts import payload
+from fenceline.alerts.limits import Alerting
 
 log = logging.getLogger(__name__)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from dashboard import alerting
-from dashboard.alerts import checks, matching
-from dashboard.alerts.bells import ring
+from dashboard.alerts import queries as alerting
+from dashboard.alerts import validation as checks
+from dashboard.alerts.notify import ring
 from dashboard.models import Alert, Silence
+from fenceline.alerts import matchers as matching
 from fenceline.formatting import duration
 
 #: A silence for longer is a rule that somebody should change.

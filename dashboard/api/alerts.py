@@ -9,7 +9,8 @@ from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import Field
 
-from dashboard import alerting, queries, slices
+from dashboard import queries, slices
+from dashboard.alerts import queries as alerting
 from dashboard.api import cursors, schemas
 from dashboard.eyes import ALERTS
 from dashboard.models import Alert, Delivery

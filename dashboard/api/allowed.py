@@ -11,8 +11,9 @@ from pydantic import Field
 
 from dashboard import access
 from dashboard.access import Actor
-from dashboard.alerts import checks, matching
+from dashboard.alerts import validation as checks
 from dashboard.api.problems import Refused
+from fenceline.alerts import matchers as matching
 
 #: What is longer is not even looked at.
 LONGEST_TEXT = 50_000

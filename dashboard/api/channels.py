@@ -10,8 +10,10 @@ from ninja import Query, Router, Schema, Status
 from ninja.errors import HttpError
 from pydantic import Field
 
-from dashboard import access, alerting, queries
-from dashboard.alerts import channels, checks, deliver, redact
+from dashboard import access, queries
+from dashboard.alerts import channels, deliver, redact
+from dashboard.alerts import queries as alerting
+from dashboard.alerts import validation as checks
 from dashboard.api import cursors, schemas
 from dashboard.api.allowed import MatcherIO, Matchers, Text, allowed, read, unfit, written
 from dashboard.api.deliveries import DeliveryDetail, detail

@@ -10,9 +10,10 @@ from ninja import Query, Router, Schema, Status
 from ninja.errors import HttpError
 from pydantic import Field
 
-from dashboard import access, alerting, queries
+from dashboard import access, queries
 from dashboard.alerts import deliver
-from dashboard.alerts.bells import ring
+from dashboard.alerts import queries as alerting
+from dashboard.alerts.notify import ring
 from dashboard.api import cursors, schemas
 from dashboard.api.allowed import allowed
 from dashboard.eyes import ALERTS

@@ -8,11 +8,12 @@ from types import MappingProxyType
 from django import template
 from django.urls import reverse
 
-from dashboard.alerts import matching, redact
-from dashboard.alerts.labels import readable_name
+from dashboard.alerts import redact
 from dashboard.models import Action, Alert, Channel, Delivery
 from dashboard.standings import Standing
 from dashboard.views import addresses
+from fenceline.alerts import matchers as matching
+from fenceline.alerts.labels import readable_name
 
 register = template.Library()
 

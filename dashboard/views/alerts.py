@@ -10,8 +10,9 @@ from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
 
-from dashboard import access, alerting
+from dashboard import access
 from dashboard.access import actor_of
+from dashboard.alerts import queries as alerting
 from dashboard.models import Alert
 from dashboard.views import alerts_asked, context, voice
 from dashboard.views.clock import now_ms

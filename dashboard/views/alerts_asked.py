@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dashboard.alerting import DeliveryFilter, Filter
+from dashboard.alerts.queries import DeliveryFilter, Filter
 from dashboard.models import Alert, Delivery
 from dashboard.views.listing import check_cluster, clip, one_of, page_number, searched, size_of
 from fenceline.facts import Severity

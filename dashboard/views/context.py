@@ -12,7 +12,8 @@ from django.conf import settings
 from django.http import HttpRequest
 from django.urls import reverse
 
-from dashboard import alerting, queries
+from dashboard import queries
+from dashboard.alerts import queries as alerting
 from dashboard.eyes import (
     ACTIONS,
     ALERTS,

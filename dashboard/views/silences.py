@@ -11,14 +11,17 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
 
-from dashboard import access, alerting
+from dashboard import access
 from dashboard.access import actor_of
-from dashboard.alerts import checks, matching, silences
+from dashboard.alerts import queries as alerting
+from dashboard.alerts import silences
+from dashboard.alerts import validation as checks
 from dashboard.models import Alert, Silence
 from dashboard.views.clock import now_ms
 from dashboard.views.listing import page_number
 from dashboard.views.page import acting, answer, signed_in
 from dashboard.views.refused import forbidden
+from fenceline.alerts import matchers as matching
 from fenceline.formatting import duration
 
 _EXPIRED = 50

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from django.conf import settings
 from django.urls import reverse
 
-from dashboard.alerting import Change, Fate
-from dashboard.alerts import engine
-from dashboard.alerts.book import state_of
+from dashboard.alerts.alert_set import state_of
+from dashboard.alerts.queries import Change, Fate
 from dashboard.models import Alert, Delivery
+from fenceline.alerts import engine
 from fenceline.formatting import clock
 
 #: The tone of what keeps an alert quiet, by the word that the tick notes; "unknown" is grey.

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dashboard import judge
-from dashboard.alerts import tick
+from dashboard.alerts import evaluate as tick
 from dashboard.leases import Lease
 from dashboard.models import Alert, AlertChange, Channel, Delivery, Silence
 from fenceline.facts import Finding, Severity

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dashboard.alerts import tick
+from dashboard.alerts import evaluate as tick
 from dashboard.models import Alert, AlertChange, Channel, Delivery
 from fenceline.facts import Severity
 from tests.db.alerting import (

@@ -12,10 +12,11 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from dashboard.alerts import book, tick
-from dashboard.alerts.limits import Alerting
+from dashboard.alerts import alert_set as book
+from dashboard.alerts import evaluate as tick
 from dashboard.leases import LeaseLost
 from dashboard.models import Alert, AlertChange, Channel, Cluster, Delivery, FindingRecord
+from fenceline.alerts.limits import Alerting
 from fenceline.facts import Finding, Severity
 from fenceline.owners import Owner
 from tests.db import streaming

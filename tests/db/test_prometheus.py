@@ -18,10 +18,11 @@ from django.db.models.functions import Now
 from django.test import Client
 
 from dashboard import slices
-from dashboard.alerts import claims, deliver
-from dashboard.alerts.limits import Alerting
+from dashboard.alerts import deliver
+from dashboard.alerts import delivery_queue as claims
 from dashboard.config import Config
 from dashboard.models import Cluster, Delivery
+from fenceline.alerts.limits import Alerting
 from sandbox.ports import HOST, free_port
 from tests.db.alerting import World, channel, found, world
 from tests.waiting import wait_for

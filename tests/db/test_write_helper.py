@@ -21,8 +21,8 @@ ATOMIC = {
         "dashboard/store.py",
         "_remove_collector",
     ): "it locks a collector's row, then the gaps that it guards",
-    ("dashboard/alerts/claims.py", "claim"): "it locks one delivery's row alone",
-    ("dashboard/alerts/claims.py", "finish"): "it locks one delivery's row, then its channel's",
+    ("dashboard/alerts/delivery_queue.py", "claim"): "it locks one delivery's row alone",
+    ("dashboard/alerts/delivery_queue.py", "finish"): "it locks one delivery's row, then its channel's",
     ("dashboard/alerts/channels.py", "_save"): "it locks one channel's row alone",
 }
 #: Functions that write through the helper and are repeated by their caller.

@@ -96,7 +96,7 @@ class Runner:
 @pytest.fixture
 def writers(monkeypatch: pytest.MonkeyPatch) -> Mapping[str, Writer]:
     monkeypatch.setattr(live, "ring", lambda *_, **__: None)
-    monkeypatch.setattr("dashboard.alerts.bells.ring", lambda: None)
+    monkeypatch.setattr("dashboard.alerts.notify.ring", lambda: None)
     store.sync_clusters(["prod"])
     return {name_of(writer): writer for writer in [make() for make in WRITERS]}
 

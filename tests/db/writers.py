@@ -31,8 +31,10 @@ from dashboard import (
 )  # fmt: skip
 from dashboard.access import ROLES, Actor
 from dashboard.actions import hold, rows
-from dashboard.alerts import channels, claims, deliver, silences, tick
-from dashboard.alerts.messages import Outcome
+from dashboard.alerts import channels, deliver, silences
+from dashboard.alerts import delivery_queue as claims
+from dashboard.alerts import evaluate as tick
+from dashboard.alerts.senders import Outcome
 from dashboard.leases import Lease
 from dashboard.models import (
     Action,

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.alerts import engine
-from dashboard.alerts.engine import FIRING, PENDING, RESOLVED, Change, Look, State
-from dashboard.alerts.limits import Alerting
+from fenceline.alerts import engine
+from fenceline.alerts.engine import FIRING, PENDING, RESOLVED, Change, Look, State
+from fenceline.alerts.limits import Alerting
 
 LIMITS = Alerting(for_ticks=2, resolve_ticks=2, flap_openings=3, flap_s=60)
 SHOWN = {PENDING: "p", FIRING: "F", RESOLVED: "r"}

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from dashboard.alerts import fates, grouping
-from dashboard.alerts.grouping import Item, Outlook, Route, Standing
-from dashboard.alerts.limits import Alerting
-from dashboard.alerts.muting import Muting
-from dashboard.alerts.payload import MOST_ALERTS, Reason
+from fenceline.alerts import grouping
+from fenceline.alerts import notification_decision as fates
+from fenceline.alerts.grouping import Item, Outlook, Route, Standing
+from fenceline.alerts.limits import Alerting
+from fenceline.alerts.mute import Muting
+from fenceline.alerts.payload import MOST_ALERTS, Reason
 
 NOW = 1_795_000_000_000
 S = 1_000

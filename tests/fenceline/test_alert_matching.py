@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.alerts import matching, patterns
-from dashboard.alerts.matching import INHIBITIONS, Inhibitors, Link, Matcher
+from fenceline.alerts import matchers as matching
+from fenceline.alerts import patterns
+from fenceline.alerts.matchers import INHIBITIONS, Inhibitors, Link, Matcher
 from fenceline.rules import RULES
 
 LABELS = {"team": "Payments", "topic": "orders", "subject": 'say "hi", you'}

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.alerts import checks, labels, payload
-from dashboard.alerts.labels import LONGEST, Said
-from dashboard.alerts.payload import Message, Notice, Reason
+from dashboard.alerts import validation as checks
+from fenceline.alerts import labels, payload
+from fenceline.alerts.labels import LONGEST, Said
+from fenceline.alerts.payload import Message, Notice, Reason
 from fenceline.owners import Owner
 
 NOW_MS = 1_795_000_000_000

@@ -12,8 +12,8 @@ import pytest
 from django.conf import settings as django_settings
 from django.test import Client
 
-from dashboard.alerts.limits import Alerting
 from dashboard.models import Channel, Delivery
+from fenceline.alerts.limits import Alerting
 from tests.receivers import Receiver, answer
 from tests.web import roles, seed, voiced
 from tests.web.roles import read

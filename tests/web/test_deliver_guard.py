@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.alerts import guard, sending
-from dashboard.alerts.guard import Guard, Refused
+from dashboard.alerts import http as sending
+from dashboard.alerts import ssrf as guard
+from dashboard.alerts.ssrf import Guard, Refused
 from dashboard.config import ConfigError, load
 from tests.receivers import Receiver, answer
 

@@ -14,9 +14,10 @@ from urllib.parse import unquote_plus
 
 import pytest
 
-from dashboard.alerts import sending, vendors
-from dashboard.alerts.guard import Guard
-from dashboard.alerts.messages import Message, Outcome, attempt
+from dashboard.alerts import apprise_channels as vendors
+from dashboard.alerts import http as sending
+from dashboard.alerts.senders import Message, Outcome, attempt
+from dashboard.alerts.ssrf import Guard
 from tests.receivers import Authority, Manner, Receiver, answer
 
 BODY = "LSO of payments-0 <b> @everyone <!here>"

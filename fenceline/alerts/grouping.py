@@ -13,11 +13,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from dashboard.alerts.engine import is_worse, rank
-from dashboard.alerts.labels import page_of
-from dashboard.alerts.limits import Alerting
-from dashboard.alerts.matching import Matcher, matches, told
-from dashboard.alerts.payload import MOST_ALERTS, Message, Notice, Reason
+from fenceline.alerts.engine import is_worse, rank
+from fenceline.alerts.labels import page_of
+from fenceline.alerts.limits import Alerting
+from fenceline.alerts.matchers import Matcher, matches, told
+from fenceline.alerts.payload import MOST_ALERTS, Message, Notice, Reason
 
 #: An Alertmanager groups and waits by itself: it is told at once, and again before it takes alerts for over.
 _ALERTMANAGER_INTERVAL_MS, _ALERTMANAGER_REPEAT_MS = 5_000, 120_000

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from dashboard.alerts.engine import FIRING, is_worse
-from dashboard.alerts.grouping import Item, Outlook, Route, Standing, unwanted
+from fenceline.alerts.engine import FIRING, is_worse
+from fenceline.alerts.grouping import Item, Outlook, Route, Standing, unwanted
 from fenceline.formatting import clock
 
 #: [channel, "delivery", its number] or [channel, "quiet", why].

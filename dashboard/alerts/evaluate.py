@@ -18,17 +18,18 @@ from django.db.models import Max
 from django.db.models.functions import Now
 
 from dashboard import leases
-from dashboard.alerts import engine, fates, grouping, payload
-from dashboard.alerts.book import Book, state_of
-from dashboard.alerts.engine import FIRING, Change
-from dashboard.alerts.fates import Why
-from dashboard.alerts.grouping import Item, Route, Sending, Standing
-from dashboard.alerts.limits import Alerting
-from dashboard.alerts.muting import Muting
+from dashboard.alerts.alert_set import Book, state_of
 from dashboard.eyes import ALERTS
 from dashboard.leases import Lease
 from dashboard.models import Alert, AlertChange, Channel, Delivery, FindingRecord, Silence
 from dashboard.write_transactions import WriteTransaction, retry_write, write_transaction
+from fenceline.alerts import engine, grouping, payload
+from fenceline.alerts import notification_decision as fates
+from fenceline.alerts.engine import FIRING, Change
+from fenceline.alerts.grouping import Item, Route, Sending, Standing
+from fenceline.alerts.limits import Alerting
+from fenceline.alerts.mute import Muting
+from fenceline.alerts.notification_decision import Why
 
 NAME = ALERTS
 #: Messages of one channel that one tick makes; the others are made by the next.

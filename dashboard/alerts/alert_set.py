@@ -7,11 +7,11 @@ from dataclasses import fields
 from typing import TypeVar
 
 from dashboard import owners, query_names
-from dashboard.alerts.engine import PENDING, RESOLVED, Change, Look, State, follow
-from dashboard.alerts.labels import Said, annotations_of, labels_of
-from dashboard.alerts.limits import Alerting
 from dashboard.leases import Lease
 from dashboard.models import Alert, FindingRecord
+from fenceline.alerts.engine import PENDING, RESOLVED, Change, Look, State, follow
+from fenceline.alerts.labels import Said, annotations_of, labels_of
+from fenceline.alerts.limits import Alerting
 from fenceline.owners import Owner
 
 #: Findings that came since the last tick, of which so many are looked at in one; the others in the next.

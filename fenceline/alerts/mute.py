@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from dashboard.alerts.fates import Why
-from dashboard.alerts.grouping import Item, Route, unwanted
-from dashboard.alerts.labels import readable_name
-from dashboard.alerts.matching import Inhibitors, matches
-from dashboard.alerts.payload import rfc3339
+from fenceline.alerts.grouping import Item, Route, unwanted
+from fenceline.alerts.labels import readable_name
+from fenceline.alerts.matchers import Inhibitors, matches
+from fenceline.alerts.notification_decision import Why
+from fenceline.alerts.payload import rfc3339
 
 
 class Quiets(Protocol):

@@ -21,9 +21,9 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.db.models.expressions import CombinedExpression
 from django.db.models.functions import Now
 
-from dashboard.alerts.limits import Alerting
-from dashboard.alerts.messages import Outcome
+from dashboard.alerts.senders import Outcome
 from dashboard.models import Channel, Delivery
+from fenceline.alerts.limits import Alerting
 
 #: How much longer than its try a claim lives: time to write what came of it.
 GRACE_S = 5.0

@@ -14,7 +14,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC
 from typing import Any
 
-from dashboard.alerts import guard, redact, sending, signing, vendors
+from dashboard.alerts import apprise_channels as vendors
+from dashboard.alerts import http as sending
+from dashboard.alerts import redact, signing
+from dashboard.alerts import ssrf as guard
 
 log = logging.getLogger(__name__)
 

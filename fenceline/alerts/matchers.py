@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from dashboard.alerts import patterns
+from fenceline.alerts import patterns
 
 #: Matchers of one silence or channel, and characters of one value.
 MOST_MATCHERS = 20

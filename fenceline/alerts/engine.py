@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from dashboard.alerts.limits import Alerting
+from fenceline.alerts.limits import Alerting
 from fenceline.facts import Severity
 from fenceline.formatting import count, duration
 

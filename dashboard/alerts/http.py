@@ -17,7 +17,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dashboard.alerts.guard import Connector, Guard, Refused, Target, Unresolved
+from dashboard.alerts.ssrf import Connector, Guard, Refused, Target, Unresolved
 
 USER_AGENT = "Fenceline"
 #: Bytes of an answer that are kept, and seconds for which its body is waited for: the status is what counts.

@@ -23,7 +23,8 @@ import requests
 from apprise import AppriseAsset, NotifyFormat, NotifyType
 from apprise.plugins.base import NotifyBase
 
-from dashboard.alerts import guard, sending
+from dashboard.alerts import http as sending
+from dashboard.alerts import ssrf as guard
 
 #: Pagers close by the key by which they were opened.
 _PAGER = ("action", "dedup")
