@@ -8,7 +8,8 @@ from celery import shared_task
 from django.conf import settings
 
 from dashboard import eyes, judge, leases, retention, slices
-from dashboard.actions import execute, watch
+from dashboard.actions import execute
+from dashboard.actions import recover_workers as watch
 from dashboard.alerts import deliver
 from dashboard.alerts import evaluate as alerts
 from dashboard.snapshots import Reader

@@ -23,8 +23,11 @@ from kombu.exceptions import OperationalError
 
 from dashboard import access, slices
 from dashboard.access import Actor
-from dashboard.actions import abort_marker, batches, fence, hold, looking, rows
-from dashboard.actions.hands import Hands, NoRoot
+from dashboard.actions import inspect as looking
+from dashboard.actions import lease as hold
+from dashboard.actions import store as rows
+from dashboard.actions.connections import Hands, NoRoot
+from dashboard.actions.handlers import abort_marker, batches, fence
 from dashboard.actions.results import Fate, Result, failed, summed
 from dashboard.celery import app
 from dashboard.models import Action

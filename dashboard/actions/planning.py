@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from dashboard.actions import ledgers, looking
+from dashboard.actions import inspect as looking
+from dashboard.actions import sink_batches as ledgers
 from dashboard.actions.producers import producers as looked_at
 from fenceline.decode import text
 from fenceline.facts import TopicPartition

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from dashboard import partitions
-from dashboard.actions import looking, waiters
+from dashboard.actions import blocked_readers as waiters
+from dashboard.actions import inspect as looking
 from dashboard.figures import Figures
 from dashboard.micro_batches import written_for
 from dashboard.models import PinRecord, Position, Query, SinkDecision, Transaction

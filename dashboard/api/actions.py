@@ -12,8 +12,11 @@ from ninja import Query, Router, Schema
 from ninja.errors import HttpError
 from pydantic import Field
 
-from dashboard import access, acted, asking, queries, slices
-from dashboard.actions import execute, rows
+from dashboard import access, queries, slices
+from dashboard.actions import audit as acted
+from dashboard.actions import execute
+from dashboard.actions import service as asking
+from dashboard.actions import store as rows
 from dashboard.api import cursors, schemas
 from dashboard.eyes import ACTIONS
 from dashboard.models import Action

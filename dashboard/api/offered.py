@@ -7,7 +7,7 @@ from typing import Self
 
 from ninja import Schema
 
-from dashboard.offers import Offer, offered
+from dashboard.actions.offers import Offer, offered
 from fenceline.plans.plan import Act
 
 

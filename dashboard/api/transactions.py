@@ -10,7 +10,8 @@ from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import Field
 
-from dashboard import attributions, history, ids, offers, queries, waits
+from dashboard import attributions, history, ids, queries, waits
+from dashboard.actions import offers
 from dashboard.api import cursors, schemas
 from dashboard.api.offered import OfferOut
 from dashboard.api.transitions import Fact

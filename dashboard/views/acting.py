@@ -1,4 +1,4 @@
-"""Buttons that make a plan: what `dashboard.offers` offers, and why whoever looks may not take it."""
+"""Buttons that make a plan: what `dashboard.actions.offers` offers, and why whoever looks may not take it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from django.http import HttpRequest
 
-from dashboard import access, offers
+from dashboard import access
 from dashboard.access import Actor
+from dashboard.actions import offers
+from dashboard.actions.offers import Offer
 from dashboard.models import FindingRecord, PinRecord, Query, Transaction
-from dashboard.offers import Offer
 from dashboard.views import context
 from dashboard.views.clock import now_ms
 from fenceline.plans.plan import Act

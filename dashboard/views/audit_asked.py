@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dashboard import history
-from dashboard.actions import rows
+from dashboard.actions import store as rows
 from dashboard.models import Action
 from dashboard.views.listing import (
     LONGEST_APPLICATION,

@@ -8,7 +8,8 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 
-from dashboard import acted, history, recoveries
+from dashboard import history, recoveries
+from dashboard.actions import audit as acted
 from dashboard.models import Action, Recovery, TransitionRecord
 from dashboard.views import context, told
 from dashboard.views.audit_asked import FEED_KINDS, WantedFeed, parse_feed

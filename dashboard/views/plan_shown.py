@@ -9,10 +9,12 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from dashboard import access, acted, acts, offers, streaming
+from dashboard import access, acts, streaming
+from dashboard.actions import audit as acted
+from dashboard.actions import offers
 from dashboard.actions.execute import MOST_REASON
+from dashboard.actions.offers import Offer
 from dashboard.models import Action
-from dashboard.offers import Offer
 from dashboard.owners import split
 from dashboard.views import acting, addresses
 from dashboard.views.acting import Button

@@ -10,7 +10,8 @@ from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
 
-from dashboard import acted, owners, recoveries
+from dashboard import owners, recoveries
+from dashboard.actions import audit as acted
 from dashboard.looks import LOOKS
 from dashboard.models import Recovery
 from dashboard.views import asked, context, told

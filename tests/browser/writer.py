@@ -19,7 +19,7 @@ from django.db.models import F  # noqa: E402
 from django.utils.timezone import now  # noqa: E402
 
 from dashboard import access, live  # noqa: E402
-from dashboard.actions import rows  # noqa: E402
+from dashboard.actions import store as rows  # noqa: E402
 from dashboard.models import (  # noqa: E402
     Action,
     Channel,

@@ -13,9 +13,11 @@ from django.db.models.functions import Now
 
 from dashboard import store
 from dashboard.access import ROLES, Actor
-from dashboard.actions import execute, hold, rows
-from dashboard.actions.follow import Following
-from dashboard.actions.hands import Hands
+from dashboard.actions import execute
+from dashboard.actions import lease as hold
+from dashboard.actions import store as rows
+from dashboard.actions.connections import Hands
+from dashboard.actions.follow_up import Following
 from dashboard.actions.results import Fate, summed
 from dashboard.models import Action, Cluster, Recovery, Token
 from dashboard.rows import key_of

@@ -30,7 +30,8 @@ from dashboard import (
     store,
 )  # fmt: skip
 from dashboard.access import ROLES, Actor
-from dashboard.actions import hold, rows
+from dashboard.actions import lease as hold
+from dashboard.actions import store as rows
 from dashboard.alerts import channels, deliver, silences
 from dashboard.alerts import delivery_queue as claims
 from dashboard.alerts import evaluate as tick

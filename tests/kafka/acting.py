@@ -13,7 +13,9 @@ from django.test import override_settings
 
 from dashboard import slices, store
 from dashboard.access import ROLES, Actor
-from dashboard.actions import execute, hold, planning, rows
+from dashboard.actions import execute, planning
+from dashboard.actions import lease as hold
+from dashboard.actions import store as rows
 from dashboard.config import CheckpointRoot, ClusterConfig, Config
 from dashboard.models import Action, Token
 from fenceline.plans.plan import Act, Plan

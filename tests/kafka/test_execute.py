@@ -16,7 +16,9 @@ from confluent_kafka import KafkaException
 from py4j.java_gateway import JavaGateway
 
 from dashboard import leases, slices
-from dashboard.actions import execute, hold, watch
+from dashboard.actions import execute
+from dashboard.actions import lease as hold
+from dashboard.actions import recover_workers as watch
 from dashboard.models import Action
 from fenceline.plans.plan import Act
 from sandbox.kafka import Broker

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AclOperation, ResourceType
 from py4j.java_gateway import JavaGateway
 
 from dashboard import slices
-from dashboard.actions import watch
+from dashboard.actions import recover_workers as watch
 from dashboard.models import Action
 from fenceline import facts
 from fenceline.plans.plan import Act

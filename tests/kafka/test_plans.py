@@ -12,7 +12,8 @@ from confluent_kafka.admin import AclOperation, ResourceType
 from django.test import override_settings
 
 from dashboard import slices
-from dashboard.actions import looking, planning
+from dashboard.actions import inspect as looking
+from dashboard.actions import planning
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Cluster, Group, GroupOffset
 from fenceline.decode import text

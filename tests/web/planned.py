@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from dashboard.access import ROLES, Actor
-from dashboard.actions import rows
+from dashboard.actions import store as rows
 from dashboard.models import Action, Cluster
 from fenceline.plans.plan import LIVES_MS, Act, Bound, Effect, Ground, Plan, Refusal, Step, SubjectPlan
 from tests.web import seed

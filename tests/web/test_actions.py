@@ -10,7 +10,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from dashboard.actions import rows
+from dashboard.actions import store as rows
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Action, Cluster, SinkDecision
 from fenceline.plans.plan import LIVES_MS, Act

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dashboard import slices
-from dashboard.actions import watch
+from dashboard.actions import recover_workers as watch
 from dashboard.config import CheckpointRoot
 from dashboard.models import Action, Cluster, Query
 from fenceline.decode.ledger import Round

@@ -12,7 +12,7 @@ from typing import Self
 from django.conf import settings
 
 from dashboard import slices
-from dashboard.actions import looking
+from dashboard.actions import inspect as looking
 from fenceline.kafka.reconcile import Described, NotDescribed
 from spark_pipeline.sink.ledger import LedgerFolder, open_ledger
 from transaction_admin.api import TransactionAdmin

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from dashboard import access, queries
 from dashboard.access import Actor
-from dashboard.actions import planning, rows
+from dashboard.actions import planning
+from dashboard.actions import store as rows
 from dashboard.models import Action
 from fenceline.plans.plan import MOST_SUBJECTS, Act
 

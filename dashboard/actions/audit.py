@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from django.db.models import Q
 
-from dashboard.actions import rows
+from dashboard.actions import store as rows
 from dashboard.models import Action, Recovery, TransitionRecord
 from fenceline.formatting import count
 from fenceline.plans.plan import Plan, SubjectPlan

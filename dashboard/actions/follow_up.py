@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from django.db.models import F
 
-from dashboard.actions import rows
-from dashboard.actions.hands import Hands
+from dashboard.actions import store as rows
+from dashboard.actions.connections import Hands
 from dashboard.actions.results import Fate
 from dashboard.models import Action, Batch, Group, GroupOffset, Query, Recovery
 from dashboard.rows import key_of

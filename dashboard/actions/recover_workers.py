@@ -16,9 +16,11 @@ from typing import Any
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from dashboard.actions import execute, hold, rows
-from dashboard.actions.follow import Following
-from dashboard.actions.hands import Hands
+from dashboard.actions import execute
+from dashboard.actions import lease as hold
+from dashboard.actions import store as rows
+from dashboard.actions.connections import Hands
+from dashboard.actions.follow_up import Following
 from dashboard.actions.results import Fate, Result, failed, summed
 from dashboard.eyes import ACTIONS
 from dashboard.leases import Lease, renew

@@ -11,8 +11,8 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from dashboard.actions import looking
-from dashboard.actions.hands import Hands
+from dashboard.actions import inspect as looking
+from dashboard.actions.connections import Hands
 from dashboard.actions.results import Fate, Part, Result, failed, stale
 from fenceline.explanations import because
 from fenceline.facts import TopicPartition

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from django.conf import settings
 
 from dashboard import chains, streaming
-from dashboard.actions import looking
+from dashboard.actions import inspect as looking
 from dashboard.config import CheckpointRoot
 from dashboard.known_queries import is_alive
 from dashboard.models import Query, SinkDecision, Transaction

@@ -18,7 +18,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from dashboard import attributions, slices
-from dashboard.actions import rows
+from dashboard.actions import store as rows
 from dashboard.attributions import WrittenRecord
 from dashboard.models import Action
 from dashboard.write_transactions import WriteTransaction

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from dashboard.actions.hands import Hands
+from dashboard.actions.connections import Hands
 from dashboard.actions.results import Fate, Part, Result, failed
 from dashboard.attributions import WrittenRecord
 from fenceline.facts import State

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from django.conf import settings
 
 from dashboard import eyes, save_partitions
-from dashboard.actions import waiters
+from dashboard.actions import blocked_readers as waiters
 from dashboard.leases import Lease
 from dashboard.models import Cluster, PinRecord, Transaction
 from fenceline.batches import Batch

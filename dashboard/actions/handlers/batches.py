@@ -12,9 +12,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from dashboard import slices
-from dashboard.actions.hands import Hands
-from dashboard.actions.results import Fate, Part, Result, failed, stale
-from dashboard.actions.sink_transactions import (
+from dashboard.actions.connections import Hands
+from dashboard.actions.handlers.sink_transactions import (
     Found,
     Opened,
     Standing,
@@ -24,6 +23,7 @@ from dashboard.actions.sink_transactions import (
     those,
     written,
 )
+from dashboard.actions.results import Fate, Part, Result, failed, stale
 from fenceline.decode.ledger import Round
 from fenceline.formatting import count, some
 from fenceline.plans.plan import SubjectPlan

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from django.conf import settings
 
 from dashboard import micro_batches, partitions, queries, streaming
-from dashboard.actions import ledgers
+from dashboard.actions import sink_batches as ledgers
 from dashboard.actions.producers import producers_of_rows
 from dashboard.models import FindingRecord, PinRecord, Query, Transaction
 from dashboard.rows import key_of, pin_of

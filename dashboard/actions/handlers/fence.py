@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from dashboard.actions.hands import Hands
+from dashboard.actions.connections import Hands
 from dashboard.actions.results import Fate, Part, Result, failed, stale
 from dashboard.attributions import WrittenRecord
 from fenceline.facts import State

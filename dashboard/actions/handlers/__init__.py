@@ -1,0 +1,1 @@
+"""How each kind of action looks at its subjects, plans and executes."""
