@@ -67,9 +67,11 @@ def main() -> None:
     from django.db.models import Count
     from django.test.utils import CaptureQueriesContext
 
-    from dashboard import judge, leases, live, store
+    from dashboard import judge, store
     from dashboard.alerts import evaluate as tick
     from dashboard.models import Alert, AlertChange, Channel, Delivery
+    from dashboard.runtime import leases
+    from dashboard.runtime import notify as live
     from fenceline.facts import Finding, Severity
 
     call_command("migrate", verbosity=0)

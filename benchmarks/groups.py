@@ -65,7 +65,9 @@ def main(bootstrap: str) -> None:
 
     django.setup()
     from collectors.groups import GroupsCollector
-    from dashboard import leases, save_groups, slices
+    from dashboard import save_groups
+    from dashboard.runtime import leases
+    from dashboard.runtime import loop as slices
     from transaction_admin.kafka_reads import KafkaPythonReads
 
     lease = leases.acquire(NAME, save_groups.NAME, holder="bench", now_ms=slices.now_ms())

@@ -190,7 +190,9 @@ def main(arguments: Sequence[str]) -> None:
 
     django.setup()
     from collectors.partitions import Watcher
-    from dashboard import leases, save_partitions, slices
+    from dashboard import save_partitions
+    from dashboard.runtime import leases
+    from dashboard.runtime import loop as slices
     from fenceline.kafka.partitions import Verdict
     from transaction_admin.kafka_python import KafkaPythonAdmin
     from transaction_admin.kafka_reads import KafkaPythonReads

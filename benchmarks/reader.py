@@ -112,8 +112,9 @@ def main(shard: int, tasks: str) -> None:
 def _read(shard: int, tasks: str) -> int:
     """Read one cluster to its end as its tail does; return how many records that were."""
     from collectors.tasks import offsets, tails
-    from dashboard import leases, slices
     from dashboard.models import Collector
+    from dashboard.runtime import leases
+    from dashboard.runtime import loop as slices
 
     asked_ms = slices.now_ms()
     names = {"tails": tails.tail_name, "offsets": offsets.offsets_name}

@@ -83,7 +83,7 @@ class WrittenRecord(NamedTuple):
 def save(action: Action, records: Sequence[WrittenRecord], *, rev: int, now_ms: int) -> None:
     """Keep what an action had written, and attribute what was derived of it before.
 
-    Call it in a transaction that holds the cluster's row (`dashboard.write_transactions`).
+    Call it in a transaction that holds the cluster's row (`dashboard.runtime.write_transactions`).
     """
     keyed = [(rows.key_of(text.unescape(each.transactional_id)), each) for each in records]
     made = [

@@ -14,7 +14,6 @@ from typing import Any
 from django.conf import settings
 from django.db.models import F, OuterRef, QuerySet, Subquery
 
-from dashboard.eyes import CHECKPOINTS
 from dashboard.known_queries import driver_of
 from dashboard.models import (
     IS_OPEN,
@@ -28,7 +27,8 @@ from dashboard.models import (
     Transaction,
 )
 from dashboard.rows import key_of
-from dashboard.slices import now_ms as clock_ms
+from dashboard.runtime.collector_names import CHECKPOINTS
+from dashboard.runtime.loop import now_ms as clock_ms
 from fenceline.decode import text
 from fenceline.facts import NOT_FROM_LOG, Severity, State, TopicPartition
 from fenceline.kafka import transition_ring as recent

@@ -12,8 +12,8 @@ from channels.generic.websocket import AsyncJsonWebsocketConsumer
 from django.db import DatabaseError
 
 from dashboard import access, live_sessions
-from dashboard.database_errors import log_line
-from dashboard.live import GROUP, Bell, SessionCheck, session_name
+from dashboard.runtime.database_errors import log_line
+from dashboard.runtime.notify import GROUP, Bell, SessionCheck, session_name
 
 #: Seconds between two checks that the session still holds; what ends one is reported besides.
 RECHECK_S = 60.0

@@ -15,9 +15,9 @@ from django.db import connection
 from django.db.models import F, QuerySet
 
 from dashboard import rows, store
-from dashboard.leases import Lease, collector
 from dashboard.models import Collector, Position, Recent, Transaction
-from dashboard.write_transactions import retry_write, write_transaction
+from dashboard.runtime.leases import Lease, collector
+from dashboard.runtime.write_transactions import retry_write, write_transaction
 from fenceline.decode import text
 from fenceline.facts import NOT_FROM_LOG, OPEN_STATES, State, Tombstone, TransactionRecord
 from fenceline.kafka.applications import application_of

@@ -16,11 +16,11 @@ from django.conf import settings
 from django.db.models import Case, F, QuerySet, Value, When
 from django.db.models.functions import Now
 
-from dashboard import leases
-from dashboard.eyes import JUDGE
 from dashboard.models import Collector, FindingRecord
+from dashboard.runtime import leases
+from dashboard.runtime.collector_names import JUDGE
+from dashboard.runtime.write_transactions import retry_write, write_transaction
 from dashboard.snapshots import Reader
-from dashboard.write_transactions import retry_write, write_transaction
 from fenceline import rules
 from fenceline.facts import Finding, Severity
 from fenceline.snapshot import Snapshot

@@ -10,8 +10,6 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from dashboard.eyes import OFFSETS
-from dashboard.leases import Lease
 from dashboard.models import (
     Collector,
     CommitRecord,
@@ -23,6 +21,8 @@ from dashboard.models import (
     Position,
     Transaction,
 )
+from dashboard.runtime.collector_names import OFFSETS
+from dashboard.runtime.leases import Lease
 from fenceline.facts import OPEN_STATES, TopicPartition
 from fenceline.kafka import end_offset_history as ends
 from fenceline.kafka.commits import TOPIC, unpack

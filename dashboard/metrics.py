@@ -24,9 +24,10 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from dashboard import counts, queries, stale
-from dashboard.eyes import JUDGE
+from dashboard import counts, queries
 from dashboard.models import Action, Alert, Delivery
+from dashboard.runtime import stale_collectors as stale
+from dashboard.runtime.collector_names import JUDGE
 from fenceline import histograms
 from fenceline.facts import Kind, Severity, State
 from fenceline.histograms import Histogram

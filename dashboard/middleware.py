@@ -15,7 +15,7 @@ from django.utils.log import log_response
 
 from dashboard.api.problems import as_problem
 from dashboard.client_address import client_address
-from dashboard.database_errors import explain, log_line
+from dashboard.runtime.database_errors import explain, log_line
 
 log = logging.getLogger(__name__)
 

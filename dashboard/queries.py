@@ -20,8 +20,6 @@ from django.conf import settings
 from django.db.models import F, Q, QuerySet, Sum
 from django.db.models.functions import Now
 
-from dashboard import stale
-from dashboard.eyes import TRANSACTIONS, eyes
 from dashboard.models import (
     IS_OPEN,
     Cluster,
@@ -33,6 +31,8 @@ from dashboard.models import (
     Transaction,
 )
 from dashboard.rows import keys_named
+from dashboard.runtime import stale_collectors as stale
+from dashboard.runtime.collector_names import TRANSACTIONS, eyes
 from fenceline.facts import OPEN_STATES, Severity, State, TopicPartitions
 from fenceline.visibility import EVERYWHERE
 
@@ -74,8 +74,9 @@ def rev(cluster: str = "") -> int:
 def sight(cluster: str = "", noun: str = TRANSACTIONS, now_ms: int | None = None) -> Sight:
     """Return how far `cluster`, or every cluster, was seen by the collectors of a noun, and all gaps.
 
-    Those that are open, the oldest first, and those of collectors that are late by now (`dashboard.stale`); a
-    collector that says itself that it sees nothing is one gap, not two.
+    Those that are open, the oldest first, and those of collectors that are late by now
+    (`dashboard.runtime.stale_collectors`); a collector that says itself that it sees nothing is one gap, not
+    two.
     """
     rows = collectors(cluster)
     seeing = [eye for _, group in groupby(rows, attrgetter("cluster_id")) for eye in eyes(group, noun)]

@@ -14,12 +14,12 @@ from typing import Any
 from django.conf import settings
 
 from dashboard import store
-from dashboard.eyes import CHECKPOINTS as NAME
 from dashboard.known_queries import Folder, by_path, is_alive, rows_of
-from dashboard.leases import Lease
 from dashboard.models import Batch, Query, SinkDecision
 from dashboard.query_rows import decision_rows, finished_rows, planned_rows, query_columns, standings
-from dashboard.write_transactions import retry_write, write_transaction
+from dashboard.runtime.collector_names import CHECKPOINTS as NAME
+from dashboard.runtime.leases import Lease
+from dashboard.runtime.write_transactions import retry_write, write_transaction
 from fenceline.kafka.families import fitting
 from fenceline.spark.records import CheckpointLook, Decided, Ledger, LedgerState, Outcome
 

@@ -14,12 +14,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from django.db import connection
 
 from dashboard import store
-from dashboard.eyes import OFFSETS as NAME
-from dashboard.leases import Lease, collector
 from dashboard.models import Collector, CommitRecord, GroupRecord, Position
 from dashboard.rows import Row as Values
 from dashboard.rows import key_of, taken, upsert
-from dashboard.write_transactions import retry_write, write_transaction
+from dashboard.runtime.collector_names import OFFSETS as NAME
+from dashboard.runtime.leases import Lease, collector
+from dashboard.runtime.write_transactions import retry_write, write_transaction
 from fenceline.decode import text
 from fenceline.facts import Look
 from fenceline.kafka import commits

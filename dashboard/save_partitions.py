@@ -14,9 +14,7 @@ from typing import Protocol
 from django.db import connection
 from django.db.models import F
 
-from dashboard import live, store
-from dashboard.eyes import PARTITIONS as NAME
-from dashboard.leases import Lease, collector
+from dashboard import store
 from dashboard.models import (
     IS_OPEN,
     Cluster,
@@ -28,7 +26,10 @@ from dashboard.models import (
     Transaction,
 )
 from dashboard.rows import Row, pin_of, taken, upsert
-from dashboard.write_transactions import cluster_transaction, retry_write, write_transaction
+from dashboard.runtime import notify as live
+from dashboard.runtime.collector_names import PARTITIONS as NAME
+from dashboard.runtime.leases import Lease, collector
+from dashboard.runtime.write_transactions import cluster_transaction, retry_write, write_transaction
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import Known, Pin, PinKey, Place, ProducerState, Verdict
 from fenceline.visibility import EVERYWHERE

@@ -19,7 +19,7 @@ from django.db import connection
 from dashboard.known_queries import find
 from dashboard.models import Batch, Cluster, Query, Run
 from dashboard.rows import taken, upsert
-from dashboard.write_transactions import cluster_transaction, retry_write
+from dashboard.runtime.write_transactions import cluster_transaction, retry_write
 from fenceline.decode.ingest_payload import Kind, Post, Told
 from fenceline.spark.records import BatchProgress, QueryState, SourceProgress
 

@@ -13,7 +13,6 @@ from typing import Any
 from django.db.models import F, Q
 
 from dashboard import aftermath, store
-from dashboard.leases import Lease, collector, renew
 from dashboard.models import (
     IS_OPEN,
     Cluster,
@@ -24,7 +23,8 @@ from dashboard.models import (
     Transaction,
     TransitionRecord,
 )
-from dashboard.write_transactions import retry_write, write_transaction
+from dashboard.runtime.leases import Lease, collector, renew
+from dashboard.runtime.write_transactions import retry_write, write_transaction
 from fenceline.facts import ABORTS, Kind
 from fenceline.kafka.groups import Waiting
 from fenceline.recoveries import Episode, Lost, Outcome, Wait, opens, progress

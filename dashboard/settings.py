@@ -10,9 +10,9 @@ from pathlib import Path
 import dj_database_url
 
 from dashboard import config
-from dashboard.logs import FORMATS
-from dashboard.secret_files import SecretError, with_secrets
-from dashboard.surroundings import surroundings
+from dashboard.runtime.logs import FORMATS
+from dashboard.runtime.sandbox_env import surroundings
+from dashboard.runtime.secret_files import SecretError, with_secrets
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = Path(os.environ.get("FENCELINE_DATA") or ROOT / ".data").resolve()
@@ -232,12 +232,16 @@ LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {
-        "text": {"()": "dashboard.logs.TextFormatter"},
-        "json": {"()": "dashboard.logs.JsonFormatter"},
+        "text": {"()": "dashboard.runtime.logs.TextFormatter"},
+        "json": {"()": "dashboard.runtime.logs.JsonFormatter"},
     },
     "handlers": {
-        "console": {"class": "dashboard.logs.OncePerMinute", "formatter": _log_format()},
-        "celery": {"class": "dashboard.logs.OncePerMinute", "formatter": _log_format(), "first_line": True},
+        "console": {"class": "dashboard.runtime.logs.OncePerMinute", "formatter": _log_format()},
+        "celery": {
+            "class": "dashboard.runtime.logs.OncePerMinute",
+            "formatter": _log_format(),
+            "first_line": True,
+        },
     },
     "root": {"handlers": ["console"], "level": "INFO"},
     "loggers": {

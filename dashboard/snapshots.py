@@ -16,18 +16,6 @@ from typing import Any, NamedTuple
 
 from django.db.models import BooleanField, F, Func, Q
 
-from dashboard.eyes import (
-    ACTIONS,
-    ALERTS,
-    CHECKPOINTS,
-    DELIVERIES,
-    GROUPS,
-    JUDGE,
-    PARTITIONS,
-    RECONCILE,
-    TAIL,
-    eyes,
-)
 from dashboard.figures import Clocks, Figures
 from dashboard.models import (
     IS_OPEN,
@@ -42,8 +30,20 @@ from dashboard.models import (
     Position,
     Transaction,
 )
-from dashboard.places import OFFSETS_TOPIC, Places
 from dashboard.query_snapshots import Queries
+from dashboard.runtime.collector_names import (
+    ACTIONS,
+    ALERTS,
+    CHECKPOINTS,
+    DELIVERIES,
+    GROUPS,
+    JUDGE,
+    PARTITIONS,
+    RECONCILE,
+    TAIL,
+    eyes,
+)
+from dashboard.runtime.gap_scopes import OFFSETS_TOPIC, Places
 from dashboard.second_looks import SecondLooks
 from dashboard.store import TRANSACTION_STATE
 from fenceline.collecting import Punctual

@@ -1,9 +1,9 @@
 """The only writer of observed state.
 
-Every save is one short database transaction in a fixed order (`dashboard.write_transactions`): the lease (by
-its fencing token), the cluster's row, the positions (by compare-and-set), then the rows in key order. A
-collector that was paused past its lease, or that reads what another one has read, writes nothing at all. The
-doorbell rings after the commit.
+Every save is one short database transaction in a fixed order (`dashboard.runtime.write_transactions`): the
+lease (by its fencing token), the cluster's row, the positions (by compare-and-set), then the rows in key
+order. A collector that was paused past its lease, or that reads what another one has read, writes nothing at
+all. The doorbell rings after the commit.
 """
 
 from __future__ import annotations
@@ -17,10 +17,18 @@ from django.db import connection, transaction
 from django.db.models import F, QuerySet
 
 from dashboard import attributions, rows
-from dashboard.eyes import CHECKPOINTS, GROUPS, OFFSETS, PARTITIONS, RECONCILE, TAIL, tail_name
-from dashboard.leases import Lease, LeaseLost, collector
 from dashboard.models import Cluster, Collector, GapRecord, Position, Recent, StateCount, Transaction
-from dashboard.write_transactions import WriteTransaction, retry_write, write_transaction
+from dashboard.runtime.collector_names import (
+    CHECKPOINTS,
+    GROUPS,
+    OFFSETS,
+    PARTITIONS,
+    RECONCILE,
+    TAIL,
+    tail_name,
+)
+from dashboard.runtime.leases import Lease, LeaseLost, collector
+from dashboard.runtime.write_transactions import WriteTransaction, retry_write, write_transaction
 from fenceline.facts import Look, PositionMove
 from fenceline.kafka.aggregate import Folded, Prior, fold
 from fenceline.kafka.clock_skew import LEAST_MS, Offset, follow_offset

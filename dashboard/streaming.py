@@ -27,10 +27,10 @@ from django.db.models import (
 from django.db.models.expressions import Expression, OrderBy
 from django.db.models.functions import Coalesce, Greatest
 
-from dashboard import paging
 from dashboard.models import Batch, Query, Run
-from dashboard.paging import Page
-from dashboard.slices import now_ms
+from dashboard.runtime import paging
+from dashboard.runtime.loop import now_ms
+from dashboard.runtime.paging import Page
 from fenceline.spark.drivers import GRACE_MS, MISSED, OLDEST_INTERVAL_MS
 from fenceline.spark.records import QueryState
 

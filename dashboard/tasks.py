@@ -7,11 +7,14 @@ import time
 from celery import shared_task
 from django.conf import settings
 
-from dashboard import eyes, judge, leases, retention, slices
+from dashboard import judge
 from dashboard.actions import execute
 from dashboard.actions import recover_workers as watch
 from dashboard.alerts import deliver
 from dashboard.alerts import evaluate as alerts
+from dashboard.runtime import collector_names as eyes
+from dashboard.runtime import leases, retention
+from dashboard.runtime import loop as slices
 from dashboard.snapshots import Reader
 
 QUEUE = "default"

@@ -47,9 +47,10 @@ def seed() -> None:
     """Make the tables, a channel, and findings that were found often enough."""
     from django.core.management import call_command
 
-    from dashboard import judge, leases, store
+    from dashboard import judge, store
     from dashboard.alerts import evaluate as tick
     from dashboard.models import Channel
+    from dashboard.runtime import leases
     from fenceline.facts import Finding, Severity
 
     call_command("migrate", verbosity=0)
@@ -70,9 +71,9 @@ def seed() -> None:
 
 def lease(holder: str) -> Any:
     """Return the one lease there is, as whoever has its token: two of these are one holder twice."""
-    from dashboard import leases
     from dashboard.alerts import evaluate as tick
     from dashboard.models import Collector
+    from dashboard.runtime import leases
 
     row = Collector.objects.filter(name=tick.NAME).first()
     if row is None:
@@ -82,8 +83,8 @@ def lease(holder: str) -> Any:
 
 def hang() -> None:
     """Make all of it, tick, and stand still where everything is written but not committed."""
-    from dashboard import write_transactions
     from dashboard.alerts import evaluate as tick
+    from dashboard.runtime import write_transactions
 
     def stand(cluster_id: int) -> int:
         print("in the middle", flush=True)

@@ -7,7 +7,10 @@ from django.conf import settings
 
 from collectors.internal_topics import CONSUMER_OFFSETS, Tail
 from collectors.tasks import reading
-from dashboard import eyes, leases, save_commits, slices
+from dashboard import save_commits
+from dashboard.runtime import collector_names as eyes
+from dashboard.runtime import leases
+from dashboard.runtime import loop as slices
 from fenceline.facts import Look
 
 #: A partition that is held back at one offset for so long is told: transactions come and go all the time.

@@ -10,7 +10,9 @@ from typing import Generic, Protocol, TypeVar
 
 from django.conf import settings
 
-from dashboard import leases, slices, store
+from dashboard import store
+from dashboard.runtime import leases
+from dashboard.runtime import loop as slices
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from typing import Self
 
 from django.conf import settings
 
-from dashboard import slices
 from dashboard.actions import inspect as looking
+from dashboard.runtime import loop as slices
 from fenceline.kafka.reconcile import Described, NotDescribed
 from spark_pipeline.sink.ledger import LedgerFolder, open_ledger
 from transaction_admin.api import TransactionAdmin

@@ -21,7 +21,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 from kombu.exceptions import OperationalError
 
-from dashboard import access, slices
+from dashboard import access
 from dashboard.access import Actor
 from dashboard.actions import inspect as looking
 from dashboard.actions import lease as hold
@@ -31,6 +31,7 @@ from dashboard.actions.handlers import abort_marker, batches, fence
 from dashboard.actions.results import Fate, Result, failed, summed
 from dashboard.celery import app
 from dashboard.models import Action
+from dashboard.runtime import loop as slices
 from fenceline.formatting import clock
 from fenceline.plans.plan import Act, Plan, SubjectPlan
 from spark_pipeline.sink.errors import SinkError

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 
 from django.conf import settings
 
-from dashboard import eyes, save_partitions
+from dashboard import save_partitions
 from dashboard.actions import blocked_readers as waiters
-from dashboard.leases import Lease
 from dashboard.models import Cluster, PinRecord, Transaction
+from dashboard.runtime import collector_names as eyes
+from dashboard.runtime.leases import Lease
 from fenceline.batches import Batch
 from fenceline.facts import State, TopicPartition
 from fenceline.kafka.partitions import (

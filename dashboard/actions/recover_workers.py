@@ -22,9 +22,9 @@ from dashboard.actions import store as rows
 from dashboard.actions.connections import Hands
 from dashboard.actions.follow_up import Following
 from dashboard.actions.results import Fate, Result, failed, summed
-from dashboard.eyes import ACTIONS
-from dashboard.leases import Lease, renew
 from dashboard.models import Action
+from dashboard.runtime.collector_names import ACTIONS
+from dashboard.runtime.leases import Lease, renew
 from fenceline.plans.plan import Plan, SubjectPlan
 
 log = logging.getLogger(__name__)

@@ -7,8 +7,8 @@ from dataclasses import fields
 from typing import TypeVar
 
 from dashboard import owners, query_names
-from dashboard.leases import Lease
 from dashboard.models import Alert, FindingRecord
+from dashboard.runtime.leases import Lease
 from fenceline.alerts.engine import PENDING, RESOLVED, Change, Look, State, follow
 from fenceline.alerts.labels import Said, annotations_of, labels_of
 from fenceline.alerts.limits import Alerting

@@ -14,9 +14,9 @@ from dashboard.alerts import deliver, signing
 from dashboard.alerts import validation as checks
 from dashboard.alerts.notify import ring
 from dashboard.alerts.silences import Matchers, fit_matchers
-from dashboard.eyes import ALERTS
 from dashboard.models import Channel
-from dashboard.write_transactions import guarded_transaction, retry_write
+from dashboard.runtime.collector_names import ALERTS
+from dashboard.runtime.write_transactions import guarded_transaction, retry_write
 from fenceline.facts import Severity
 
 KINDS = tuple(kind.value for kind in Channel.Kind)

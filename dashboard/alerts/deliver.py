@@ -22,8 +22,8 @@ from dashboard.alerts import notify as bells
 from dashboard.alerts import redact, signing
 from dashboard.alerts import senders as messages
 from dashboard.alerts import ssrf as guard
-from dashboard.database_errors import log_line
 from dashboard.models import Channel, Delivery
+from dashboard.runtime.database_errors import log_line
 from fenceline.alerts import payload
 from fenceline.alerts.limits import Alerting
 

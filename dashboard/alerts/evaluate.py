@@ -17,12 +17,12 @@ from django.conf import settings
 from django.db.models import Max
 from django.db.models.functions import Now
 
-from dashboard import leases
 from dashboard.alerts.alert_set import Book, state_of
-from dashboard.eyes import ALERTS
-from dashboard.leases import Lease
 from dashboard.models import Alert, AlertChange, Channel, Delivery, FindingRecord, Silence
-from dashboard.write_transactions import WriteTransaction, retry_write, write_transaction
+from dashboard.runtime import leases
+from dashboard.runtime.collector_names import ALERTS
+from dashboard.runtime.leases import Lease
+from dashboard.runtime.write_transactions import WriteTransaction, retry_write, write_transaction
 from fenceline.alerts import engine, grouping, payload
 from fenceline.alerts import notification_decision as fates
 from fenceline.alerts.engine import FIRING, Change

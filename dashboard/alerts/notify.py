@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dashboard import live
 from dashboard.models import Cluster
+from dashboard.runtime import notify as live
 
 
 def ring() -> None:

@@ -10,7 +10,7 @@ from django.db.models import Case, Count, IntegerField, Max, Q, QuerySet, Value,
 from django.db.models.functions import Coalesce
 
 from dashboard.models import Action, Alert, AlertChange, Beginning, Channel, Delivery, Silence
-from dashboard.paging import Page, part
+from dashboard.runtime.paging import Page, part
 from fenceline.facts import Severity
 
 #: How long a resolved alert stays among those that are not filtered by state.

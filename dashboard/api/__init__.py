@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dashboard import converters  # noqa: F401 - its addresses need it
 from dashboard.api import (
     actions,
     alerts,
@@ -24,6 +23,7 @@ from dashboard.api import (
 )
 from dashboard.api.auth import bearer, session
 from dashboard.api.description import DescribedAPI
+from dashboard.runtime import url_converters as converters  # noqa: F401 - its addresses need it
 
 api = DescribedAPI(
     title="Fenceline",

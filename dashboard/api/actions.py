@@ -12,14 +12,15 @@ from ninja import Query, Router, Schema
 from ninja.errors import HttpError
 from pydantic import Field
 
-from dashboard import access, queries, slices
+from dashboard import access, queries
 from dashboard.actions import audit as acted
 from dashboard.actions import execute
 from dashboard.actions import service as asking
 from dashboard.actions import store as rows
 from dashboard.api import cursors, schemas
-from dashboard.eyes import ACTIONS
 from dashboard.models import Action
+from dashboard.runtime import loop as slices
+from dashboard.runtime.collector_names import ACTIONS
 from fenceline.plans.plan import MOST_SUBJECTS, Act, Bound, Ground, Refusal, SubjectPlan
 
 router = Router(tags=["actions"])

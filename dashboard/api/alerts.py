@@ -9,11 +9,12 @@ from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import Field
 
-from dashboard import queries, slices
+from dashboard import queries
 from dashboard.alerts import queries as alerting
 from dashboard.api import cursors, schemas
-from dashboard.eyes import ALERTS
 from dashboard.models import Alert, Delivery
+from dashboard.runtime import loop as slices
+from dashboard.runtime.collector_names import ALERTS
 from fenceline.facts import Severity
 
 router = Router(tags=["alerts"])

@@ -15,8 +15,8 @@ from ninja.errors import AuthenticationError, HttpError
 from ninja.utils import check_csrf
 
 from dashboard import access
-from dashboard.database_errors import log_line
 from dashboard.models import Token
+from dashboard.runtime.database_errors import log_line
 
 #: `last_used_at` is this old before it is written again: reading with a token costs no write.
 _USE_NOTED_EVERY = timedelta(minutes=1)

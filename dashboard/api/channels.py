@@ -17,8 +17,8 @@ from dashboard.alerts import validation as checks
 from dashboard.api import cursors, schemas
 from dashboard.api.allowed import MatcherIO, Matchers, Text, allowed, read, unfit, written
 from dashboard.api.deliveries import DeliveryDetail, detail
-from dashboard.eyes import ALERTS
 from dashboard.models import Channel
+from dashboard.runtime.collector_names import ALERTS
 
 router = Router(tags=["channels"])
 

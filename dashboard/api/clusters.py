@@ -9,8 +9,15 @@ from dashboard import groups, micro_batches, partitions, queries, streaming
 from dashboard.api import schemas
 from dashboard.api.query_parts import SafeAnswer, safe_out
 from dashboard.chains import safe_cluster
-from dashboard.eyes import EVERYTHING, GROUPS, PARTITIONS, QUERIES, RECOVERIES, TRANSACTIONS
-from dashboard.slices import now_ms
+from dashboard.runtime.collector_names import (
+    EVERYTHING,
+    GROUPS,
+    PARTITIONS,
+    QUERIES,
+    RECOVERIES,
+    TRANSACTIONS,
+)
+from dashboard.runtime.loop import now_ms
 
 router = Router(tags=["clusters"])
 _NOUNS = (TRANSACTIONS, PARTITIONS, GROUPS, QUERIES, RECOVERIES)

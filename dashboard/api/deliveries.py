@@ -16,8 +16,8 @@ from dashboard.alerts import queries as alerting
 from dashboard.alerts.notify import ring
 from dashboard.api import cursors, schemas
 from dashboard.api.allowed import allowed
-from dashboard.eyes import ALERTS
 from dashboard.models import Delivery
+from dashboard.runtime.collector_names import ALERTS
 
 router = Router(tags=["deliveries"])
 

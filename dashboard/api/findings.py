@@ -10,14 +10,15 @@ from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import Field
 
-from dashboard import owners, queries, slices
+from dashboard import owners, queries
 from dashboard.actions import offers
 from dashboard.actions.offers import Offer
 from dashboard.api import cursors, schemas
 from dashboard.api.named import OwnerOut
 from dashboard.api.offered import OfferOut
-from dashboard.eyes import EVERYTHING
 from dashboard.models import FindingRecord
+from dashboard.runtime import loop as slices
+from dashboard.runtime.collector_names import EVERYTHING
 from fenceline.facts import Severity
 from fenceline.owners import Owner
 

@@ -11,8 +11,8 @@ from pydantic import Field
 from dashboard import groups, owners, queries
 from dashboard.api import cursors, schemas
 from dashboard.api.named import BlockerOut, OwnerOut
-from dashboard.eyes import GROUPS
 from dashboard.models import Group, GroupOffset
+from dashboard.runtime.collector_names import GROUPS
 from fenceline.kafka.groups import Status, Waiting
 
 router = Router(tags=["groups"])

@@ -12,8 +12,8 @@ from pydantic import Field, WithJsonSchema
 from dashboard import groups, owners, partitions, queries
 from dashboard.api import cursors, schemas
 from dashboard.api.named import OwnerOut
-from dashboard.eyes import PARTITIONS
 from dashboard.models import PartitionRecord, PinRecord
+from dashboard.runtime.collector_names import PARTITIONS
 from fenceline.kafka.end_offset_history import unpack
 from fenceline.kafka.groups import Waiting
 from fenceline.kafka.partitions import Ground, Verdict

@@ -13,7 +13,7 @@ from django.views.decorators.csrf import csrf_exempt
 from ninja import NinjaAPI, Schema
 from ninja.errors import AuthenticationError, HttpError, ValidationError
 
-from dashboard.database_errors import explain, log_line
+from dashboard.runtime.database_errors import explain, log_line
 
 log = logging.getLogger(__name__)
 

@@ -26,10 +26,10 @@ from dashboard.api.query_parts import (
     source_out,
 )
 from dashboard.chains import chains_of, safe_each
-from dashboard.eyes import QUERIES
 from dashboard.known_queries import state_now
 from dashboard.models import Query as Row
-from dashboard.slices import now_ms
+from dashboard.runtime.collector_names import QUERIES
+from dashboard.runtime.loop import now_ms
 from fenceline.spark.batch_chain import ChainLink
 from fenceline.spark.records import QueryState
 from fenceline.spark.safe_to_restart import RestartSafety

@@ -11,8 +11,8 @@ from pydantic import Field, WithJsonSchema
 from dashboard import owners, queries, recoveries
 from dashboard.api import cursors, schemas
 from dashboard.api.named import OwnerOut
-from dashboard.eyes import RECOVERIES
 from dashboard.models import Recovery
+from dashboard.runtime.collector_names import RECOVERIES
 from fenceline.facts import Confidence, Kind
 from fenceline.recoveries import Outcome
 

@@ -10,14 +10,15 @@ from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema, Status
 from pydantic import Field
 
-from dashboard import access, queries, slices
+from dashboard import access, queries
 from dashboard.alerts import queries as alerting
 from dashboard.alerts import silences
 from dashboard.alerts import validation as checks
 from dashboard.api import cursors, schemas
 from dashboard.api.allowed import MatcherIO, Matchers, Text, allowed, read, unfit, written
-from dashboard.eyes import ALERTS
 from dashboard.models import Silence
+from dashboard.runtime import loop as slices
+from dashboard.runtime.collector_names import ALERTS
 
 router = Router(tags=["silences"])
 

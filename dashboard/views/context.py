@@ -14,7 +14,8 @@ from django.urls import reverse
 
 from dashboard import queries
 from dashboard.alerts import queries as alerting
-from dashboard.eyes import (
+from dashboard.models import Cluster, FindingRecord
+from dashboard.runtime.collector_names import (
     ACTIONS,
     ALERTS,
     EVERYTHING,
@@ -24,7 +25,6 @@ from dashboard.eyes import (
     RECOVERIES,
     TRANSACTIONS,
 )
-from dashboard.models import Cluster, FindingRecord
 from dashboard.views.clock import now_ms
 from dashboard.views.sight import Freshness, freshness, stale_after_ms
 from fenceline.facts import Severity

@@ -7,11 +7,12 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from dashboard import micro_batches, owners, paging, queries, query_charts, query_looks, reading, streaming
+from dashboard import micro_batches, owners, queries, query_charts, query_looks, reading, streaming
 from dashboard.chains import chain_of, newest_batch, safe_to_restart
 from dashboard.micro_batches import Entry
 from dashboard.models import Batch, Query
-from dashboard.paging import Page
+from dashboard.runtime import paging
+from dashboard.runtime.paging import Page
 from dashboard.views import listing
 from dashboard.views.attach import attaching
 from dashboard.views.clock import now_ms

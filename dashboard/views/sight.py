@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from django.conf import settings
 
-from dashboard import queries, stale
-from dashboard.eyes import JUDGE, QUERIES, RECONCILE, TAIL, TRANSACTIONS, eyes
+from dashboard import queries
 from dashboard.models import Cluster, GapRecord
+from dashboard.runtime import stale_collectors as stale
+from dashboard.runtime.collector_names import JUDGE, QUERIES, RECONCILE, TAIL, TRANSACTIONS, eyes
 
 if TYPE_CHECKING:
     from dashboard.queries import LiveCollector

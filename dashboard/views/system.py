@@ -17,8 +17,8 @@ from django.db import connection
 from django.http import HttpRequest, HttpResponse
 
 from dashboard import queries
-from dashboard.eyes import RECONCILE
 from dashboard.models import Collector, GapRecord, Position
+from dashboard.runtime.collector_names import RECONCILE
 from dashboard.views import context
 from dashboard.views.clock import now_ms
 from dashboard.views.overview import collector_states

@@ -11,7 +11,7 @@ import pytest
 from dashboard import history
 from dashboard.api import applications
 from dashboard.models import Cluster, Transaction, TransitionRecord
-from dashboard.write_transactions import next_rev
+from dashboard.runtime.write_transactions import next_rev
 from fenceline.facts import OPEN_STATES
 from tests.web import happened, roles, seed
 

@@ -9,8 +9,8 @@ import pytest
 
 from dashboard import judge
 from dashboard.alerts import evaluate as tick
-from dashboard.leases import Lease
 from dashboard.models import Alert, AlertChange, Channel, Delivery, Silence
+from dashboard.runtime.leases import Lease
 from fenceline.facts import Finding, Severity
 from tests.db.conftest import NOW_MS
 

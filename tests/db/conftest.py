@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from dashboard import leases, store
-from dashboard.leases import Lease
+from dashboard import store
+from dashboard.runtime import leases
+from dashboard.runtime.leases import Lease
 
 NOW_MS = 1_795_000_000_000
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from dashboard import retention
 from dashboard.alerts import evaluate as tick
 from dashboard.models import Alert, AlertChange, Delivery
+from dashboard.runtime import retention
 from fenceline.limits import Retention
 from tests.db.alerting import Take, World, channel, found
 

@@ -14,8 +14,8 @@ from django.test.utils import CaptureQueriesContext
 
 from dashboard.alerts import alert_set as book
 from dashboard.alerts import evaluate as tick
-from dashboard.leases import LeaseLost
 from dashboard.models import Alert, AlertChange, Channel, Cluster, Delivery, FindingRecord
+from dashboard.runtime.leases import LeaseLost
 from fenceline.alerts.limits import Alerting
 from fenceline.facts import Finding, Severity
 from fenceline.owners import Owner

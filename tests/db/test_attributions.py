@@ -14,9 +14,9 @@ from django.db import transaction
 from dashboard import attributions, history, store
 from dashboard.attributions import WrittenRecord
 from dashboard.figures import Figures
-from dashboard.leases import Lease
 from dashboard.models import Action, Recent, Tally, TransitionRecord
-from dashboard.write_transactions import cluster_transaction
+from dashboard.runtime.leases import Lease
+from dashboard.runtime.write_transactions import cluster_transaction
 from fenceline.facts import Kind, Reason, State, TopicPartitions, TransactionRecord
 from fenceline.kafka import transition_ring as recent
 from fenceline.limits import Limits

@@ -12,8 +12,8 @@ import pytest
 from collectors.checkpoints import CheckpointsCollector
 from dashboard import judge, save_checkpoints
 from dashboard.chains import chain_of, newest_batch, safe_to_restart
-from dashboard.leases import Lease
 from dashboard.models import FindingRecord, Query
+from dashboard.runtime.leases import Lease
 from dashboard.snapshots import Reader
 from fenceline.decode import ledger as ledgers
 from fenceline.decode.ledger import Generation, Round

@@ -8,10 +8,11 @@ from collections.abc import Callable
 
 import pytest
 
-from dashboard import corrections, leases, store
+from dashboard import corrections, store
 from dashboard.corrections import Rows
-from dashboard.leases import Lease, LeaseLost
 from dashboard.models import Cluster, Collector, GapRecord, Recent, StateCount, Transaction
+from dashboard.runtime import leases
+from dashboard.runtime.leases import Lease, LeaseLost
 from fenceline.facts import Look, State, Tombstone, TopicPartitions, TransactionRecord
 from fenceline.kafka.reconcile import Correction, Known, Reconciliation
 from tests.db.conftest import NOW_MS

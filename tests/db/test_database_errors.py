@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from django.db import DatabaseError, IntegrityError, OperationalError, connection, transaction
 
-from dashboard import database_errors, write_transactions
-from dashboard.database_errors import RepeatedInVain, explain, log_line
-from dashboard.write_transactions import PAUSES_S, retry_write
+from dashboard.runtime import database_errors, write_transactions
+from dashboard.runtime.database_errors import RepeatedInVain, explain, log_line
+from dashboard.runtime.write_transactions import PAUSES_S, retry_write
 
 postgresql = pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLSTATEs are PostgreSQL's")
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from dashboard import judge, queries, store
-from dashboard.leases import Lease, LeaseLost
 from dashboard.models import (
     Cluster,
     Collector,
@@ -18,6 +17,7 @@ from dashboard.models import (
     PartitionRecord,
     PinRecord,
 )
+from dashboard.runtime.leases import Lease, LeaseLost
 from dashboard.snapshots import Reader
 from fenceline.facts import Finding, Severity, Tombstone
 from tests.db import seeing

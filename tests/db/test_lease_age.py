@@ -12,10 +12,11 @@ import pytest
 from django.db.models.functions import Now
 from pytest_django import Settings
 
-from dashboard import eyes, leases
 from dashboard.config import ClusterConfig, Config
-from dashboard.lease_age import LATE_AFTER_S, is_of, main
-from dashboard.leases import Lease
+from dashboard.runtime import collector_names as eyes
+from dashboard.runtime import leases
+from dashboard.runtime.lease_age import LATE_AFTER_S, is_of, main
+from dashboard.runtime.leases import Lease
 from sandbox.options import ROOT
 
 Take = Callable[..., Lease]
@@ -69,7 +70,7 @@ def test_each_collector_belongs_to_one_worker(shards: int) -> None:
 
 def test_it_loads_no_app_and_names_a_database_that_is_away() -> None:
     program = (
-        "import sys; from dashboard.lease_age import main; status = main(['tail-0']); "
+        "import sys; from dashboard.runtime.lease_age import main; status = main(['tail-0']); "
         "sys.exit(status if 'dashboard.models' not in sys.modules else 'apps are loaded')"
     )
     config = {"FENCELINE_CONFIG": str(ROOT / "compose" / "fenceline.toml")}

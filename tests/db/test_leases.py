@@ -10,9 +10,9 @@ from datetime import timedelta
 import pytest
 from django.db.models.functions import Now
 
-from dashboard import leases
-from dashboard.leases import Lease, LeaseLost
 from dashboard.models import Collector
+from dashboard.runtime import leases
+from dashboard.runtime.leases import Lease, LeaseLost
 
 Take = Callable[..., Lease]
 

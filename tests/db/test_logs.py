@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from dashboard.logs import MOST_FAILURES, JsonFormatter, OncePerMinute, Repeats, TextFormatter
+from dashboard.runtime.logs import MOST_FAILURES, JsonFormatter, OncePerMinute, Repeats, TextFormatter
 from sandbox.options import ROOT
 from sandbox.ports import free_port
 
@@ -29,7 +29,7 @@ class Log:
         self.handler = OncePerMinute(first_line=first_line)
         self.handler.setStream(self.written)
         self.handler.setFormatter(formatter)
-        self.logger = logging.Logger("celery.beat" if first_line else "dashboard.slices")
+        self.logger = logging.Logger("celery.beat" if first_line else "dashboard.runtime.loop")
         self.logger.addHandler(self.handler)
 
     def lines(self) -> list[str]:
@@ -89,7 +89,7 @@ def test_a_json_record_is_one_line_with_its_exception_and_what_was_added(as_json
     assert "ZeroDivisionError: x / 0" in found.pop("exception").splitlines()[-1]
     assert found == {
         "level": "ERROR",
-        "logger": "dashboard.slices",
+        "logger": "dashboard.runtime.loop",
         "message": "a\nb",
         "cluster": "prod",
         "key": "<class 'set'>",

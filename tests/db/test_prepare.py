@@ -10,10 +10,11 @@ from django.core.management import CommandError, call_command
 from django.db.migrations.recorder import MigrationRecorder
 from pytest_django import Settings
 
-from dashboard import leases, queries
+from dashboard import queries
 from dashboard.api.auth import digest
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Cluster, Collector, GapRecord, Token
+from dashboard.runtime import leases
 from fenceline.limits import Limits
 
 pytestmark = pytest.mark.django_db

@@ -17,11 +17,11 @@ import pytest
 from django.db.models.functions import Now
 from django.test import Client
 
-from dashboard import slices
 from dashboard.alerts import deliver
 from dashboard.alerts import delivery_queue as claims
 from dashboard.config import Config
 from dashboard.models import Cluster, Delivery
+from dashboard.runtime import loop as slices
 from fenceline.alerts.limits import Alerting
 from sandbox.ports import HOST, free_port
 from tests.db.alerting import World, channel, found, world

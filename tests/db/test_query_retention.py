@@ -8,9 +8,9 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from dashboard import retention
-from dashboard.leases import Lease
 from dashboard.models import Batch, Query, Run, SinkDecision
+from dashboard.runtime import retention
+from dashboard.runtime.leases import Lease
 from fenceline.limits import Retention
 from tests.db.conftest import NOW_MS
 from tests.db.streaming import batch, decided, decision, done, query

@@ -7,8 +7,6 @@ from datetime import UTC, datetime
 
 import pytest
 
-from dashboard import retention
-from dashboard.leases import Lease, LeaseLost
 from dashboard.models import (
     Cluster,
     FindingRecord,
@@ -18,6 +16,8 @@ from dashboard.models import (
     Tally,
     TransitionRecord,
 )
+from dashboard.runtime import retention
+from dashboard.runtime.leases import Lease, LeaseLost
 from fenceline.limits import Retention
 from tests.db.conftest import NOW_MS
 

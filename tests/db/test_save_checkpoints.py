@@ -12,8 +12,8 @@ from django.conf import settings
 from dashboard import save_checkpoints
 from dashboard.config import CheckpointRoot
 from dashboard.known_queries import find
-from dashboard.leases import Lease, LeaseLost
 from dashboard.models import Batch, Cluster, Collector, GapRecord, Query, SinkDecision
+from dashboard.runtime.leases import Lease, LeaseLost
 from fenceline.spark.records import Broken, CheckpointLook, CommitsEntry, Damage, Decided, LedgerState
 from tests.db.conftest import NOW_MS
 from tests.db.streaming import (

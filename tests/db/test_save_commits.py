@@ -9,8 +9,8 @@ from struct import pack
 import pytest
 
 from dashboard import save_commits, store
-from dashboard.leases import Lease, LeaseLost
 from dashboard.models import Collector, CommitRecord, GapRecord, GroupRecord, Position
+from dashboard.runtime.leases import Lease, LeaseLost
 from fenceline.decode import text
 from fenceline.facts import Look, PositionMove, RawRecord
 from fenceline.kafka import commits

@@ -12,9 +12,9 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from dashboard import save_groups
-from dashboard.leases import Lease, LeaseLost
 from dashboard.models import Cluster, Collector, CommitRecord, GapRecord, Group, GroupOffset, GroupRecord
 from dashboard.rows import key_of
+from dashboard.runtime.leases import Lease, LeaseLost
 from fenceline.facts import TopicPartition
 from fenceline.kafka.group_observation import GroupsLook, PendingCommit, SeenGroup
 from fenceline.kafka.groups import Committed

@@ -13,8 +13,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from collectors.partitions import Seen
-from dashboard import live, save_partitions, store
-from dashboard.leases import Lease, LeaseLost
+from dashboard import save_partitions, store
 from dashboard.models import (
     Cluster,
     Collector,
@@ -24,6 +23,8 @@ from dashboard.models import (
     ReplicaLook,
     Transaction,
 )
+from dashboard.runtime import notify as live
+from dashboard.runtime.leases import Lease, LeaseLost
 from dashboard.save_partitions import NAME, Rows, save, save_replicas
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import Ground, Known, Pin, Place, ProducerState, Verdict

@@ -8,7 +8,6 @@ from collections.abc import Callable
 import pytest
 
 from dashboard import aftermath, recoveries, save_recoveries, store
-from dashboard.leases import Lease
 from dashboard.models import (
     Cluster,
     Collector,
@@ -20,6 +19,7 @@ from dashboard.models import (
     Recovery,
     TransitionRecord,
 )
+from dashboard.runtime.leases import Lease
 from fenceline.facts import State, TopicPartition, TopicPartitions, TransactionRecord
 from fenceline.recoveries import DELETED, RECREATED, Lost, Topic
 from tests.db.conftest import NOW_MS

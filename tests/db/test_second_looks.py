@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from dashboard import judge
-from dashboard.leases import Lease
 from dashboard.models import FindingRecord, Query
+from dashboard.runtime.leases import Lease
 from dashboard.second_looks import SecondLooks
 from dashboard.snapshots import Reader
 from fenceline.limits import Limits

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.secret_files import SECRETS, SecretError, secret, with_secrets
+from dashboard.runtime.secret_files import SECRETS, SecretError, secret, with_secrets
 from sandbox.options import ROOT
 
 

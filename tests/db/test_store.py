@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from dashboard import ids, leases, queries, store
-from dashboard.leases import Lease, LeaseLost
+from dashboard import ids, queries, store
 from dashboard.models import Cluster, Collector, GapRecord, Position, Transaction
+from dashboard.runtime import leases
+from dashboard.runtime.leases import Lease, LeaseLost
 from fenceline.decode import text
 from fenceline.facts import (
     Look,

@@ -17,8 +17,8 @@ from django.db import connection, transaction
 from django.db.models import F
 
 from dashboard import queries, rows, store
-from dashboard.leases import Lease
 from dashboard.models import Collector, Recent, StateCount, Tally, Transaction, TransitionRecord
+from dashboard.runtime.leases import Lease
 from fenceline import histograms
 from fenceline.facts import (
     Confidence,

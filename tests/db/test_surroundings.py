@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from dashboard.surroundings import surroundings
+from dashboard.runtime.sandbox_env import surroundings
 
 
 def test_a_running_stack_is_found(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Proves by the code itself that every writer uses `dashboard.write_transactions`, and is repeated.
+"""Proves by the code itself that every writer uses `dashboard.runtime.write_transactions`, and is repeated.
 
 No other module opens a transaction around rows of a cluster, takes a revision, locks rows or rings from a
 commit hook; each function that writes through the helper can be run again.
@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-HELPER = "dashboard/write_transactions.py"
+HELPER = "dashboard/runtime/write_transactions.py"
 #: Functions that may open a transaction of their own, and why that cannot deadlock.
 ATOMIC = {
-    ("dashboard/leases.py", "acquire"): "it locks one collector's row alone",
+    ("dashboard/runtime/leases.py", "acquire"): "it locks one collector's row alone",
     (
         "dashboard/store.py",
         "_remove_collector",
@@ -58,7 +58,7 @@ def called(function: ast.FunctionDef) -> Iterator[str]:
 
 def test_no_writer_opens_a_transaction_of_its_own() -> None:
     found = {(file, each.name) for file, each in functions() if "atomic" in called(each)}
-    assert found == ATOMIC.keys(), "write through dashboard.write_transactions, or say why not"
+    assert found == ATOMIC.keys(), "write through dashboard.runtime.write_transactions, or say why not"
 
 
 def test_whoever_writes_through_the_helper_is_repeated() -> None:
@@ -72,7 +72,7 @@ def test_whoever_writes_through_the_helper_is_repeated() -> None:
 
 @pytest.mark.parametrize("word", sorted(OURS))
 def test_locks_and_commit_hooks_are_the_helper_s(word: str) -> None:
-    allowed = {("dashboard/retention.py", "prune")} if word == "select_for_update" else set()
+    allowed = {("dashboard/runtime/retention.py", "prune")} if word == "select_for_update" else set()
     assert {(file, each.name) for file, each in functions() if word in called(each)} == allowed
 
 

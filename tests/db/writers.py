@@ -16,11 +16,9 @@ from django.conf import settings
 from django.db.models import Q
 
 from collectors.partitions import Seen
-from dashboard import (
+from dashboard import (  # fmt: skip
     corrections,
     judge,
-    leases,
-    retention,
     save_checkpoints,
     save_commits,
     save_groups,
@@ -28,7 +26,7 @@ from dashboard import (
     save_progress,
     save_recoveries,
     store,
-)  # fmt: skip
+)
 from dashboard.access import ROLES, Actor
 from dashboard.actions import lease as hold
 from dashboard.actions import store as rows
@@ -36,7 +34,6 @@ from dashboard.alerts import channels, deliver, silences
 from dashboard.alerts import delivery_queue as claims
 from dashboard.alerts import evaluate as tick
 from dashboard.alerts.senders import Outcome
-from dashboard.leases import Lease
 from dashboard.models import (
     Action,
     Alert,
@@ -60,6 +57,11 @@ from dashboard.models import (
     Transaction,
     TransitionRecord,
 )  # fmt: skip
+from dashboard.runtime import (
+    leases,  # fmt: skip
+    retention,  # fmt: skip
+)
+from dashboard.runtime.leases import Lease
 from fenceline.decode import ingest_payload as told
 from fenceline.facts import (
     Finding,

@@ -11,13 +11,14 @@ from django.db.models import Q
 from django.db.models.functions import Now
 from django.test import override_settings
 
-from dashboard import slices, store
+from dashboard import store
 from dashboard.access import ROLES, Actor
 from dashboard.actions import execute, planning
 from dashboard.actions import lease as hold
 from dashboard.actions import store as rows
 from dashboard.config import CheckpointRoot, ClusterConfig, Config
 from dashboard.models import Action, Token
+from dashboard.runtime import loop as slices
 from fenceline.plans.plan import Act, Plan
 
 CLUSTER = "acting"

@@ -7,9 +7,11 @@ import time
 from django.test import override_settings
 
 from collectors.tasks import tails
-from dashboard import leases, queries, slices, store
+from dashboard import queries, store
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Collector, Transaction
+from dashboard.runtime import leases
+from dashboard.runtime import loop as slices
 from fenceline.facts import State, TransactionRecord
 from tests.waiting import wait_for
 

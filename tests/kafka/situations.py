@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from confluent_kafka import KafkaException, Producer
 from py4j.java_gateway import JavaGateway
 
-from dashboard import slices
+from dashboard.runtime import loop as slices
 from fenceline.kafka.partitions import Ground, Verdict
 from sandbox.kafka import Broker
 from sandbox.wire import Identity

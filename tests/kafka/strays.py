@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from dashboard import slices
+from dashboard.runtime import loop as slices
 from sandbox import wire
 from sandbox.hanging import VERIFIED, verification_off
 from sandbox.kafka import Broker

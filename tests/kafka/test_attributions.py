@@ -11,10 +11,12 @@ import pytest
 from py4j.java_gateway import JavaGateway
 
 from collectors.internal_topics import Tail
-from dashboard import attributions, history, leases, slices, store
-from dashboard.leases import Lease
+from dashboard import attributions, history, store
 from dashboard.models import Action, Recent, TransitionRecord
 from dashboard.rows import key_of
+from dashboard.runtime import leases
+from dashboard.runtime import loop as slices
+from dashboard.runtime.leases import Lease
 from fenceline.facts import Kind, Transition
 from fenceline.kafka import transition_ring as recent
 from fenceline.plans.plan import Act

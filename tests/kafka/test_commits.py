@@ -15,9 +15,11 @@ from django.test import override_settings
 
 from collectors.internal_topics import CONSUMER_OFFSETS, Tail
 from collectors.tasks import offsets
-from dashboard import leases, slices, store
+from dashboard import store
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Collector, CommitRecord, GapRecord, GroupRecord, Position
+from dashboard.runtime import leases
+from dashboard.runtime import loop as slices
 from fenceline.decode.consumer_offsets import OffsetCommit, decode
 from fenceline.facts import Look
 from sandbox.kafka import Broker

@@ -15,11 +15,12 @@ import pytest
 from confluent_kafka import KafkaException
 from py4j.java_gateway import JavaGateway
 
-from dashboard import leases, slices
 from dashboard.actions import execute
 from dashboard.actions import lease as hold
 from dashboard.actions import recover_workers as watch
 from dashboard.models import Action
+from dashboard.runtime import leases
+from dashboard.runtime import loop as slices
 from fenceline.plans.plan import Act
 from sandbox.kafka import Broker
 from tests.brokers import PROPERTIES, create_topics

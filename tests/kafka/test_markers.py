@@ -15,9 +15,9 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AclOperation, ResourceType
 from py4j.java_gateway import JavaGateway
 
-from dashboard import slices
 from dashboard.actions import recover_workers as watch
 from dashboard.models import Action
+from dashboard.runtime import loop as slices
 from fenceline import facts
 from fenceline.plans.plan import Act
 from sandbox.kafka import Broker

@@ -11,11 +11,11 @@ import pytest
 from confluent_kafka.admin import AclOperation, ResourceType
 from django.test import override_settings
 
-from dashboard import slices
 from dashboard.actions import inspect as looking
 from dashboard.actions import planning
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Cluster, Group, GroupOffset
+from dashboard.runtime import loop as slices
 from fenceline.decode import text
 from fenceline.kafka.groups import Status, Waiting
 from fenceline.kafka.reconcile import NotDescribed, Obstacle

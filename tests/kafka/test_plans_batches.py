@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dashboard.models import Query
-from dashboard.slices import now_ms
+from dashboard.runtime.loop import now_ms
 from fenceline.decode.ledger import FOLDER
 from fenceline.facts import State
 from fenceline.plans.plan import Act, Ground, Plan

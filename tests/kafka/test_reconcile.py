@@ -15,12 +15,14 @@ from py4j.java_gateway import JavaGateway
 
 from collectors.reconcile import Reconciler
 from collectors.tasks import tails
-from dashboard import corrections, leases, slices, store
+from dashboard import corrections, store
 from dashboard.config import ClusterConfig, Config
 from dashboard.corrections import Rows
-from dashboard.leases import Lease
 from dashboard.models import Collector, Transaction
 from dashboard.rows import key_of
+from dashboard.runtime import leases
+from dashboard.runtime import loop as slices
+from dashboard.runtime.leases import Lease
 from fenceline.decode import text
 from fenceline.facts import State
 from fenceline.kafka.reconcile import Reconciliation, agreement

@@ -9,9 +9,11 @@ import pytest
 from django.test import override_settings
 
 from collectors.tasks import tails
-from dashboard import leases, queries, slices, store
+from dashboard import queries, store
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Collector, GapRecord, Transaction
+from dashboard.runtime import leases
+from dashboard.runtime import loop as slices
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.load import commit

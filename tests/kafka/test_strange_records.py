@@ -27,7 +27,7 @@ from django.test import Client, override_settings
 from django.utils.html import escape
 
 from collectors.tasks import reading, tails
-from dashboard import leases, slices, store
+from dashboard import store
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import (
     Collector,
@@ -39,6 +39,8 @@ from dashboard.models import (
     TransitionRecord,
 )
 from dashboard.rows import key_of
+from dashboard.runtime import leases
+from dashboard.runtime import loop as slices
 from dashboard.templatetags.fenceline import transaction_url
 from fenceline.decode import text
 from fenceline.facts import Confidence, Kind, State, TransactionRecord, Transition

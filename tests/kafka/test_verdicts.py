@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from py4j.java_gateway import JavaGateway
 
-from dashboard import slices
+from dashboard.runtime import loop as slices
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import Ground, Owners, Verdict
 from sandbox.kafka import Broker

@@ -14,9 +14,9 @@ from confluent_kafka.admin import AclOperation, AdminClient, NewPartitions, Reso
 from django.test import override_settings
 
 from collectors.tasks import partitions as task
-from dashboard import leases
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Collector, PartitionRecord, PinRecord, ReplicaLook
+from dashboard.runtime import leases
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import Ground, Verdict
 from fenceline.limits import Limits

@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from collectors.partitions import Seen, Watcher
-from dashboard import leases, save_partitions, slices, store
+from dashboard import save_partitions, store
 from dashboard.models import Collector, GapRecord, PartitionRecord, PinRecord
+from dashboard.runtime import leases
+from dashboard.runtime import loop as slices
 from fenceline.kafka.partitions import Ground, Verdict
 from sandbox.kafka import Broker
 from transaction_admin.kafka_python import KafkaPythonAdmin

@@ -11,9 +11,11 @@ from django.test import override_settings
 
 from collectors.groups import GroupsCollector
 from collectors.tasks import offsets
-from dashboard import leases, save_groups, slices, store
+from dashboard import save_groups, store
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Collector, Group, GroupOffset
+from dashboard.runtime import leases
+from dashboard.runtime import loop as slices
 from sandbox.kafka import Broker
 from tests.waiting import wait_for
 from transaction_admin.kafka_reads import KafkaPythonReads

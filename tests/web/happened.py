@@ -6,8 +6,8 @@ import random
 from collections.abc import Sequence
 
 from dashboard import store
-from dashboard.leases import Lease
 from dashboard.models import Action, Cluster, Collector, Position, Recovery, TransitionRecord
+from dashboard.runtime.leases import Lease
 from fenceline.decode import text
 from fenceline.facts import (
     Confidence,

@@ -12,7 +12,7 @@ from django.test import Client
 from dashboard import attributions
 from dashboard.attributions import WrittenRecord
 from dashboard.models import Action, Cluster, TransitionRecord
-from dashboard.write_transactions import cluster_transaction
+from dashboard.runtime.write_transactions import cluster_transaction
 from fenceline.facts import State, TopicPartitions, TransactionRecord
 from tests.web import happened, held, planned, seed
 from tests.web.acting import operator, read, text

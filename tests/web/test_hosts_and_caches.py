@@ -13,7 +13,7 @@ from django.contrib.auth.models import User
 from django.db import OperationalError, connection
 from django.test import Client
 
-from dashboard.logs import Repeats
+from dashboard.runtime.logs import Repeats
 from sandbox.options import ROOT
 from tests.web import roles
 

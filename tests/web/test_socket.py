@@ -19,7 +19,8 @@ from django.contrib.sessions.models import Session
 from django.test import Client
 from django.utils import timezone
 
-from dashboard import asgi, consumers, live
+from dashboard import asgi, consumers
+from dashboard.runtime import notify as live
 from tests.web import roles
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -290,7 +291,7 @@ def test_an_outage_of_redis_is_told_once_and_stops_nobody(
     settings.CHANNEL_LAYERS = {"default": nobody}
     channel_layers.backends.clear()
     viewer = roles.signed_in("viewer")
-    with caplog.at_level(logging.WARNING, "dashboard.live"):
+    with caplog.at_level(logging.WARNING, "dashboard.runtime.notify"):
         for rev in range(3):
             live.ring("prod", "transactions", rev)
         assert viewer.post("/logout/").status_code == 302
@@ -298,7 +299,7 @@ def test_an_outage_of_redis_is_told_once_and_stops_nobody(
         channel_layers.backends.clear()
         live.ring("prod", "transactions", 9)
     channel_layers.backends.clear()
-    said = [record.message for record in caplog.records if record.name == "dashboard.live"]
+    said = [record.message for record in caplog.records if record.name == "dashboard.runtime.notify"]
     assert len(said) == 2, said
     assert "poll instead" in said[0]
     assert "answers again" in said[1]

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from dashboard import slices
 from dashboard.actions.connections import Hands
 from dashboard.actions.handlers.sink_transactions import (
     Found,
@@ -24,6 +23,7 @@ from dashboard.actions.handlers.sink_transactions import (
     written,
 )
 from dashboard.actions.results import Fate, Part, Result, failed, stale
+from dashboard.runtime import loop as slices
 from fenceline.decode.ledger import Round
 from fenceline.formatting import count, some
 from fenceline.plans.plan import SubjectPlan

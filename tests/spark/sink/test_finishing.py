@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from dashboard import slices
 from dashboard.actions import recover_workers as watch
 from dashboard.config import CheckpointRoot
 from dashboard.models import Action, Cluster, Query
+from dashboard.runtime import loop as slices
 from fenceline.decode.ledger import Round
 from fenceline.plans.plan import Act, Plan
 from fenceline.spark.records import Decided, Outcome, QueryState

@@ -8,7 +8,6 @@ from typing import Any
 
 from django.db.models import Exists, F, Model, OuterRef, Q, QuerySet, Subquery
 
-from dashboard import eyes, leases
 from dashboard.models import (
     Alert,
     AlertChange,
@@ -25,7 +24,9 @@ from dashboard.models import (
     Tally,
     TransitionRecord,
 )
-from dashboard.write_transactions import retry_write, write_transaction
+from dashboard.runtime import collector_names as eyes
+from dashboard.runtime import leases
+from dashboard.runtime.write_transactions import retry_write, write_transaction
 from fenceline.limits import Retention
 
 NAME = "retention"

@@ -1,4 +1,5 @@
-"""`python -m dashboard.lease_age tail-0` (or `pollers`): whether a worker does its work, for a health check.
+"""`python -m dashboard.runtime.lease_age tail-0` (or `pollers`): whether a worker does its work, for a health
+check.
 
 What it does shows in its leases, which it renews each second in the database: the exit status is 0 while none
 of them expired more than 30 s ago. A worker that answers a ping may have stopped reading all the same.
@@ -18,7 +19,7 @@ from django.db import DatabaseError, connection
 
 #: Seconds after its expiry that a lease may wait for its next slice.
 LATE_AFTER_S = 30.0
-#: What workers of tails hold; `dashboard.eyes` names each shard's.
+#: What workers of tails hold; `dashboard.runtime.collector_names` names each shard's.
 _OF_TAILS = ("transaction_state", "consumer_offsets")
 _EXPIRED_FOR_S = {
     "postgresql": "extract(epoch FROM now() - c.expires_at)",
@@ -67,7 +68,7 @@ def trouble(worker: str, ages: Iterable[LeaseAge], shards: int) -> str:
 def main(arguments: Sequence[str]) -> int:
     """Print what is wrong and return the exit status."""
     if len(arguments) != 1:
-        print("usage: python -m dashboard.lease_age tail-0|pollers", file=sys.stderr)  # noqa: T201
+        print("usage: python -m dashboard.runtime.lease_age tail-0|pollers", file=sys.stderr)  # noqa: T201
         return 2
     # No app is loaded, on purpose, and Django warns of it.
     warnings.filterwarnings("ignore", "Accessing the database during app initialization")

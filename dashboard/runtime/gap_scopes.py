@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from dashboard.eyes import TAIL
 from dashboard.models import Collector, Group, PartitionRecord, Position, Query
+from dashboard.runtime.collector_names import TAIL
 from dashboard.store import TRANSACTION_STATE
 from fenceline.decode import text
 from fenceline.kafka.coordinator import partition_for

@@ -23,10 +23,10 @@ from typing import ParamSpec, TypeVar
 
 from django.db import OperationalError, connection, transaction
 
-from dashboard import live
-from dashboard.database_errors import DEADLOCK, SERIALIZATION, RepeatedInVain, sqlstate
-from dashboard.leases import Lease, renew
 from dashboard.models import Cluster, Collector
+from dashboard.runtime import notify as live
+from dashboard.runtime.database_errors import DEADLOCK, SERIALIZATION, RepeatedInVain, sqlstate
+from dashboard.runtime.leases import Lease, renew
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from dashboard.eyes import RECONCILE, TAIL, eyes
 from dashboard.models import GapRecord
+from dashboard.runtime.collector_names import RECONCILE, TAIL, eyes
 from fenceline.facts import Gap
 from fenceline.formatting import clock
 from fenceline.limits import Limits

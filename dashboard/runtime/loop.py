@@ -19,8 +19,8 @@ from celery.signals import worker_shutting_down
 from django.db import DatabaseError, connection
 from kombu.exceptions import OperationalError
 
-from dashboard import leases
-from dashboard.database_errors import log_line
+from dashboard.runtime import leases
+from dashboard.runtime.database_errors import log_line
 
 log = logging.getLogger(__name__)
 

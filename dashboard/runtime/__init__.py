@@ -1,0 +1,1 @@
+"""What collectors, tasks and pages run on: leases, the loop of a task, notifications, gaps, retention, logs."""
