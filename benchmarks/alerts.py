@@ -67,11 +67,12 @@ def main() -> None:
     from django.db.models import Count
     from django.test.utils import CaptureQueriesContext
 
-    from dashboard import judge, store
+    from dashboard import judge
     from dashboard.alerts import evaluate as tick
     from dashboard.models import Alert, AlertChange, Channel, Delivery
     from dashboard.runtime import leases
     from dashboard.runtime import notify as live
+    from dashboard.transactions import store
     from fenceline.facts import Finding, Severity
 
     call_command("migrate", verbosity=0)

@@ -1,8 +1,8 @@
 """The coordinators' own lists against our rows: asked for at a pace, compared, taken where they prove right.
 
 It knows neither the database nor Celery. Whoever drives it asks `wait_s`, lets it `poll`, saves what it
-found (`dashboard.corrections`), and polls again. Where the topic may not be read, its polls are all we have:
-then they are taken as they come.
+found (`dashboard.transactions.reconcile_store`), and polls again. Where the topic may not be read, its polls
+are all we have: then they are taken as they come.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MOST_DESCRIBED = 1_000
 
 
 class Ours(Protocol):
-    """Our rows of one cluster, read when asked (`dashboard.corrections.Rows`)."""
+    """Our rows of one cluster, read when asked (`dashboard.transactions.reconcile_store.Rows`)."""
 
     def alone(self) -> bool:
         """Whether no tail can read the topic, so that the coordinators' lists are our only source."""

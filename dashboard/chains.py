@@ -26,9 +26,9 @@ from dashboard.models import (
     SinkDecision,
     Transaction,
 )
-from dashboard.rows import key_of
 from dashboard.runtime.collector_names import CHECKPOINTS
 from dashboard.runtime.loop import now_ms as clock_ms
+from dashboard.transactions.sql import key_of
 from fenceline.decode import text
 from fenceline.facts import NOT_FROM_LOG, Severity, State, TopicPartition
 from fenceline.kafka import transition_ring as recent

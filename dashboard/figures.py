@@ -15,8 +15,8 @@ from typing import Generic, TypeVar
 
 from django.db.models import QuerySet
 
-from dashboard.followed import Epochs
 from dashboard.models import Recent, Tally, TransitionRecord
+from dashboard.transactions.epoch_usage import Epochs
 from fenceline import baselines as habits
 from fenceline import histograms
 from fenceline.baselines import HABITS, Habit, Usual

@@ -12,10 +12,10 @@ from django.db.models import Case, Count, F, IntegerField, Max, Min, Q, QuerySet
 from django.db.models.expressions import Expression, OrderBy
 
 from dashboard.models import Group, GroupOffset, PinRecord, Transaction
-from dashboard.rows import keys_named
 from dashboard.runtime import paging
 from dashboard.runtime.paging import Page
 from dashboard.standings import WORST_STATUSES
+from dashboard.transactions.sql import keys_named
 from fenceline.kafka.families import family_of
 from fenceline.kafka.groups import Waiting
 

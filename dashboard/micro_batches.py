@@ -12,9 +12,9 @@ from django.db.models import Count
 from dashboard.chains import decision_of, done_of, owner_query
 from dashboard.models import Batch, Query, SinkDecision, Transaction
 from dashboard.query_looks import DECISION_LOOKS
-from dashboard.rows import key_of
 from dashboard.runtime import paging
 from dashboard.runtime.paging import Page
+from dashboard.transactions.sql import key_of
 from fenceline.decode import text
 from fenceline.spark.records import Decided
 from fenceline.spark.sink_fates import rows_written

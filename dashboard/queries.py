@@ -30,9 +30,9 @@ from dashboard.models import (
     StateCount,
     Transaction,
 )
-from dashboard.rows import keys_named
 from dashboard.runtime import stale_collectors as stale
 from dashboard.runtime.collector_names import TRANSACTIONS, eyes
+from dashboard.transactions.sql import keys_named
 from fenceline.facts import OPEN_STATES, Severity, State, TopicPartitions
 from fenceline.visibility import EVERYWHERE
 

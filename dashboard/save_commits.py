@@ -1,8 +1,8 @@
 """Saves what the tail of `__consumer_offsets` has read: the newest commit of each group and partition.
 
-As `dashboard.store` does: the lease, the positions, then the rows in key order, in one database transaction.
-No other collector writes rows of its partitions: its lease guards them, and the cluster's row comes last.
-Pages are not told: whoever looks at groups takes these rows into account.
+As `dashboard.transactions.store` does: the lease, the positions, then the rows in key order, in one database
+transaction. No other collector writes rows of its partitions: its lease guards them, and the cluster's row
+comes last. Pages are not told: whoever looks at groups takes these rows into account.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from django.db import connection
 
-from dashboard import store
 from dashboard.models import Collector, CommitRecord, GroupRecord, Position
-from dashboard.rows import Row as Values
-from dashboard.rows import key_of, taken, upsert
 from dashboard.runtime.collector_names import OFFSETS as NAME
 from dashboard.runtime.leases import Lease, collector
 from dashboard.runtime.write_transactions import retry_write, write_transaction
+from dashboard.transactions import store
+from dashboard.transactions.sql import Row as Values
+from dashboard.transactions.sql import key_of, taken, upsert
 from fenceline.decode import text
 from fenceline.facts import Look
 from fenceline.kafka import commits

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from django.conf import settings
 from django.db import connection
 
-from dashboard import store
 from dashboard.known_groups import Known, Rows, packed_blockers, packed_points
 from dashboard.models import Group, GroupOffset
-from dashboard.rows import Row, key_of, taken, upsert
 from dashboard.runtime.collector_names import GROUPS as NAME
 from dashboard.runtime.leases import Lease
 from dashboard.runtime.write_transactions import retry_write, write_transaction
+from dashboard.transactions import store
+from dashboard.transactions.sql import Row, key_of, taken, upsert
 from fenceline.decode import text
 from fenceline.facts import TopicPartition
 from fenceline.kafka.families import family_of, fitting

@@ -1,7 +1,7 @@
 """Saves what `collectors.partitions` saw, and gives it the rows it starts from: the only writer of those.
 
-As `dashboard.store` does: the lease by its token, the revision, then changed rows in key order, in database
-transactions so short that no other writer waits for long. The doorbell rings after the last one.
+As `dashboard.transactions.store` does: the lease by its token, the revision, then changed rows in key order,
+in database transactions so short that no other writer waits for long. The doorbell rings after the last one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Protocol
 from django.db import connection
 from django.db.models import F
 
-from dashboard import store
 from dashboard.models import (
     IS_OPEN,
     Cluster,
@@ -25,11 +24,12 @@ from dashboard.models import (
     ReplicaLook,
     Transaction,
 )
-from dashboard.rows import Row, pin_of, taken, upsert
 from dashboard.runtime import notify as live
 from dashboard.runtime.collector_names import PARTITIONS as NAME
 from dashboard.runtime.leases import Lease, collector
 from dashboard.runtime.write_transactions import cluster_transaction, retry_write, write_transaction
+from dashboard.transactions import store
+from dashboard.transactions.sql import Row, pin_of, taken, upsert
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import Known, Pin, PinKey, Place, ProducerState, Verdict
 from fenceline.visibility import EVERYWHERE

@@ -12,7 +12,7 @@ from typing import Any
 
 from django.db.models import F, Q
 
-from dashboard import aftermath, store
+from dashboard import aftermath
 from dashboard.models import (
     IS_OPEN,
     Cluster,
@@ -25,6 +25,7 @@ from dashboard.models import (
 )
 from dashboard.runtime.leases import Lease, collector, renew
 from dashboard.runtime.write_transactions import retry_write, write_transaction
+from dashboard.transactions import store
 from fenceline.facts import ABORTS, Kind
 from fenceline.kafka.groups import Waiting
 from fenceline.recoveries import Episode, Lost, Outcome, Wait, opens, progress

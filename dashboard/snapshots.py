@@ -45,7 +45,7 @@ from dashboard.runtime.collector_names import (
 )
 from dashboard.runtime.gap_scopes import OFFSETS_TOPIC, Places
 from dashboard.second_looks import SecondLooks
-from dashboard.store import TRANSACTION_STATE
+from dashboard.transactions.store import TRANSACTION_STATE
 from fenceline.collecting import Punctual
 from fenceline.facts import Gap, State, TopicPartitions
 from fenceline.kafka.clock_skew import start_ms

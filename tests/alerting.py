@@ -47,10 +47,11 @@ def seed() -> None:
     """Make the tables, a channel, and findings that were found often enough."""
     from django.core.management import call_command
 
-    from dashboard import judge, store
+    from dashboard import judge
     from dashboard.alerts import evaluate as tick
     from dashboard.models import Channel
     from dashboard.runtime import leases
+    from dashboard.transactions import store
     from fenceline.facts import Finding, Severity
 
     call_command("migrate", verbosity=0)

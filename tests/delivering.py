@@ -155,7 +155,7 @@ def send() -> None:
 def main() -> None:
     """Make the tables, then a child for each line."""
     django.setup()
-    from dashboard import store
+    from dashboard.transactions import store
 
     call_command("migrate", verbosity=0)
     store.sync_clusters(["prod"])

@@ -16,9 +16,9 @@ from django.conf import settings
 from collectors.internal_topics import NoSuchTopic, Tail, TopicReplaced
 from collectors.kafka import CannotSee
 from collectors.tasks.slice import HEARTBEAT_S, RETRY_S, goes_on, report
-from dashboard import store
 from dashboard.runtime import leases
 from dashboard.runtime import loop as slices
+from dashboard.transactions import store
 from fenceline.facts import Look
 
 log = logging.getLogger(__name__)

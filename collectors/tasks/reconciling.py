@@ -8,9 +8,9 @@ from django.conf import settings
 from collectors.reconcile import Reconciler
 from collectors.tasks.slice import ANSWER_S, POLL_TTL, POLLERS, RETRY_S, Warm, goes_on, report, wait
 from collectors.tasks.tails import tail_name
-from dashboard import corrections
 from dashboard.runtime import leases
 from dashboard.runtime import loop as slices
+from dashboard.transactions import reconcile_store as corrections
 from transaction_admin.api import CannotAdminister
 from transaction_admin.kafka_python import KafkaPythonAdmin
 from transaction_admin.properties import CannotTranslate

@@ -11,10 +11,11 @@ from django.conf import settings
 
 from collectors.recoveries import Search, Topics, find_lost
 from collectors.tasks.slice import ANSWER_S, POLL_TTL, POLLERS, RETRY_S, Warm, goes_on, report, wait
-from dashboard import aftermath, save_recoveries, store
+from dashboard import aftermath, save_recoveries
 from dashboard.models import Recovery
 from dashboard.runtime import leases
 from dashboard.runtime import loop as slices
+from dashboard.transactions import store
 from fenceline.facts import Kind, TopicPartition
 from fenceline.recoveries import Lost, TopicNow, deletion, same_topic
 from transaction_admin.api import CannotAdminister

@@ -10,9 +10,9 @@ from typing import Generic, Protocol, TypeVar
 
 from django.conf import settings
 
-from dashboard import store
 from dashboard.runtime import leases
 from dashboard.runtime import loop as slices
+from dashboard.transactions import store
 
 log = logging.getLogger(__name__)
 

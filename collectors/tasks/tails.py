@@ -7,10 +7,10 @@ from django.conf import settings
 
 from collectors.internal_topics import Tail
 from collectors.tasks import reading
-from dashboard import store
 from dashboard.runtime import collector_names as eyes
 from dashboard.runtime import leases
 from dashboard.runtime import loop as slices
+from dashboard.transactions import store
 from fenceline.facts import Look
 
 

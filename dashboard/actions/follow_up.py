@@ -14,7 +14,7 @@ from dashboard.actions import store as rows
 from dashboard.actions.connections import Hands
 from dashboard.actions.results import Fate
 from dashboard.models import Action, Batch, Group, GroupOffset, Query, Recovery
-from dashboard.rows import key_of
+from dashboard.transactions.sql import key_of
 from fenceline.decode import text
 from fenceline.decode.checkpoint import positions
 from fenceline.facts import TopicPartition

@@ -17,12 +17,12 @@ from django.db import DatabaseError, connection
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from dashboard import attributions
 from dashboard.actions import store as rows
-from dashboard.attributions import WrittenRecord
 from dashboard.models import Action
 from dashboard.runtime import loop as slices
 from dashboard.runtime.write_transactions import WriteTransaction
+from dashboard.transactions import attributions
+from dashboard.transactions.attributions import WrittenRecord
 
 #: How long a lease lives without being prolonged.
 LIVES = timedelta(seconds=15)

@@ -16,7 +16,7 @@ from dashboard import micro_batches, partitions, queries, streaming
 from dashboard.actions import sink_batches as ledgers
 from dashboard.actions.producers import producers_of_rows
 from dashboard.models import FindingRecord, PinRecord, Query, Transaction
-from dashboard.rows import key_of, pin_of
+from dashboard.transactions.sql import key_of, pin_of
 from fenceline.decode import text
 from fenceline.facts import State, TopicPartition
 from fenceline.kafka.partitions import Verdict

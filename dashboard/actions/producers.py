@@ -11,7 +11,7 @@ from dashboard.figures import Figures
 from dashboard.micro_batches import written_for
 from dashboard.models import PinRecord, Position, Query, SinkDecision, Transaction
 from dashboard.queries import partitions_of
-from dashboard.rows import key_of
+from dashboard.transactions.sql import key_of
 from fenceline.decode import text
 from fenceline.facts import State, TopicPartition
 from fenceline.kafka.applications import application_of

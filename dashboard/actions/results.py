@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from dashboard.attributions import WrittenRecord
 from dashboard.models import Action
+from dashboard.transactions.attributions import WrittenRecord
 
 
 class Fate(StrEnum):

@@ -9,8 +9,10 @@ from django.http import HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import Field
 
-from dashboard import history, ids, queries
+from dashboard import queries
 from dashboard.api import cursors, schemas
+from dashboard.history import queries as history
+from dashboard.transactions import queries as ids
 from fenceline import histograms
 from fenceline.histograms import Histogram
 

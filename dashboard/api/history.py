@@ -12,9 +12,10 @@ from ninja import Query, Router, Schema
 from ninja.errors import HttpError
 from pydantic import Field
 
-from dashboard import queries, reports
+from dashboard import queries
 from dashboard.api import schemas
-from dashboard.reports import Day, Trouble
+from dashboard.history import parquet as reports
+from dashboard.history.parquet import Day, Trouble
 from fenceline import histograms
 from fenceline.histograms import Histogram
 from fenceline.reports import Figures, Manifest, total

@@ -10,12 +10,15 @@ from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import Field
 
-from dashboard import attributions, history, ids, queries, waits
+from dashboard import queries, waits
 from dashboard.actions import offers
 from dashboard.api import cursors, schemas
 from dashboard.api.offered import OfferOut
 from dashboard.api.transitions import Fact
+from dashboard.history import queries as history
 from dashboard.models import Transaction
+from dashboard.transactions import attributions
+from dashboard.transactions import queries as ids
 from fenceline.facts import NOT_TOLD
 from fenceline.kafka.partitions import Verdict
 

@@ -10,9 +10,11 @@ from ninja import Query, Router, Schema
 from ninja.errors import HttpError
 from pydantic import Field
 
-from dashboard import attributions, history, queries
+from dashboard import queries
 from dashboard.api import cursors, schemas
+from dashboard.history import queries as history
 from dashboard.models import Action, TransitionRecord
+from dashboard.transactions import attributions
 from fenceline.explanations import explain
 from fenceline.facts import Confidence, Kind, Transition
 from fenceline.plans.plan import Act

@@ -91,7 +91,8 @@ class Action(models.Model):
 class ActionRecord(models.Model):
     """A record of `__transaction_state` that an action had a coordinator write, by the coordinator's answer.
 
-    Transitions are joined with their actions by it, whichever is stored first (`dashboard.attributions`).
+    Transitions are joined with their actions by it, whichever is stored first
+    (`dashboard.transactions.attributions`).
     """
 
     cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)

@@ -1,1 +1,2 @@
-"""What collectors, tasks and pages run on: leases, the loop of a task, notifications, gaps, retention, logs."""
+"""What collectors, tasks and pages run on: leases, the loop of a task, notifications, gaps, retention,
+logs."""

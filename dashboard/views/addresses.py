@@ -8,7 +8,7 @@ from django.urls import reverse
 
 from dashboard.models import FindingRecord, Recovery
 from dashboard.owners import split
-from dashboard.rows import key_of
+from dashboard.transactions.sql import key_of
 from fenceline.decode import text
 
 #: Longer names are addressed by their key: servers and proxies refuse longer lines.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dashboard import history
 from dashboard.actions import store as rows
+from dashboard.history import queries as history
 from dashboard.models import Action
 from dashboard.views.listing import (
     LONGEST_APPLICATION,

@@ -8,8 +8,9 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 
-from dashboard import history, recoveries
+from dashboard import recoveries
 from dashboard.actions import audit as acted
+from dashboard.history import queries as history
 from dashboard.models import Action, Recovery, TransitionRecord
 from dashboard.views import context, told
 from dashboard.views.audit_asked import FEED_KINDS, WantedFeed, parse_feed

@@ -8,8 +8,9 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 
-from dashboard import charts, history
+from dashboard import charts
 from dashboard.charts import Bucket
+from dashboard.history import queries as history
 from dashboard.looks import LOOKS, NOTABLE
 from dashboard.models import Tally, TransitionRecord
 from dashboard.views import context, told

@@ -10,10 +10,11 @@ from typing import Any
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 
-from dashboard import charts, reports
+from dashboard import charts
 from dashboard.charts import Bucket
+from dashboard.history import parquet as reports
+from dashboard.history.parquet import Busiest, Day, Trouble
 from dashboard.looks import NOTABLE
-from dashboard.reports import Busiest, Day, Trouble
 from dashboard.views import context
 from dashboard.views.clock import now_ms
 from dashboard.views.listing import LONGEST_APPLICATION, check_cluster, clip, one_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dashboard.ids import SORTS, Filter
+from dashboard.transactions.queries import SORTS, Filter
 from fenceline.facts import State
 
 SIZES = (50, 100, 200)

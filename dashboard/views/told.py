@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dashboard.history import Filter, Place
+from dashboard.history.queries import Filter, Place
 from dashboard.looks import NOTABLE, TELLING
 from dashboard.views.listing import LONGEST_APPLICATION, check_cluster, one_of, place_of, searched
 from fenceline.facts import Confidence, Kind

@@ -9,8 +9,11 @@ from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
 
-from dashboard import attributions, charts, history, ids, micro_batches, owners, queries, recoveries, waits
+from dashboard import charts, micro_batches, owners, queries, recoveries, waits
+from dashboard.history import queries as history
 from dashboard.models import Action, FindingRecord, Transaction
+from dashboard.transactions import attributions
+from dashboard.transactions import queries as ids
 from dashboard.views import context, lived, machine, way
 from dashboard.views.clock import now_ms
 from dashboard.views.empty import why_empty

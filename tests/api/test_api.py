@@ -11,10 +11,10 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.test import Client
 
-from dashboard import store
 from dashboard.api import api
 from dashboard.models import Token
 from dashboard.runtime import leases
+from dashboard.transactions import store
 from fenceline.facts import State, TopicPartitions, TransactionRecord
 from tests.looks import look_at
 from tests.web import roles

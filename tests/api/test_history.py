@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from dashboard import history
 from dashboard.api import applications
+from dashboard.history import queries as history
 from dashboard.models import Cluster, Transaction, TransitionRecord
 from dashboard.runtime.write_transactions import next_rev
 from fenceline.facts import OPEN_STATES

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from dashboard import reports
 from dashboard.config import ClusterConfig, Config
+from dashboard.history import parquet as reports
 from fenceline.reports import Manifest
 from tests.web import reported, roles, seed
 

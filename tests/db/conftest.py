@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from dashboard import store
 from dashboard.runtime import leases
 from dashboard.runtime.leases import Lease
+from dashboard.transactions import store
 
 NOW_MS = 1_795_000_000_000
 

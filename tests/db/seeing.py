@@ -22,7 +22,7 @@ from dashboard.models import (
     Transaction,
     TransitionRecord,
 )
-from dashboard.rows import key_of
+from dashboard.transactions.sql import key_of
 from fenceline import histograms
 from fenceline.facts import Confidence, Kind, Reason, Transition
 from fenceline.kafka import transition_ring as recent

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from dashboard import attributions, history, store
-from dashboard.attributions import WrittenRecord
 from dashboard.figures import Figures
+from dashboard.history import queries as history
 from dashboard.models import Action, Recent, Tally, TransitionRecord
 from dashboard.runtime.leases import Lease
 from dashboard.runtime.write_transactions import cluster_transaction
+from dashboard.transactions import attributions, store
+from dashboard.transactions.attributions import WrittenRecord
 from fenceline.facts import Kind, Reason, State, TopicPartitions, TransactionRecord
 from fenceline.kafka import transition_ring as recent
 from fenceline.limits import Limits

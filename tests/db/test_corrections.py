@@ -8,11 +8,12 @@ from collections.abc import Callable
 
 import pytest
 
-from dashboard import corrections, store
-from dashboard.corrections import Rows
 from dashboard.models import Cluster, Collector, GapRecord, Recent, StateCount, Transaction
 from dashboard.runtime import leases
 from dashboard.runtime.leases import Lease, LeaseLost
+from dashboard.transactions import reconcile_store as corrections
+from dashboard.transactions import store
+from dashboard.transactions.reconcile_store import Rows
 from fenceline.facts import Look, State, Tombstone, TopicPartitions, TransactionRecord
 from fenceline.kafka.reconcile import Correction, Known, Reconciliation
 from tests.db.conftest import NOW_MS

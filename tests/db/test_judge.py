@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from dashboard import judge, queries, store
+from dashboard import judge, queries
 from dashboard.models import (
     Cluster,
     Collector,
@@ -19,6 +19,7 @@ from dashboard.models import (
 )
 from dashboard.runtime.leases import Lease, LeaseLost
 from dashboard.snapshots import Reader
+from dashboard.transactions import store
 from fenceline.facts import Finding, Severity, Tombstone
 from tests.db import seeing
 from tests.db.conftest import NOW_MS

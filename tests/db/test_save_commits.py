@@ -8,9 +8,10 @@ from struct import pack
 
 import pytest
 
-from dashboard import save_commits, store
+from dashboard import save_commits
 from dashboard.models import Collector, CommitRecord, GapRecord, GroupRecord, Position
 from dashboard.runtime.leases import Lease, LeaseLost
+from dashboard.transactions import store
 from fenceline.decode import text
 from fenceline.facts import Look, PositionMove, RawRecord
 from fenceline.kafka import commits

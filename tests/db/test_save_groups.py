@@ -13,8 +13,8 @@ from django.test.utils import CaptureQueriesContext
 
 from dashboard import save_groups
 from dashboard.models import Cluster, Collector, CommitRecord, GapRecord, Group, GroupOffset, GroupRecord
-from dashboard.rows import key_of
 from dashboard.runtime.leases import Lease, LeaseLost
+from dashboard.transactions.sql import key_of
 from fenceline.facts import TopicPartition
 from fenceline.kafka.group_observation import GroupsLook, PendingCommit, SeenGroup
 from fenceline.kafka.groups import Committed

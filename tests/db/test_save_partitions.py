@@ -13,7 +13,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from collectors.partitions import Seen
-from dashboard import save_partitions, store
+from dashboard import save_partitions
 from dashboard.models import (
     Cluster,
     Collector,
@@ -26,6 +26,7 @@ from dashboard.models import (
 from dashboard.runtime import notify as live
 from dashboard.runtime.leases import Lease, LeaseLost
 from dashboard.save_partitions import NAME, Rows, save, save_replicas
+from dashboard.transactions import store
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import Ground, Known, Pin, Place, ProducerState, Verdict
 from tests.db.conftest import NOW_MS

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from dashboard import save_progress, store
+from dashboard import save_progress
 from dashboard.models import Batch, Cluster, Query, Run
 from dashboard.save_progress import Saved, UnknownCluster
+from dashboard.transactions import store
 from fenceline.decode import ingest_payload as told
 from tests.db.conftest import NOW_MS
 from tests.db.telling import LATER_RUN, OTHER_QUERY, QUERY, RUN, document, done, event

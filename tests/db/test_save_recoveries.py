@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from dashboard import aftermath, recoveries, save_recoveries, store
+from dashboard import aftermath, recoveries, save_recoveries
 from dashboard.models import (
     Cluster,
     Collector,
@@ -20,6 +20,7 @@ from dashboard.models import (
     TransitionRecord,
 )
 from dashboard.runtime.leases import Lease
+from dashboard.transactions import store
 from fenceline.facts import State, TopicPartition, TopicPartitions, TransactionRecord
 from fenceline.recoveries import DELETED, RECREATED, Lost, Topic
 from tests.db.conftest import NOW_MS

@@ -6,10 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from dashboard import ids, queries, store
+from dashboard import queries
 from dashboard.models import Cluster, Collector, GapRecord, Position, Transaction
 from dashboard.runtime import leases
 from dashboard.runtime.leases import Lease, LeaseLost
+from dashboard.transactions import queries as ids
+from dashboard.transactions import store
 from fenceline.decode import text
 from fenceline.facts import (
     Look,

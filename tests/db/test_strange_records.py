@@ -16,9 +16,11 @@ import pytest
 from django.db import connection, transaction
 from django.db.models import F
 
-from dashboard import queries, rows, store
+from dashboard import queries
 from dashboard.models import Collector, Recent, StateCount, Tally, Transaction, TransitionRecord
 from dashboard.runtime.leases import Lease
+from dashboard.transactions import sql as rows
+from dashboard.transactions import store
 from fenceline import histograms
 from fenceline.facts import (
     Confidence,

@@ -18,7 +18,7 @@ HELPER = "dashboard/runtime/write_transactions.py"
 ATOMIC = {
     ("dashboard/runtime/leases.py", "acquire"): "it locks one collector's row alone",
     (
-        "dashboard/store.py",
+        "dashboard/transactions/store.py",
         "_remove_collector",
     ): "it locks a collector's row, then the gaps that it guards",
     ("dashboard/alerts/delivery_queue.py", "claim"): "it locks one delivery's row alone",

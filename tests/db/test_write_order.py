@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from dashboard import store
 from dashboard.runtime import notify as live
+from dashboard.transactions import store
 from tests.db.writers import WRITERS, Writer, found, name_of
 from tests.waiting import wait_for
 

@@ -16,8 +16,7 @@ from django.conf import settings
 from django.db.models import Q
 
 from collectors.partitions import Seen
-from dashboard import (  # fmt: skip
-    corrections,
+from dashboard import (
     judge,
     save_checkpoints,
     save_commits,
@@ -25,7 +24,6 @@ from dashboard import (  # fmt: skip
     save_partitions,
     save_progress,
     save_recoveries,
-    store,
 )
 from dashboard.access import ROLES, Actor
 from dashboard.actions import lease as hold
@@ -62,6 +60,8 @@ from dashboard.runtime import (
     retention,  # fmt: skip
 )
 from dashboard.runtime.leases import Lease
+from dashboard.transactions import reconcile_store as corrections
+from dashboard.transactions import store
 from fenceline.decode import ingest_payload as told
 from fenceline.facts import (
     Finding,

@@ -11,7 +11,6 @@ from django.db.models import Q
 from django.db.models.functions import Now
 from django.test import override_settings
 
-from dashboard import store
 from dashboard.access import ROLES, Actor
 from dashboard.actions import execute, planning
 from dashboard.actions import lease as hold
@@ -19,6 +18,7 @@ from dashboard.actions import store as rows
 from dashboard.config import CheckpointRoot, ClusterConfig, Config
 from dashboard.models import Action, Token
 from dashboard.runtime import loop as slices
+from dashboard.transactions import store
 from fenceline.plans.plan import Act, Plan
 
 CLUSTER = "acting"

@@ -11,12 +11,13 @@ import pytest
 from py4j.java_gateway import JavaGateway
 
 from collectors.internal_topics import Tail
-from dashboard import attributions, history, store
+from dashboard.history import queries as history
 from dashboard.models import Action, Recent, TransitionRecord
-from dashboard.rows import key_of
 from dashboard.runtime import leases
 from dashboard.runtime import loop as slices
 from dashboard.runtime.leases import Lease
+from dashboard.transactions import attributions, store
+from dashboard.transactions.sql import key_of
 from fenceline.facts import Kind, Transition
 from fenceline.kafka import transition_ring as recent
 from fenceline.plans.plan import Act

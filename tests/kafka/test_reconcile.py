@@ -15,14 +15,15 @@ from py4j.java_gateway import JavaGateway
 
 from collectors.reconcile import Reconciler
 from collectors.tasks import tails
-from dashboard import corrections, store
 from dashboard.config import ClusterConfig, Config
-from dashboard.corrections import Rows
 from dashboard.models import Collector, Transaction
-from dashboard.rows import key_of
 from dashboard.runtime import leases
 from dashboard.runtime import loop as slices
 from dashboard.runtime.leases import Lease
+from dashboard.transactions import reconcile_store as corrections
+from dashboard.transactions import store
+from dashboard.transactions.reconcile_store import Rows
+from dashboard.transactions.sql import key_of
 from fenceline.decode import text
 from fenceline.facts import State
 from fenceline.kafka.reconcile import Reconciliation, agreement

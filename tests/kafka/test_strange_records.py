@@ -27,7 +27,6 @@ from django.test import Client, override_settings
 from django.utils.html import escape
 
 from collectors.tasks import reading, tails
-from dashboard import store
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import (
     Collector,
@@ -38,10 +37,11 @@ from dashboard.models import (
     Transaction,
     TransitionRecord,
 )
-from dashboard.rows import key_of
 from dashboard.runtime import leases
 from dashboard.runtime import loop as slices
 from dashboard.templatetags.fenceline import transaction_url
+from dashboard.transactions import store
+from dashboard.transactions.sql import key_of
 from fenceline.decode import text
 from fenceline.facts import Confidence, Kind, State, TransactionRecord, Transition
 from fenceline.kafka import transition_ring as recent

@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from collectors.partitions import Seen, Watcher
-from dashboard import save_partitions, store
+from dashboard import save_partitions
 from dashboard.models import Collector, GapRecord, PartitionRecord, PinRecord
 from dashboard.runtime import leases
 from dashboard.runtime import loop as slices
+from dashboard.transactions import store
 from fenceline.kafka.partitions import Ground, Verdict
 from sandbox.kafka import Broker
 from transaction_admin.kafka_python import KafkaPythonAdmin

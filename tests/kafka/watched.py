@@ -11,11 +11,12 @@ from django.test import override_settings
 
 from collectors.groups import GroupsCollector
 from collectors.tasks import offsets
-from dashboard import save_groups, store
+from dashboard import save_groups
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Collector, Group, GroupOffset
 from dashboard.runtime import leases
 from dashboard.runtime import loop as slices
+from dashboard.transactions import store
 from sandbox.kafka import Broker
 from tests.waiting import wait_for
 from transaction_admin.kafka_reads import KafkaPythonReads

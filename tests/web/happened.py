@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from dashboard import store
 from dashboard.models import Action, Cluster, Collector, Position, Recovery, TransitionRecord
 from dashboard.runtime.leases import Lease
+from dashboard.transactions import store
 from fenceline.decode import text
 from fenceline.facts import (
     Confidence,

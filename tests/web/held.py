@@ -16,7 +16,7 @@ from dashboard.models import (
     Recovery,
     ReplicaLook,
 )
-from dashboard.rows import key_of
+from dashboard.transactions.sql import key_of
 from fenceline.decode import text
 from fenceline.facts import State
 from fenceline.kafka.applications import application_of

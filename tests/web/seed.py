@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from django.db.models import F
 
 from dashboard.models import Cluster, Collector, FindingRecord, GapRecord, Position, StateCount, Transaction
-from dashboard.rows import key_of
+from dashboard.transactions.sql import key_of
 from fenceline.decode import text
 from fenceline.facts import State
 from fenceline.kafka.applications import application_of

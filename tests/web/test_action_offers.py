@@ -13,7 +13,7 @@ from django.test import Client
 
 from dashboard.actions.producers import producers_of_rows
 from dashboard.models import Action, Cluster, Transaction
-from dashboard.rows import key_of
+from dashboard.transactions.sql import key_of
 from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, State
 from fenceline.plans.producers import plan_fence
 from tests.web import held, planned, roles, seed, streams

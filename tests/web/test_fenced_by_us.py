@@ -9,10 +9,10 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from dashboard import attributions
-from dashboard.attributions import WrittenRecord
 from dashboard.models import Action, Cluster, TransitionRecord
 from dashboard.runtime.write_transactions import cluster_transaction
+from dashboard.transactions import attributions
+from dashboard.transactions.attributions import WrittenRecord
 from fenceline.facts import State, TopicPartitions, TransactionRecord
 from tests.web import happened, held, planned, seed
 from tests.web.acting import operator, read, text

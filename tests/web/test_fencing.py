@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 from django.test import Client
 
-from dashboard import history
+from dashboard.history import queries as history
 from dashboard.looks import LOOKS, NOTABLE
 from dashboard.models import Cluster, Tally, TransitionRecord
 from fenceline.facts import Kind

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from dashboard import reports
 from dashboard.config import ClusterConfig, Config
+from dashboard.history import parquet as reports
 from fenceline.facts import ABORTS, Kind
 from fenceline.reports import Manifest, folder_of, total
 from tests.web import reported, seed

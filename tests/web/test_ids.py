@@ -11,9 +11,10 @@ from django.db import connection
 from django.db.backends.utils import CursorWrapper
 from django.test.utils import CaptureQueriesContext
 
-from dashboard import ids, queries
-from dashboard.ids import SORTS, Filter
+from dashboard import queries
 from dashboard.models import Transaction
+from dashboard.transactions import queries as ids
+from dashboard.transactions.queries import SORTS, Filter
 from fenceline.facts import OPEN_STATES, State
 from tests.web import seed
 

@@ -11,9 +11,9 @@ import pytest
 from django.db import DatabaseError
 from django.test import Client
 
-from dashboard import store
 from dashboard.api.auth import digest
 from dashboard.models import Batch, Query, Token
+from dashboard.transactions import store
 from tests.db.telling import OTHER_QUERY, document, done, event
 
 SENT_MS = 1_795_000_000_000

@@ -10,7 +10,7 @@ from django.test import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard import history
+from dashboard.history import queries as history
 from dashboard.models import Recent, Transaction
 from dashboard.views import lived, way
 from fenceline.facts import Confidence, Kind, Reason, Tombstone, Transition

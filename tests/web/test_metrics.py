@@ -13,7 +13,6 @@ from django.test.utils import CaptureQueriesContext
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus
 
-from dashboard import rows
 from dashboard.api.auth import digest
 from dashboard.models import (
     Action,
@@ -26,6 +25,7 @@ from dashboard.models import (
     Query,
     Token,
 )
+from dashboard.transactions import sql as rows
 from fenceline.facts import Kind, State
 from fenceline.kafka.aggregate import Tally
 from sandbox.options import ROOT

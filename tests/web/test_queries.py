@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from dashboard import save_checkpoints, store
+from dashboard import save_checkpoints
 from dashboard.config import CheckpointRoot
 from dashboard.models import Cluster, Query, SinkDecision
 from dashboard.runtime import leases
+from dashboard.transactions import store
 from dashboard.views import addresses
 from fenceline.facts import TopicPartition
 from fenceline.spark.records import Broken, Damage, StateOperator, StateStore

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from dashboard.actions.connections import Hands
 from dashboard.actions.results import Fate, Part, Result, failed, stale
-from dashboard.attributions import WrittenRecord
+from dashboard.transactions.attributions import WrittenRecord
 from fenceline.facts import State
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 from fenceline.plans.plan import SubjectPlan

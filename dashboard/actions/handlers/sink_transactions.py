@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from dashboard.actions.connections import Hands
 from dashboard.actions.results import Fate, Part, Result, failed
-from dashboard.attributions import WrittenRecord
+from dashboard.transactions.attributions import WrittenRecord
 from fenceline.facts import State
 from fenceline.formatting import some
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle

@@ -14,10 +14,11 @@ from operator import itemgetter
 from django.db import connection
 from django.db.models import F, QuerySet
 
-from dashboard import rows, store
 from dashboard.models import Collector, Position, Recent, Transaction
 from dashboard.runtime.leases import Lease, collector
 from dashboard.runtime.write_transactions import retry_write, write_transaction
+from dashboard.transactions import sql as rows
+from dashboard.transactions import store
 from fenceline.decode import text
 from fenceline.facts import NOT_FROM_LOG, OPEN_STATES, State, Tombstone, TransactionRecord
 from fenceline.kafka.applications import application_of

@@ -16,7 +16,6 @@ from typing import NamedTuple
 from django.db import connection, transaction
 from django.db.models import F, QuerySet
 
-from dashboard import attributions, rows
 from dashboard.models import Cluster, Collector, GapRecord, Position, Recent, StateCount, Transaction
 from dashboard.runtime.collector_names import (
     CHECKPOINTS,
@@ -29,6 +28,8 @@ from dashboard.runtime.collector_names import (
 )
 from dashboard.runtime.leases import Lease, LeaseLost, collector
 from dashboard.runtime.write_transactions import WriteTransaction, retry_write, write_transaction
+from dashboard.transactions import attributions
+from dashboard.transactions import sql as rows
 from fenceline.facts import Look, PositionMove
 from fenceline.kafka.aggregate import Folded, Prior, fold
 from fenceline.kafka.clock_skew import LEAST_MS, Offset, follow_offset
@@ -157,9 +158,10 @@ def _save(
 class _OtherWriters(NamedTuple):
     """How far those came that write the same rows as a tail: whoever changes them changes one of these."""
 
-    #: How many rows were ever written by what coordinators reported (`dashboard.corrections`).
+    #: How many rows were ever written by what coordinators reported
+    #: (`dashboard.transactions.reconcile_store`).
     corrected: int
-    #: The newest record of an action (`dashboard.attributions`), 0 before the first.
+    #: The newest record of an action (`dashboard.transactions.attributions`), 0 before the first.
     attributed: int
 
 

@@ -3,7 +3,7 @@
 The tail may read a record before its action's result is stored, or after it. In the first case `save` revises
 the rows, in the second the tail's own fold attributes them (`fenceline.kafka.attributions`); both read alike
 then. Both hold the lock on the cluster's row, and a tail that has folded without a record that is stored by
-then folds again (`dashboard.store`).
+then folds again (`dashboard.transactions.store`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from django.db.models import QuerySet
 
-from dashboard import rows
 from dashboard.models import Action, ActionRecord, Recent, TransitionRecord
+from dashboard.transactions import sql as rows
 from fenceline.decode import text
 from fenceline.facts import State, Transition
 from fenceline.kafka import transition_ring as recent

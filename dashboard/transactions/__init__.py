@@ -1,0 +1,1 @@
+"""Transactions by id: what tails save, what pages read, what the coordinators' lists correct."""
