@@ -190,7 +190,7 @@ def main(arguments: Sequence[str]) -> None:
 
     django.setup()
     from collectors.partitions import Watcher
-    from dashboard import save_partitions
+    from dashboard.partitions import store as save_partitions
     from dashboard.runtime import leases
     from dashboard.runtime import loop as slices
     from fenceline.kafka.partitions import Verdict

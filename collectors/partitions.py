@@ -1,7 +1,7 @@
 """Where the logs of a cluster's partitions stand, and what holds their LSO back: asked for at a pace.
 
 It knows neither the database nor Celery. Whoever drives it asks `wait_s`, lets it `look`, saves what it saw
-(`dashboard.save_partitions`), and lets it look again. Partitions that a transaction holds, or may hold soon,
+(`dashboard.partitions.store`), and lets it look again. Partitions that a transaction holds, or may hold soon,
 are looked at every second; all that may be seen every two, Kafka's own too: the partition of a hanging
 transaction need not be named by any id that we know.
 """
@@ -51,7 +51,7 @@ _NO_COORDINATOR = "what its coordinators say of the transactions in it could not
 
 
 class Ours(Protocol):
-    """Our rows of one cluster, read when asked (`dashboard.save_partitions.Rows`)."""
+    """Our rows of one cluster, read when asked (`dashboard.partitions.store.Rows`)."""
 
     def known(self) -> Mapping[TopicPartition, Known]:
         """Return every partition's row."""

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from django.db.models import F
 
-from dashboard import partitions
 from dashboard.models import Batch, PinRecord
+from dashboard.partitions import queries as partitions
 from fenceline.decode.checkpoint import positions
 
 #: Finished batches that one page looks through: one for each query.

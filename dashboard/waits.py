@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dashboard import groups, partitions, queries, query_waits
+from dashboard import groups, queries, query_waits
 from dashboard.groups import Waiter
 from dashboard.models import Group, PartitionRecord, PinRecord, Transaction
+from dashboard.partitions import queries as partitions
 from dashboard.query_waits import StandingQuery
 from fenceline.facts import NOT_TOLD, OPEN_STATES
 from fenceline.kafka.partitions import Verdict

@@ -10,7 +10,7 @@ from django.conf import settings
 from collectors.partitions import Watcher
 from collectors.tasks.slice import ANSWER_S, POLL_TTL, POLLERS, RETRY_S, goes_on, report, wait
 from collectors.tasks.tails import tail_name
-from dashboard import save_partitions
+from dashboard.partitions import store as save_partitions
 from dashboard.runtime import loop as slices
 from dashboard.runtime.leases import Lease
 from fenceline.facts import TopicPartition

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from django.conf import settings
 
-from dashboard import save_partitions
 from dashboard.actions import blocked_readers as waiters
 from dashboard.models import Cluster, PinRecord, Transaction
+from dashboard.partitions import store as save_partitions
 from dashboard.runtime import collector_names as eyes
 from dashboard.runtime.leases import Lease
 from fenceline.batches import Batch

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 from django.conf import settings
 
-from dashboard import micro_batches, partitions, queries, streaming
+from dashboard import micro_batches, queries, streaming
 from dashboard.actions import sink_batches as ledgers
 from dashboard.actions.producers import producers_of_rows
 from dashboard.models import FindingRecord, PinRecord, Query, Transaction
+from dashboard.partitions import queries as partitions
 from dashboard.transactions.sql import key_of, pin_of
 from fenceline.decode import text
 from fenceline.facts import State, TopicPartition

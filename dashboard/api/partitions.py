@@ -9,10 +9,11 @@ from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import Field, WithJsonSchema
 
-from dashboard import groups, owners, partitions, queries
+from dashboard import groups, owners, queries
 from dashboard.api import cursors, schemas
 from dashboard.api.named import OwnerOut
 from dashboard.models import PartitionRecord, PinRecord
+from dashboard.partitions import queries as partitions
 from dashboard.runtime.collector_names import PARTITIONS
 from fenceline.kafka.end_offset_history import unpack
 from fenceline.kafka.groups import Waiting

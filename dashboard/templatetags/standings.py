@@ -8,8 +8,9 @@ from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from dashboard import groups, owners, partitions, standings
+from dashboard import groups, owners, standings
 from dashboard.models import FindingRecord, GroupOffset, PartitionRecord, PinRecord, Recovery, Transaction
+from dashboard.partitions import queries as partitions
 from dashboard.standings import Standing
 from dashboard.templatetags.fenceline import clip
 from dashboard.views import addresses

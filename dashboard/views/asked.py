@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from dashboard import groups, partitions, recoveries, streaming
+from dashboard import groups, recoveries, streaming
 from dashboard.looks import NOTABLE
+from dashboard.partitions import queries as partitions
 from dashboard.standings import OUTCOME_LOOKS, WORST_STATUSES, WORST_VERDICTS
 from dashboard.views.listing import (
     LONGEST_APPLICATION,

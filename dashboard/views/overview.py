@@ -7,9 +7,10 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 
-from dashboard import charts, groups, partitions, queries, streaming
+from dashboard import charts, groups, queries, streaming
 from dashboard.alerts import queries as alerting
 from dashboard.history import queries as history
+from dashboard.partitions import queries as partitions
 from dashboard.standings import WORST_VERDICTS
 from dashboard.views import context
 from dashboard.views.clock import now_ms

@@ -9,9 +9,10 @@ from typing import Any
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from kombu.exceptions import OperationalError
 
-from dashboard import access, groups, owners, partitions, queries, reading
+from dashboard import access, groups, owners, queries, reading
 from dashboard.celery import app
 from dashboard.models import PartitionRecord, PinRecord, ReplicaLook
+from dashboard.partitions import queries as partitions
 from dashboard.standings import NEXT_STEPS
 from dashboard.views import addresses, asked, context
 from dashboard.views.clock import now_ms

@@ -13,7 +13,6 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from collectors.partitions import Seen
-from dashboard import save_partitions
 from dashboard.models import (
     Cluster,
     Collector,
@@ -23,9 +22,10 @@ from dashboard.models import (
     ReplicaLook,
     Transaction,
 )
+from dashboard.partitions import store as save_partitions
+from dashboard.partitions.store import NAME, Rows, save, save_replicas
 from dashboard.runtime import notify as live
 from dashboard.runtime.leases import Lease, LeaseLost
-from dashboard.save_partitions import NAME, Rows, save, save_replicas
 from dashboard.transactions import store
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import Ground, Known, Pin, Place, ProducerState, Verdict

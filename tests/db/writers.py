@@ -16,15 +16,7 @@ from django.conf import settings
 from django.db.models import Q
 
 from collectors.partitions import Seen
-from dashboard import (
-    judge,
-    save_checkpoints,
-    save_commits,
-    save_groups,
-    save_partitions,
-    save_progress,
-    save_recoveries,
-)
+from dashboard import judge, save_checkpoints, save_commits, save_groups, save_progress, save_recoveries
 from dashboard.access import ROLES, Actor
 from dashboard.actions import lease as hold
 from dashboard.actions import store as rows
@@ -55,6 +47,7 @@ from dashboard.models import (
     Transaction,
     TransitionRecord,
 )  # fmt: skip
+from dashboard.partitions import store as save_partitions
 from dashboard.runtime import (
     leases,  # fmt: skip
     retention,  # fmt: skip

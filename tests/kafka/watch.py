@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from collectors.partitions import Seen, Watcher
-from dashboard import save_partitions
 from dashboard.models import Collector, GapRecord, PartitionRecord, PinRecord
+from dashboard.partitions import store as save_partitions
 from dashboard.runtime import leases
 from dashboard.runtime import loop as slices
 from dashboard.transactions import store
