@@ -65,7 +65,7 @@ def main(bootstrap: str) -> None:
 
     django.setup()
     from collectors.groups import GroupsCollector
-    from dashboard import save_groups
+    from dashboard.groups import store as save_groups
     from dashboard.runtime import leases
     from dashboard.runtime import loop as slices
     from transaction_admin.kafka_reads import KafkaPythonReads

@@ -38,7 +38,7 @@ Ends = Mapping[TopicPartition, Offsets]
 
 
 class Ours(Protocol):
-    """What the database knows of one cluster, read when asked (`dashboard.save_groups.Rows`)."""
+    """What the database knows of one cluster, read when asked (`dashboard.groups.store.Rows`)."""
 
     def logged_groups(self) -> Collection[str]:
         """Return the groups whose commits the tail has read."""

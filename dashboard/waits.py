@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dashboard import groups, queries, query_waits
-from dashboard.groups import Waiter
+from dashboard import queries, query_waits
+from dashboard.groups import queries as groups
+from dashboard.groups.queries import Waiter
 from dashboard.models import Group, PartitionRecord, PinRecord, Transaction
 from dashboard.partitions import queries as partitions
 from dashboard.query_waits import StandingQuery

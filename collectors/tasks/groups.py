@@ -7,7 +7,7 @@ from django.conf import settings
 
 from collectors.groups import GroupsCollector
 from collectors.tasks.slice import ANSWER_S, POLL_TTL, POLLERS, RETRY_S, Warm, goes_on, report, wait
-from dashboard import save_groups
+from dashboard.groups import store as save_groups
 from dashboard.runtime import leases
 from dashboard.runtime import loop as slices
 from transaction_admin.api import CannotAdminister

@@ -7,7 +7,7 @@ from django.conf import settings
 
 from collectors.internal_topics import CONSUMER_OFFSETS, Tail
 from collectors.tasks import reading
-from dashboard import save_commits
+from dashboard.groups import commit_store as save_commits
 from dashboard.runtime import collector_names as eyes
 from dashboard.runtime import leases
 from dashboard.runtime import loop as slices

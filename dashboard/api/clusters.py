@@ -5,10 +5,11 @@ from __future__ import annotations
 from django.http import Http404, HttpRequest
 from ninja import Router, Schema
 
-from dashboard import groups, micro_batches, queries, streaming
+from dashboard import micro_batches, queries, streaming
 from dashboard.api import schemas
 from dashboard.api.query_parts import SafeAnswer, safe_out
 from dashboard.chains import safe_cluster
+from dashboard.groups import queries as groups
 from dashboard.partitions import queries as partitions
 from dashboard.runtime.collector_names import (
     EVERYTHING,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ninja import Schema
 
-from dashboard.groups import Blocker
+from dashboard.groups.queries import Blocker
 from fenceline.owners import Owner
 
 

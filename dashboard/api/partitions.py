@@ -9,9 +9,10 @@ from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import Field, WithJsonSchema
 
-from dashboard import groups, owners, queries
+from dashboard import owners, queries
 from dashboard.api import cursors, schemas
 from dashboard.api.named import OwnerOut
+from dashboard.groups import queries as groups
 from dashboard.models import PartitionRecord, PinRecord
 from dashboard.partitions import queries as partitions
 from dashboard.runtime.collector_names import PARTITIONS

@@ -10,7 +10,7 @@ from ninja import Schema
 from dashboard import reading
 from dashboard.api import schemas
 from dashboard.api.named import BlockerOut
-from dashboard.groups import Blocker
+from dashboard.groups.queries import Blocker
 from dashboard.micro_batches import Entry
 from dashboard.models import PinRecord, Run, SinkDecision
 from dashboard.queries import Sight

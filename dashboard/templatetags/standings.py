@@ -8,7 +8,8 @@ from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from dashboard import groups, owners, standings
+from dashboard import owners, standings
+from dashboard.groups import queries as groups
 from dashboard.models import FindingRecord, GroupOffset, PartitionRecord, PinRecord, Recovery, Transaction
 from dashboard.partitions import queries as partitions
 from dashboard.standings import Standing

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from dashboard import groups, recoveries, streaming
+from dashboard import recoveries, streaming
+from dashboard.groups import queries as groups
 from dashboard.looks import NOTABLE
 from dashboard.partitions import queries as partitions
 from dashboard.standings import OUTCOME_LOOKS, WORST_STATUSES, WORST_VERDICTS

@@ -8,7 +8,8 @@ from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
 
-from dashboard import groups, owners, queries
+from dashboard import owners, queries
+from dashboard.groups import queries as groups
 from dashboard.models import Group, GroupOffset
 from dashboard.standings import trend
 from dashboard.views import asked, context

@@ -7,8 +7,9 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 
-from dashboard import charts, groups, queries, streaming
+from dashboard import charts, queries, streaming
 from dashboard.alerts import queries as alerting
+from dashboard.groups import queries as groups
 from dashboard.history import queries as history
 from dashboard.partitions import queries as partitions
 from dashboard.standings import WORST_VERDICTS

@@ -9,8 +9,9 @@ from typing import Any
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from kombu.exceptions import OperationalError
 
-from dashboard import access, groups, owners, queries, reading
+from dashboard import access, owners, queries, reading
 from dashboard.celery import app
+from dashboard.groups import queries as groups
 from dashboard.models import PartitionRecord, PinRecord, ReplicaLook
 from dashboard.partitions import queries as partitions
 from dashboard.standings import NEXT_STEPS

@@ -8,7 +8,7 @@ from struct import pack
 
 import pytest
 
-from dashboard import save_commits
+from dashboard.groups import commit_store as save_commits
 from dashboard.models import Collector, CommitRecord, GapRecord, GroupRecord, Position
 from dashboard.runtime.leases import Lease, LeaseLost
 from dashboard.transactions import store

@@ -11,7 +11,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from dashboard import save_groups
+from dashboard.groups import store as save_groups
 from dashboard.models import Cluster, Collector, CommitRecord, GapRecord, Group, GroupOffset, GroupRecord
 from dashboard.runtime.leases import Lease, LeaseLost
 from dashboard.transactions.sql import key_of

@@ -11,8 +11,8 @@ from django.test import override_settings
 
 from collectors.groups import GroupsCollector
 from collectors.tasks import offsets
-from dashboard import save_groups
 from dashboard.config import ClusterConfig, Config
+from dashboard.groups import store as save_groups
 from dashboard.models import Collector, Group, GroupOffset
 from dashboard.runtime import leases
 from dashboard.runtime import loop as slices

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from django.conf import settings
 from django.db import connection
 
-from dashboard.known_groups import Known, Rows, packed_blockers, packed_points
+from dashboard.groups.previous_state import Known, Rows, packed_blockers, packed_points
 from dashboard.models import Group, GroupOffset
 from dashboard.runtime.collector_names import GROUPS as NAME
 from dashboard.runtime.leases import Lease

@@ -1,0 +1,1 @@
+"""Consumer groups: what collectors save, what pages read."""
