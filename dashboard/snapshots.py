@@ -30,7 +30,6 @@ from dashboard.models import (
     Position,
     Transaction,
 )
-from dashboard.query_snapshots import Queries
 from dashboard.runtime.collector_names import (
     ACTIONS,
     ALERTS,
@@ -45,6 +44,7 @@ from dashboard.runtime.collector_names import (
 )
 from dashboard.runtime.gap_scopes import OFFSETS_TOPIC, Places
 from dashboard.second_looks import SecondLooks
+from dashboard.streaming.rule_input import Queries
 from dashboard.transactions.store import TRANSACTION_STATE
 from fenceline.collecting import Punctual
 from fenceline.facts import Gap, State, TopicPartitions

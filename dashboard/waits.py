@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dashboard import queries, query_waits
+from dashboard import queries
 from dashboard.groups import queries as groups
 from dashboard.groups.queries import Waiter
 from dashboard.models import Group, PartitionRecord, PinRecord, Transaction
 from dashboard.partitions import queries as partitions
-from dashboard.query_waits import StandingQuery
+from dashboard.streaming import blocked as query_waits
+from dashboard.streaming.blocked import StandingQuery
 from fenceline.facts import NOT_TOLD, OPEN_STATES
 from fenceline.kafka.partitions import Verdict
 

@@ -9,10 +9,10 @@ from django.conf import settings
 
 from collectors.checkpoints import CheckpointsCollector
 from collectors.tasks.slice import POLL_TTL, POLLERS, RETRY_S, goes_on, report, wait
-from dashboard import save_checkpoints
 from dashboard.config import CheckpointRoot
 from dashboard.runtime import leases
 from dashboard.runtime import loop as slices
+from dashboard.streaming import checkpoint_store as save_checkpoints
 
 #: What was read of each cluster's checkpoints, from slice to slice.
 _collectors: dict[str, CheckpointsCollector] = {}

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from django.db.models import Q
 
-from dashboard import query_waits
 from dashboard.models import GroupOffset, PinRecord
+from dashboard.streaming import blocked as query_waits
 from fenceline.facts import TopicPartition
 from fenceline.kafka.groups import Waiting
 

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 
 from django.conf import settings
 
-from dashboard import micro_batches, queries, streaming
+from dashboard import queries
 from dashboard.actions import sink_batches as ledgers
 from dashboard.actions.producers import producers_of_rows
 from dashboard.models import FindingRecord, PinRecord, Query, Transaction
 from dashboard.partitions import queries as partitions
+from dashboard.streaming import batches as micro_batches
+from dashboard.streaming import queries as streaming
 from dashboard.transactions.sql import key_of, pin_of
 from fenceline.decode import text
 from fenceline.facts import State, TopicPartition

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dashboard.actions import blocked_readers as waiters
 from dashboard.actions import inspect as looking
 from dashboard.figures import Figures
-from dashboard.micro_batches import written_for
 from dashboard.models import PinRecord, Position, Query, SinkDecision, Transaction
 from dashboard.partitions import queries as partitions
 from dashboard.queries import partitions_of
+from dashboard.streaming.batches import written_for
 from dashboard.transactions.sql import key_of
 from fenceline.decode import text
 from fenceline.facts import State, TopicPartition

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 
 from django.conf import settings
 
-from dashboard import chains, streaming
 from dashboard.actions import inspect as looking
 from dashboard.config import CheckpointRoot
-from dashboard.known_queries import is_alive
 from dashboard.models import Query, SinkDecision, Transaction
 from dashboard.queries import partitions_of
+from dashboard.streaming import batch_state as chains
+from dashboard.streaming import queries as streaming
+from dashboard.streaming.registry import is_alive
 from fenceline.decode import text
 from fenceline.facts import State, TopicPartition
 from fenceline.formatting import said, some

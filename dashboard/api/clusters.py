@@ -5,10 +5,9 @@ from __future__ import annotations
 from django.http import Http404, HttpRequest
 from ninja import Router, Schema
 
-from dashboard import micro_batches, queries, streaming
+from dashboard import queries
 from dashboard.api import schemas
 from dashboard.api.query_parts import SafeAnswer, safe_out
-from dashboard.chains import safe_cluster
 from dashboard.groups import queries as groups
 from dashboard.partitions import queries as partitions
 from dashboard.runtime.collector_names import (
@@ -20,6 +19,9 @@ from dashboard.runtime.collector_names import (
     TRANSACTIONS,
 )
 from dashboard.runtime.loop import now_ms
+from dashboard.streaming import batches as micro_batches
+from dashboard.streaming import queries as streaming
+from dashboard.streaming.batch_state import safe_cluster
 
 router = Router(tags=["clusters"])
 _NOUNS = (TRANSACTIONS, PARTITIONS, GROUPS, QUERIES, RECOVERIES)

@@ -9,7 +9,7 @@ from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import Field
 
-from dashboard import micro_batches, owners, queries, reading, streaming
+from dashboard import owners, queries
 from dashboard.api import cursors, schemas
 from dashboard.api.named import OwnerOut
 from dashboard.api.problems import Refused
@@ -25,11 +25,14 @@ from dashboard.api.query_parts import (
     safe_out,
     source_out,
 )
-from dashboard.chains import chains_of, safe_each
-from dashboard.known_queries import state_now
 from dashboard.models import Query as Row
 from dashboard.runtime.collector_names import QUERIES
 from dashboard.runtime.loop import now_ms
+from dashboard.streaming import batches as micro_batches
+from dashboard.streaming import lag as reading
+from dashboard.streaming import queries as streaming
+from dashboard.streaming.batch_state import chains_of, safe_each
+from dashboard.streaming.registry import state_now
 from fenceline.spark.batch_chain import ChainLink
 from fenceline.spark.records import QueryState
 from fenceline.spark.safe_to_restart import RestartSafety

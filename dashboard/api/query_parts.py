@@ -7,13 +7,13 @@ from typing import Any, Literal
 
 from ninja import Schema
 
-from dashboard import reading
 from dashboard.api import schemas
 from dashboard.api.named import BlockerOut
 from dashboard.groups.queries import Blocker
-from dashboard.micro_batches import Entry
 from dashboard.models import PinRecord, Run, SinkDecision
 from dashboard.queries import Sight
+from dashboard.streaming import lag as reading
+from dashboard.streaming.batches import Entry
 from fenceline.kafka.groups import Waiting
 from fenceline.spark.batch_chain import ChainLink, Link, LinkState
 from fenceline.spark.records import Decided, Outcome

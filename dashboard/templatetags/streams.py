@@ -11,9 +11,9 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from dashboard import query_looks
-from dashboard.known_queries import driver_of, state_now
 from dashboard.models import Query, SinkDecision
 from dashboard.standings import Standing
+from dashboard.streaming.registry import driver_of, state_now
 from dashboard.views import addresses
 from fenceline.formatting import duration
 from fenceline.spark.batch_chain import ChainLink, LinkState

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from dashboard import micro_batches
 from dashboard.models import Batch, Query
+from dashboard.streaming import batches as micro_batches
 
 
 def inspected(row: Query, newest: Batch | None) -> Mapping[str, Any]:

@@ -7,12 +7,16 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from dashboard import micro_batches, owners, queries, query_charts, query_looks, reading, streaming
-from dashboard.chains import chain_of, newest_batch, safe_to_restart
-from dashboard.micro_batches import Entry
+from dashboard import owners, queries, query_looks
 from dashboard.models import Batch, Query
 from dashboard.runtime import paging
 from dashboard.runtime.paging import Page
+from dashboard.streaming import batches as micro_batches
+from dashboard.streaming import charts as query_charts
+from dashboard.streaming import lag as reading
+from dashboard.streaming import queries as streaming
+from dashboard.streaming.batch_state import chain_of, newest_batch, safe_to_restart
+from dashboard.streaming.batches import Entry
 from dashboard.views import listing
 from dashboard.views.attach import attaching
 from dashboard.views.clock import now_ms

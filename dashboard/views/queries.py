@@ -8,9 +8,10 @@ from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
 
-from dashboard import reading, streaming
-from dashboard.chains import chains_of, safe_each
 from dashboard.models import Batch, Query
+from dashboard.streaming import lag as reading
+from dashboard.streaming import queries as streaming
+from dashboard.streaming.batch_state import chains_of, safe_each
 from dashboard.views import asked, context, one_query, query_verdict
 from dashboard.views.attach import attaching
 from dashboard.views.clock import now_ms

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dashboard import micro_batches, streaming
-from dashboard.chains import is_overdue, prepared_batches
-from dashboard.known_queries import driver_of
 from dashboard.models import FindingRecord, Query
 from dashboard.query_looks import STATE_LOOKS
-from dashboard.streaming import PREPARED
+from dashboard.streaming import batches as micro_batches
+from dashboard.streaming import queries as streaming
+from dashboard.streaming.batch_state import is_overdue, prepared_batches
+from dashboard.streaming.queries import PREPARED
+from dashboard.streaming.registry import driver_of
 from fenceline.facts import Severity
 from fenceline.spark.records import QueryState
 from fenceline.spark.safe_to_restart import prepared_headline

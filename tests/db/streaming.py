@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dashboard.models import Batch, Query, SinkDecision
-from dashboard.query_rows import decision_rows
+from dashboard.streaming.mapping import decision_rows
 from fenceline.facts import TopicPartition
 from fenceline.spark.records import (
     Broken,

@@ -9,7 +9,8 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from dashboard.chains import (
+from dashboard.models import Query, SinkDecision
+from dashboard.streaming.batch_state import (
     chain_of,
     chains_of,
     decision_of,
@@ -20,7 +21,6 @@ from dashboard.chains import (
     safe_cluster,
     safe_to_restart,
 )
-from dashboard.models import Query, SinkDecision
 from fenceline.facts import Kind
 from fenceline.spark.batch_chain import ChainLink, Link, LinkState
 from fenceline.spark.records import Outcome

@@ -10,8 +10,8 @@ from django.test.utils import CaptureQueriesContext
 
 from dashboard import judge
 from dashboard.models import FindingRecord, PartitionRecord, Query, Run
-from dashboard.query_snapshots import LogStarts, Queries
 from dashboard.snapshots import Reader
+from dashboard.streaming.rule_input import LogStarts, Queries
 from fenceline.facts import Severity, TopicPartition
 from fenceline.limits import Limits
 from fenceline.snapshot import StandingQuery

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from dashboard import save_checkpoints
 from dashboard.config import CheckpointRoot
-from dashboard.known_queries import find
 from dashboard.models import Batch, Cluster, Collector, GapRecord, Query, SinkDecision
 from dashboard.runtime.leases import Lease, LeaseLost
+from dashboard.streaming import checkpoint_store as save_checkpoints
+from dashboard.streaming.registry import find
 from fenceline.spark.records import Broken, CheckpointLook, CommitsEntry, Damage, Decided, LedgerState
 from tests.db.conftest import NOW_MS
 from tests.db.streaming import (

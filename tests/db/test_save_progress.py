@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from dashboard import save_progress
 from dashboard.models import Batch, Cluster, Query, Run
-from dashboard.save_progress import Saved, UnknownCluster
+from dashboard.streaming import progress_store as save_progress
+from dashboard.streaming.progress_store import Saved, UnknownCluster
 from dashboard.transactions import store
 from fenceline.decode import ingest_payload as told
 from tests.db.conftest import NOW_MS

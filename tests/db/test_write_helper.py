@@ -26,7 +26,9 @@ ATOMIC = {
     ("dashboard/alerts/channels.py", "_save"): "it locks one channel's row alone",
 }
 #: Functions that write through the helper and are repeated by their caller.
-REPEATED_BY_CALLER = {("dashboard/save_progress.py", "save"): "_save_part makes a new part for each run"}
+REPEATED_BY_CALLER = {
+    ("dashboard/streaming/progress_store.py", "save"): "_save_part makes a new part for each run"
+}
 OPENS = {"write_transaction", "cluster_transaction", "guarded_transaction"}
 #: What only the helper does.
 OURS = {"select_for_update", "on_commit", "set_rollback", "savepoint"}

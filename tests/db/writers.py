@@ -16,7 +16,7 @@ from django.conf import settings
 from django.db.models import Q
 
 from collectors.partitions import Seen
-from dashboard import judge, save_checkpoints, save_progress, save_recoveries
+from dashboard import judge, save_recoveries
 from dashboard.access import ROLES, Actor
 from dashboard.actions import lease as hold
 from dashboard.actions import store as rows
@@ -55,6 +55,8 @@ from dashboard.runtime import (
     retention,  # fmt: skip
 )
 from dashboard.runtime.leases import Lease
+from dashboard.streaming import checkpoint_store as save_checkpoints
+from dashboard.streaming import progress_store as save_progress
 from dashboard.transactions import reconcile_store as corrections
 from dashboard.transactions import store
 from fenceline.decode import ingest_payload as told

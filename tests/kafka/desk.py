@@ -9,12 +9,12 @@ from pathlib import Path
 from django.test import override_settings
 
 from collectors.checkpoints import CheckpointsCollector
-from dashboard import save_checkpoints
 from dashboard.actions import planning
 from dashboard.config import CheckpointRoot, ClusterConfig, Config
 from dashboard.models import Query
 from dashboard.runtime import leases
 from dashboard.runtime import loop as slices
+from dashboard.streaming import checkpoint_store as save_checkpoints
 from fenceline.limits import Limits
 from fenceline.plans.plan import Act, Ground, Plan, from_json
 from sandbox.kafka import Broker

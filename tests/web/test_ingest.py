@@ -189,7 +189,7 @@ def test_while_the_database_is_away_nothing_is_taken(client: Client, monkeypatch
     def gone(*_: object, **__: object) -> None:
         raise DatabaseError("locked")
 
-    monkeypatch.setattr("dashboard.save_progress.save", gone)
+    monkeypatch.setattr("dashboard.streaming.progress_store.save", gone)
     status, problem = post(client, sent(done(0, SENT_MS)))
     assert status == 503
     assert "Try again" in problem["detail"]

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from dashboard import save_checkpoints
 from dashboard.config import CheckpointRoot
 from dashboard.models import Cluster, Query, SinkDecision
 from dashboard.runtime import leases
+from dashboard.streaming import checkpoint_store as save_checkpoints
 from dashboard.transactions import store
 from dashboard.views import addresses
 from fenceline.facts import TopicPartition

@@ -9,8 +9,9 @@ import re
 import pytest
 from django.test import Client
 
-from dashboard import query_charts, reading
 from dashboard.models import Batch, Cluster, PartitionRecord, Query
+from dashboard.streaming import charts as query_charts
+from dashboard.streaming import lag as reading
 from fenceline.facts import State
 from fenceline.spark.records import QueryState
 from fenceline.spark.restart_prediction import Verdict

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from django.db.models import BooleanField, F, Func
 
-from dashboard.chains import decision_of, fates, open_for_ms
-from dashboard.known_queries import driver_of
 from dashboard.models import Batch, PartitionRecord, Query, Run, SinkDecision
+from dashboard.streaming.batch_state import decision_of, fates, open_for_ms
+from dashboard.streaming.registry import driver_of
 from fenceline.decode.checkpoint import positions as kafka_positions
 from fenceline.facts import Severity, TopicPartition
 from fenceline.formatting import clock

@@ -2,8 +2,8 @@
 
 As `dashboard.transactions.store` does: the lease by its token, the revision, then what has changed, in
 database transactions of a few checkpoints each. What a listener tells of the same rows stays
-(`dashboard.save_progress`). Nothing is deleted because a folder is gone: these rows are the history that
-Spark does not keep.
+(`dashboard.streaming.progress_store`). Nothing is deleted because a folder is gone: these rows are the
+history that Spark does not keep.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 
 from django.conf import settings
 
-from dashboard.known_queries import Folder, by_path, is_alive, rows_of
 from dashboard.models import Batch, Query, SinkDecision
-from dashboard.query_rows import decision_rows, finished_rows, planned_rows, query_columns, standings
 from dashboard.runtime.collector_names import CHECKPOINTS as NAME
 from dashboard.runtime.leases import Lease
 from dashboard.runtime.write_transactions import retry_write, write_transaction
+from dashboard.streaming.mapping import decision_rows, finished_rows, planned_rows, query_columns, standings
+from dashboard.streaming.registry import Folder, by_path, is_alive, rows_of
 from dashboard.transactions import store
 from fenceline.kafka.families import fitting
 from fenceline.spark.records import CheckpointLook, Decided, Ledger, LedgerState, Outcome

@@ -14,7 +14,6 @@ from typing import Any
 from django.conf import settings
 from django.db.models import F, OuterRef, QuerySet, Subquery
 
-from dashboard.known_queries import driver_of
 from dashboard.models import (
     IS_OPEN,
     Batch,
@@ -28,6 +27,7 @@ from dashboard.models import (
 )
 from dashboard.runtime.collector_names import CHECKPOINTS
 from dashboard.runtime.loop import now_ms as clock_ms
+from dashboard.streaming.registry import driver_of
 from dashboard.transactions.sql import key_of
 from fenceline.decode import text
 from fenceline.facts import NOT_FROM_LOG, Severity, State, TopicPartition

@@ -14,9 +14,9 @@ from typing import Any
 
 from django.db.models import Q
 
-from dashboard import streaming
 from dashboard.models import Batch, PartitionRecord, PinRecord, Query
 from dashboard.partitions import queries as partitions
+from dashboard.streaming import queries as streaming
 from fenceline.decode import checkpoint
 from fenceline.facts import TopicPartition
 from fenceline.kafka.end_offset_history import passed_ms, unpack
