@@ -11,8 +11,9 @@ from django.conf import settings
 
 from collectors.recoveries import Search, Topics, find_lost
 from collectors.tasks.slice import ANSWER_S, POLL_TTL, POLLERS, RETRY_S, Warm, goes_on, report, wait
-from dashboard import aftermath, save_recoveries
 from dashboard.models import Recovery
+from dashboard.recoveries import evidence as aftermath
+from dashboard.recoveries import store as save_recoveries
 from dashboard.runtime import leases
 from dashboard.runtime import loop as slices
 from dashboard.transactions import store

@@ -8,10 +8,10 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 
-from dashboard import recoveries
 from dashboard.actions import audit as acted
 from dashboard.history import queries as history
 from dashboard.models import Action, Recovery, TransitionRecord
+from dashboard.recoveries import queries as recoveries
 from dashboard.views import context, told
 from dashboard.views.audit_asked import FEED_KINDS, WantedFeed, parse_feed
 from dashboard.views.clock import now_ms

@@ -9,9 +9,10 @@ from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
 
-from dashboard import charts, owners, queries, recoveries, waits
+from dashboard import charts, owners, queries, waits
 from dashboard.history import queries as history
 from dashboard.models import Action, FindingRecord, Transaction
+from dashboard.recoveries import queries as recoveries
 from dashboard.streaming import batches as micro_batches
 from dashboard.transactions import attributions
 from dashboard.transactions import queries as ids

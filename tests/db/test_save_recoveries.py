@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import pytest
 
-from dashboard import aftermath, recoveries, save_recoveries
 from dashboard.models import (
     Cluster,
     Collector,
@@ -19,6 +18,9 @@ from dashboard.models import (
     Recovery,
     TransitionRecord,
 )
+from dashboard.recoveries import evidence as aftermath
+from dashboard.recoveries import queries as recoveries
+from dashboard.recoveries import store as save_recoveries
 from dashboard.runtime.leases import Lease
 from dashboard.transactions import store
 from fenceline.facts import State, TopicPartition, TopicPartitions, TransactionRecord

@@ -16,7 +16,7 @@ from django.conf import settings
 from django.db.models import Q
 
 from collectors.partitions import Seen
-from dashboard import judge, save_recoveries
+from dashboard import judge
 from dashboard.access import ROLES, Actor
 from dashboard.actions import lease as hold
 from dashboard.actions import store as rows
@@ -50,6 +50,7 @@ from dashboard.models import (
     TransitionRecord,
 )  # fmt: skip
 from dashboard.partitions import store as save_partitions
+from dashboard.recoveries import store as save_recoveries
 from dashboard.runtime import (
     leases,  # fmt: skip
     retention,  # fmt: skip

@@ -16,9 +16,9 @@ from django.test import override_settings
 
 from collectors.tasks import recoveries as task
 from collectors.tasks import tails
-from dashboard import save_recoveries
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Collector, PinRecord, Recovery
+from dashboard.recoveries import store as save_recoveries
 from dashboard.runtime import leases
 from dashboard.runtime import loop as slices
 from fenceline.decode.transaction_state import decode_value

@@ -12,7 +12,6 @@ from typing import Any
 
 from django.db.models import F, Q
 
-from dashboard import aftermath
 from dashboard.models import (
     IS_OPEN,
     Cluster,
@@ -23,6 +22,7 @@ from dashboard.models import (
     Transaction,
     TransitionRecord,
 )
+from dashboard.recoveries import evidence as aftermath
 from dashboard.runtime.leases import Lease, collector, renew
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from dashboard.transactions import store

@@ -1,0 +1,1 @@
+"""Recoveries after an abort or a fence: what collectors save, what pages read."""
