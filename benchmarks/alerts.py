@@ -67,8 +67,8 @@ def main() -> None:
     from django.db.models import Count
     from django.test.utils import CaptureQueriesContext
 
-    from dashboard import judge
     from dashboard.alerts import evaluate as tick
+    from dashboard.evaluation import evaluate as judge
     from dashboard.models import Alert, AlertChange, Channel, Delivery
     from dashboard.runtime import leases
     from dashboard.runtime import notify as live

@@ -7,15 +7,15 @@ import time
 from celery import shared_task
 from django.conf import settings
 
-from dashboard import judge
 from dashboard.actions import execute
 from dashboard.actions import recover_workers as watch
 from dashboard.alerts import deliver
 from dashboard.alerts import evaluate as alerts
+from dashboard.evaluation import evaluate as judge
+from dashboard.evaluation.snapshot import Reader
 from dashboard.runtime import collector_names as eyes
 from dashboard.runtime import leases, retention
 from dashboard.runtime import loop as slices
-from dashboard.snapshots import Reader
 
 QUEUE = "default"
 _TICK_S = 1.0
@@ -40,7 +40,7 @@ def start_missing() -> None:
     slices.start_missing(follow_actions, watch.NAME, QUEUE)
 
 
-@shared_task(name="dashboard.judge")
+@shared_task(name="dashboard.evaluation.evaluate")
 def judge_cluster(cluster: str, previous: int | None = None) -> None:
     """Judge a cluster each second, for one slice."""
     if cluster in settings.FENCELINE.clusters:

@@ -47,8 +47,8 @@ def seed() -> None:
     """Make the tables, a channel, and findings that were found often enough."""
     from django.core.management import call_command
 
-    from dashboard import judge
     from dashboard.alerts import evaluate as tick
+    from dashboard.evaluation import evaluate as judge
     from dashboard.models import Channel
     from dashboard.runtime import leases
     from dashboard.transactions import store

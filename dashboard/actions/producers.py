@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from dashboard.actions import blocked_readers as waiters
 from dashboard.actions import inspect as looking
-from dashboard.figures import Figures
+from dashboard.evaluation.baselines import Figures
 from dashboard.models import PinRecord, Position, Query, SinkDecision, Transaction
 from dashboard.partitions import queries as partitions
 from dashboard.queries import partitions_of

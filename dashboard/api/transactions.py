@@ -10,11 +10,12 @@ from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import Field
 
-from dashboard import queries, waits
+from dashboard import queries
 from dashboard.actions import offers
 from dashboard.api import cursors, schemas
 from dashboard.api.offered import OfferOut
 from dashboard.api.transitions import Fact
+from dashboard.evaluation import blocking as waits
 from dashboard.history import queries as history
 from dashboard.models import Transaction
 from dashboard.transactions import attributions

@@ -9,13 +9,13 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from dashboard import owners, standings
+from dashboard.evaluation.blocking import Waits
 from dashboard.groups import queries as groups
 from dashboard.models import FindingRecord, GroupOffset, PartitionRecord, PinRecord, Recovery, Transaction
 from dashboard.partitions import queries as partitions
 from dashboard.standings import Standing
 from dashboard.templatetags.fenceline import clip
 from dashboard.views import addresses
-from dashboard.waits import Waits
 from fenceline.owners import Owner
 
 register = template.Library()

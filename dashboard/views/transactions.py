@@ -9,7 +9,8 @@ from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
 
-from dashboard import charts, owners, queries, waits
+from dashboard import charts, owners, queries
+from dashboard.evaluation import blocking as waits
 from dashboard.history import queries as history
 from dashboard.models import Action, FindingRecord, Transaction
 from dashboard.recoveries import queries as recoveries

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from dashboard import judge
 from dashboard.alerts import evaluate as tick
+from dashboard.evaluation import evaluate as judge
 from dashboard.models import Alert, AlertChange, Channel, Delivery, Silence
 from dashboard.runtime.leases import Lease
 from fenceline.facts import Finding, Severity

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from dashboard.figures import Figures
+from dashboard.evaluation.baselines import Figures
 from dashboard.history import queries as history
 from dashboard.models import Action, Recent, Tally, TransitionRecord
 from dashboard.runtime.leases import Lease

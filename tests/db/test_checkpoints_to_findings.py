@@ -10,10 +10,10 @@ from typing import NamedTuple
 import pytest
 
 from collectors.checkpoints import CheckpointsCollector
-from dashboard import judge
+from dashboard.evaluation import evaluate as judge
+from dashboard.evaluation.snapshot import Reader
 from dashboard.models import FindingRecord, Query
 from dashboard.runtime.leases import Lease
-from dashboard.snapshots import Reader
 from dashboard.streaming import checkpoint_store as save_checkpoints
 from dashboard.streaming.batch_state import chain_of, newest_batch, safe_to_restart
 from fenceline.decode import ledger as ledgers

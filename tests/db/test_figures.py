@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dashboard.figures import PACE_MS, Figures, Lately
+from dashboard.evaluation.baselines import PACE_MS, Figures, Lately
 from dashboard.models import Tally, Transaction
 from fenceline.baselines import Habit, Usual
 from fenceline.facts import Kind

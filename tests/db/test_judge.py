@@ -7,7 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from dashboard import judge, queries
+from dashboard import queries
+from dashboard.evaluation import evaluate as judge
+from dashboard.evaluation.snapshot import Reader
 from dashboard.models import (
     Cluster,
     Collector,
@@ -18,7 +20,6 @@ from dashboard.models import (
     PinRecord,
 )
 from dashboard.runtime.leases import Lease, LeaseLost
-from dashboard.snapshots import Reader
 from dashboard.transactions import store
 from fenceline.facts import Finding, Severity, Tombstone
 from tests.db import seeing

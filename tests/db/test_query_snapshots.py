@@ -8,9 +8,9 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from dashboard import judge
+from dashboard.evaluation import evaluate as judge
+from dashboard.evaluation.snapshot import Reader
 from dashboard.models import FindingRecord, PartitionRecord, Query, Run
-from dashboard.snapshots import Reader
 from dashboard.streaming.rule_input import LogStarts, Queries
 from fenceline.facts import Severity, TopicPartition
 from fenceline.limits import Limits

@@ -6,7 +6,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from dashboard import waits
+from dashboard.evaluation import blocking as waits
 from dashboard.models import Transaction
 from tests.db import seeing
 from tests.db.conftest import NOW_MS

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from dashboard import judge
+from dashboard.evaluation import evaluate as judge
+from dashboard.evaluation.second_looks import SecondLooks
+from dashboard.evaluation.snapshot import Reader
 from dashboard.models import FindingRecord, Query
 from dashboard.runtime.leases import Lease
-from dashboard.second_looks import SecondLooks
-from dashboard.snapshots import Reader
 from fenceline.limits import Limits
 from fenceline.rules import RULES, looked_through
 from tests.db import seeing

@@ -8,8 +8,8 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from dashboard.evaluation.snapshot import Reader
 from dashboard.models import Collector, GapRecord, PartitionRecord, Transaction
-from dashboard.snapshots import Reader
 from fenceline.facts import NOT_FROM_LOG, State
 from fenceline.kafka.groups import Waiting
 from fenceline.kafka.partitions import Ground, Verdict

@@ -16,7 +16,6 @@ from django.conf import settings
 from django.db.models import Q
 
 from collectors.partitions import Seen
-from dashboard import judge
 from dashboard.access import ROLES, Actor
 from dashboard.actions import lease as hold
 from dashboard.actions import store as rows
@@ -24,6 +23,7 @@ from dashboard.alerts import channels, deliver, silences
 from dashboard.alerts import delivery_queue as claims
 from dashboard.alerts import evaluate as tick
 from dashboard.alerts.senders import Outcome
+from dashboard.evaluation import evaluate as judge
 from dashboard.groups import commit_store as save_commits
 from dashboard.groups import store as save_groups
 from dashboard.models import (

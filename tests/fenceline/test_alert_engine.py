@@ -22,7 +22,7 @@ LABELS, NOTES = {"alertname": "late"}, {"summary": "s"}
 
 @dataclass
 class Judge:
-    """The rows of one finding, as `dashboard.judge` keeps them."""
+    """The rows of one finding, as `dashboard.evaluation.evaluate` keeps them."""
 
     resolve_ticks: int = LIMITS.resolve_ticks
     rows: list[Look] = field(default_factory=list)

@@ -3,7 +3,8 @@
 A finding keeps its row while its rule goes on finding it: `since` stays, the words follow. It closes on the
 first tick without it that could see what it is about; `complete` says whether the last one could. How many
 ticks found it, and how many have missed it since, is counted here, where each is seen: alerts read no more.
-None is opened as critical, or raised to it, from one look at its sources (`dashboard.second_looks`).
+None is opened as critical, or raised to it, from one look at its sources
+(`dashboard.evaluation.second_looks`).
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from django.conf import settings
 from django.db.models import Case, F, QuerySet, Value, When
 from django.db.models.functions import Now
 
+from dashboard.evaluation.snapshot import Reader
 from dashboard.models import Collector, FindingRecord
 from dashboard.runtime import leases
 from dashboard.runtime.collector_names import JUDGE
 from dashboard.runtime.write_transactions import retry_write, write_transaction
-from dashboard.snapshots import Reader
 from fenceline import rules
 from fenceline.facts import Finding, Severity
 from fenceline.snapshot import Snapshot

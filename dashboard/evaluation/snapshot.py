@@ -1,8 +1,8 @@
 """What the rules may look at, read from the database: rows of one cluster -> Snapshot.
 
 A tick reads each second, so only what is open, pinned or blocked is read, along an index of just that;
-figures of minutes and hours have a pace of their own (`dashboard.figures`). Instants become our own clock's
-here.
+figures of minutes and hours have a pace of their own (`dashboard.evaluation.baselines`). Instants become our
+own clock's here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 from django.db.models import BooleanField, F, Func, Q
 
-from dashboard.figures import Clocks, Figures
+from dashboard.evaluation.baselines import Clocks, Figures
+from dashboard.evaluation.second_looks import SecondLooks
 from dashboard.models import (
     IS_OPEN,
     Cluster,
@@ -43,7 +44,6 @@ from dashboard.runtime.collector_names import (
     eyes,
 )
 from dashboard.runtime.gap_scopes import OFFSETS_TOPIC, Places
-from dashboard.second_looks import SecondLooks
 from dashboard.streaming.rule_input import Queries
 from dashboard.transactions.store import TRANSACTION_STATE
 from fenceline.collecting import Punctual

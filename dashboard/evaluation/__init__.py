@@ -1,0 +1,1 @@
+"""Rules over a snapshot of the database: what is evaluated, and the findings that come of it."""
