@@ -10,12 +10,12 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
-from dashboard import access
 from dashboard.actions import offers
 from dashboard.actions import service as asking
 from dashboard.models import PartitionRecord, PinRecord, Transaction
 from dashboard.partitions import queries as partitions
 from dashboard.runtime import loop as slices
+from dashboard.system import access
 from fenceline.formatting import some
 from fenceline.plans.plan import MOST_SUBJECTS, Act
 

@@ -12,4 +12,7 @@ class DashboardConfig(AppConfig):
 
     def ready(self) -> None:
         """Connect what follows Django's signals."""
-        from dashboard import live_sessions, sign_in_log  # noqa: F401
+        from dashboard.system import (
+            live_sessions,  # noqa: F401
+            sign_in_log,  # noqa: F401
+        )

@@ -11,9 +11,9 @@ from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
 from django.db import DatabaseError
 
-from dashboard import access, live_sessions
 from dashboard.runtime.database_errors import log_line
 from dashboard.runtime.notify import GROUP, Bell, SessionCheck, session_name
+from dashboard.system import access, live_sessions
 
 #: Seconds between two checks that the session still holds; what ends one is reported besides.
 RECHECK_S = 60.0

@@ -14,8 +14,8 @@ from django.template.loader import render_to_string
 from django.utils.log import log_response
 
 from dashboard.api.problems import as_problem
-from dashboard.client_address import client_address
 from dashboard.runtime.database_errors import explain, log_line
+from dashboard.system.client_address import client_address
 
 log = logging.getLogger(__name__)
 

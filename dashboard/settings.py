@@ -182,17 +182,17 @@ AUTHENTICATION_BACKENDS = [
     "django.contrib.auth.backends.ModelBackend",
 ]
 # So many wrong passwords of one name from one address, and of all names from one address, lock its sign-in
-# (`dashboard.sign_in_limits`).
+# (`dashboard.system.sign_in_limits`).
 AXES_FAILURE_LIMIT, SIGN_IN_FAILURES_OF_ADDRESS = 5, 50
 AXES_COOLOFF_TIME = timedelta(minutes=15)
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"], "ip_address"]
-AXES_HANDLER = "dashboard.sign_in_limits.AttemptHandler"
-AXES_CLIENT_IP_CALLABLE = "dashboard.sign_in_limits.axes_address"
+AXES_HANDLER = "dashboard.system.sign_in_limits.AttemptHandler"
+AXES_CLIENT_IP_CALLABLE = "dashboard.system.sign_in_limits.axes_address"
 AXES_LOCKOUT_CALLABLE = "dashboard.views.sign_in.locked_out"
 AXES_RESET_ON_SUCCESS = True
 # Who guesses on prolongs nothing.
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
-# `dashboard.sign_in_log` writes what it would, without names that nobody has.
+# `dashboard.system.sign_in_log` writes what it would, without names that nobody has.
 AXES_DISABLE_ACCESS_LOG, AXES_VERBOSE, AXES_ENABLE_ADMIN = True, False, False
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
@@ -251,7 +251,7 @@ LOGGING = {
         "uvicorn.access": {"level": "WARNING"},
         # What it says that matters it also raises; the rest is a flood, and at DEBUG it holds passwords.
         "kafka": {"level": "CRITICAL"},
-        # Every failed sign-in has a line of dashboard.sign_in_log.
+        # Every failed sign-in has a line of dashboard.system.sign_in_log.
         "axes": {"level": "ERROR"},
         # What comes of a message is in its row, redacted; its own words repeat addresses with their tokens.
         "apprise": {"level": "CRITICAL"},

@@ -21,8 +21,6 @@ from django.db.models import Q
 from django.db.models.functions import Now
 from kombu.exceptions import OperationalError
 
-from dashboard import access
-from dashboard.access import Actor
 from dashboard.actions import inspect as looking
 from dashboard.actions import lease as hold
 from dashboard.actions import store as rows
@@ -32,6 +30,8 @@ from dashboard.actions.results import Fate, Result, failed, summed
 from dashboard.celery import app
 from dashboard.models import Action
 from dashboard.runtime import loop as slices
+from dashboard.system import access
+from dashboard.system.access import Actor
 from fenceline.formatting import clock
 from fenceline.plans.plan import Act, Plan, SubjectPlan
 from spark_pipeline.sink.errors import SinkError

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dashboard import access, queries
-from dashboard.access import Actor
+from dashboard import queries
 from dashboard.actions import planning
 from dashboard.actions import store as rows
 from dashboard.models import Action
+from dashboard.system import access
+from dashboard.system.access import Actor
 from fenceline.plans.plan import MOST_SUBJECTS, Act
 
 

@@ -9,10 +9,10 @@ from typing import Any
 from django.db.models import Q, QuerySet
 from django.db.models.expressions import Combinable
 
-from dashboard.access import Actor
 from dashboard.models import Action, Cluster
 from dashboard.runtime import notify as live
 from dashboard.runtime.write_transactions import WriteTransaction, cluster_transaction, retry_write
+from dashboard.system.access import Actor
 from fenceline.plans.plan import Plan, from_json
 
 KIND: live.Kind = "actions"

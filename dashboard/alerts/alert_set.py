@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import TypeVar
 
-from dashboard import owners
 from dashboard.models import Alert, FindingRecord
 from dashboard.runtime.leases import Lease
 from dashboard.streaming import names as query_names
+from dashboard.system import owners
 from fenceline.alerts.engine import PENDING, RESOLVED, Change, Look, State, follow
 from fenceline.alerts.labels import Said, annotations_of, labels_of
 from fenceline.alerts.limits import Alerting

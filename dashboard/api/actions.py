@@ -12,7 +12,7 @@ from ninja import Query, Router, Schema
 from ninja.errors import HttpError
 from pydantic import Field
 
-from dashboard import access, queries
+from dashboard import queries
 from dashboard.actions import audit as acted
 from dashboard.actions import execute
 from dashboard.actions import service as asking
@@ -21,6 +21,7 @@ from dashboard.api import cursors, schemas
 from dashboard.models import Action
 from dashboard.runtime import loop as slices
 from dashboard.runtime.collector_names import ACTIONS
+from dashboard.system import access
 from fenceline.plans.plan import MOST_SUBJECTS, Act, Bound, Ground, Refusal, SubjectPlan
 
 router = Router(tags=["actions"])

@@ -9,10 +9,10 @@ from ninja import Schema
 from ninja.errors import HttpError
 from pydantic import Field
 
-from dashboard import access
-from dashboard.access import Actor
 from dashboard.alerts import validation as checks
 from dashboard.api.problems import Refused
+from dashboard.system import access
+from dashboard.system.access import Actor
 from fenceline.alerts import matchers as matching
 
 #: What is longer is not even looked at.

@@ -14,9 +14,9 @@ from ninja import security
 from ninja.errors import AuthenticationError, HttpError
 from ninja.utils import check_csrf
 
-from dashboard import access
 from dashboard.models import Token
 from dashboard.runtime.database_errors import log_line
+from dashboard.system import access
 
 #: `last_used_at` is this old before it is written again: reading with a token costs no write.
 _USE_NOTED_EVERY = timedelta(minutes=1)

@@ -10,7 +10,7 @@ from ninja import Query, Router, Schema, Status
 from ninja.errors import HttpError
 from pydantic import Field
 
-from dashboard import access, queries
+from dashboard import queries
 from dashboard.alerts import channels, deliver, redact
 from dashboard.alerts import queries as alerting
 from dashboard.alerts import validation as checks
@@ -19,6 +19,7 @@ from dashboard.api.allowed import MatcherIO, Matchers, Text, allowed, read, unfi
 from dashboard.api.deliveries import DeliveryDetail, detail
 from dashboard.models import Channel
 from dashboard.runtime.collector_names import ALERTS
+from dashboard.system import access
 
 router = Router(tags=["channels"])
 

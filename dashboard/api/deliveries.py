@@ -10,7 +10,7 @@ from ninja import Query, Router, Schema, Status
 from ninja.errors import HttpError
 from pydantic import Field
 
-from dashboard import access, queries
+from dashboard import queries
 from dashboard.alerts import deliver
 from dashboard.alerts import queries as alerting
 from dashboard.alerts.notify import ring
@@ -18,6 +18,7 @@ from dashboard.api import cursors, schemas
 from dashboard.api.allowed import allowed
 from dashboard.models import Delivery
 from dashboard.runtime.collector_names import ALERTS
+from dashboard.system import access
 
 router = Router(tags=["deliveries"])
 

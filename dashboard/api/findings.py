@@ -10,7 +10,7 @@ from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import Field
 
-from dashboard import owners, queries
+from dashboard import queries
 from dashboard.actions import offers
 from dashboard.actions.offers import Offer
 from dashboard.api import cursors, schemas
@@ -19,6 +19,7 @@ from dashboard.api.offered import OfferOut
 from dashboard.models import FindingRecord
 from dashboard.runtime import loop as slices
 from dashboard.runtime.collector_names import EVERYTHING
+from dashboard.system import owners
 from fenceline.facts import Severity
 from fenceline.owners import Owner
 

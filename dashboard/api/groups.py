@@ -8,12 +8,13 @@ from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import Field
 
-from dashboard import owners, queries
+from dashboard import queries
 from dashboard.api import cursors, schemas
 from dashboard.api.named import BlockerOut, OwnerOut
 from dashboard.groups import queries as groups
 from dashboard.models import Group, GroupOffset
 from dashboard.runtime.collector_names import GROUPS
+from dashboard.system import owners
 from fenceline.kafka.groups import Status, Waiting
 
 router = Router(tags=["groups"])

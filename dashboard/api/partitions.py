@@ -9,13 +9,14 @@ from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import Field, WithJsonSchema
 
-from dashboard import owners, queries
+from dashboard import queries
 from dashboard.api import cursors, schemas
 from dashboard.api.named import OwnerOut
 from dashboard.groups import queries as groups
 from dashboard.models import PartitionRecord, PinRecord
 from dashboard.partitions import queries as partitions
 from dashboard.runtime.collector_names import PARTITIONS
+from dashboard.system import owners
 from fenceline.kafka.end_offset_history import unpack
 from fenceline.kafka.groups import Waiting
 from fenceline.kafka.partitions import Ground, Verdict

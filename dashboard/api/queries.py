@@ -9,7 +9,7 @@ from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import Field
 
-from dashboard import owners, queries
+from dashboard import queries
 from dashboard.api import cursors, schemas
 from dashboard.api.named import OwnerOut
 from dashboard.api.problems import Refused
@@ -33,6 +33,7 @@ from dashboard.streaming import lag as reading
 from dashboard.streaming import queries as streaming
 from dashboard.streaming.batch_state import chains_of, safe_each
 from dashboard.streaming.registry import state_now
+from dashboard.system import owners
 from fenceline.spark.batch_chain import ChainLink
 from fenceline.spark.records import QueryState
 from fenceline.spark.safe_to_restart import RestartSafety

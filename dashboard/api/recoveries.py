@@ -8,12 +8,13 @@ from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import Field, WithJsonSchema
 
-from dashboard import owners, queries
+from dashboard import queries
 from dashboard.api import cursors, schemas
 from dashboard.api.named import OwnerOut
 from dashboard.models import Recovery
 from dashboard.recoveries import queries as recoveries
 from dashboard.runtime.collector_names import RECOVERIES
+from dashboard.system import owners
 from fenceline.facts import Confidence, Kind
 from fenceline.recoveries import Outcome
 

@@ -18,9 +18,9 @@ from prometheus_client.openmetrics import exposition as openmetrics
 
 from dashboard.api.auth import TokenRefused, bearer_token
 from dashboard.api.problems import problem
-from dashboard.metrics import Metrics
 from dashboard.models import Token
 from dashboard.runtime import loop as slices
+from dashboard.system.metrics import Metrics
 
 _FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Via")
 _REMEDY = (

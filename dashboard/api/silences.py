@@ -10,7 +10,7 @@ from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema, Status
 from pydantic import Field
 
-from dashboard import access, queries
+from dashboard import queries
 from dashboard.alerts import queries as alerting
 from dashboard.alerts import silences
 from dashboard.alerts import validation as checks
@@ -19,6 +19,7 @@ from dashboard.api.allowed import MatcherIO, Matchers, Text, allowed, read, unfi
 from dashboard.models import Silence
 from dashboard.runtime import loop as slices
 from dashboard.runtime.collector_names import ALERTS
+from dashboard.system import access
 
 router = Router(tags=["silences"])
 

@@ -8,12 +8,13 @@ from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from dashboard import owners, standings
+from dashboard import standings
 from dashboard.evaluation.blocking import Waits
 from dashboard.groups import queries as groups
 from dashboard.models import FindingRecord, GroupOffset, PartitionRecord, PinRecord, Recovery, Transaction
 from dashboard.partitions import queries as partitions
 from dashboard.standings import Standing
+from dashboard.system import owners
 from dashboard.templatetags.fenceline import clip
 from dashboard.views import addresses
 from fenceline.owners import Owner

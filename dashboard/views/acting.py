@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from django.http import HttpRequest
 
-from dashboard import access
-from dashboard.access import Actor
 from dashboard.actions import offers
 from dashboard.actions.offers import Offer
 from dashboard.models import FindingRecord, PinRecord, Query, Transaction
+from dashboard.system import access
+from dashboard.system.access import Actor
 from dashboard.views import context
 from dashboard.views.clock import now_ms
 from fenceline.plans.plan import Act

@@ -7,7 +7,7 @@ from urllib.parse import quote, urlencode
 from django.urls import reverse
 
 from dashboard.models import FindingRecord, Recovery
-from dashboard.owners import split
+from dashboard.system.owners import split
 from dashboard.transactions.sql import key_of
 from fenceline.decode import text
 

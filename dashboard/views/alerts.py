@@ -10,10 +10,10 @@ from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
 
-from dashboard import access
-from dashboard.access import actor_of
 from dashboard.alerts import queries as alerting
 from dashboard.models import Alert
+from dashboard.system import access
+from dashboard.system.access import actor_of
 from dashboard.views import alerts_asked, context, voice
 from dashboard.views.clock import now_ms
 from dashboard.views.empty import why_empty

@@ -11,12 +11,12 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
 
-from dashboard import access
-from dashboard.access import Actor, actor_of
 from dashboard.alerts import channels, deliver, redact
 from dashboard.alerts import queries as alerting
 from dashboard.alerts import validation as checks
 from dashboard.models import Channel, Delivery
+from dashboard.system import access
+from dashboard.system.access import Actor, actor_of
 from dashboard.views.page import acting, answer, signed_in
 from dashboard.views.refused import forbidden, note, noted
 from fenceline.alerts import matchers as matching

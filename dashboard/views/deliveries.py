@@ -10,12 +10,12 @@ from typing import Any
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
-from dashboard import access
-from dashboard.access import actor_of
 from dashboard.alerts import deliver
 from dashboard.alerts import queries as alerting
 from dashboard.alerts.notify import ring
 from dashboard.models import Alert, Delivery
+from dashboard.system import access
+from dashboard.system.access import actor_of
 from dashboard.views import alerts_asked
 from dashboard.views.page import acting, answer, signed_in
 from dashboard.views.refused import forbidden, note, noted

@@ -8,10 +8,11 @@ from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
 
-from dashboard import owners, queries
+from dashboard import queries
 from dashboard.groups import queries as groups
 from dashboard.models import Group, GroupOffset
 from dashboard.standings import trend
+from dashboard.system import owners
 from dashboard.views import asked, context
 from dashboard.views.empty import why_empty
 from dashboard.views.listing import SIZES, Heading, columns, page_number

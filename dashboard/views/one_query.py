@@ -7,7 +7,7 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from dashboard import owners, queries, query_looks
+from dashboard import queries, query_looks
 from dashboard.models import Batch, Query
 from dashboard.runtime import paging
 from dashboard.runtime.paging import Page
@@ -17,6 +17,7 @@ from dashboard.streaming import lag as reading
 from dashboard.streaming import queries as streaming
 from dashboard.streaming.batch_state import chain_of, newest_batch, safe_to_restart
 from dashboard.streaming.batches import Entry
+from dashboard.system import owners
 from dashboard.views import listing
 from dashboard.views.attach import attaching
 from dashboard.views.clock import now_ms

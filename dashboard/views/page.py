@@ -13,7 +13,8 @@ from django.shortcuts import render
 from django.utils.cache import patch_vary_headers
 from django.views.decorators.http import require_POST, require_safe
 
-from dashboard import access, queries
+from dashboard import queries
+from dashboard.system import access
 from dashboard.views import context
 from dashboard.views.clock import now_ms
 

@@ -9,13 +9,14 @@ from typing import Any
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from kombu.exceptions import OperationalError
 
-from dashboard import access, owners, queries
+from dashboard import queries
 from dashboard.celery import app
 from dashboard.groups import queries as groups
 from dashboard.models import PartitionRecord, PinRecord, ReplicaLook
 from dashboard.partitions import queries as partitions
 from dashboard.standings import NEXT_STEPS
 from dashboard.streaming import lag as reading
+from dashboard.system import access, owners
 from dashboard.views import addresses, asked, context
 from dashboard.views.clock import now_ms
 from dashboard.views.empty import why_empty

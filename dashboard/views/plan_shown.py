@@ -9,14 +9,15 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from dashboard import access, acts
+from dashboard import acts
 from dashboard.actions import audit as acted
 from dashboard.actions import offers
 from dashboard.actions.execute import MOST_REASON
 from dashboard.actions.offers import Offer
 from dashboard.models import Action
-from dashboard.owners import split
 from dashboard.streaming import queries as streaming
+from dashboard.system import access
+from dashboard.system.owners import split
 from dashboard.views import acting, addresses
 from dashboard.views.acting import Button
 from dashboard.views.clock import now_ms

@@ -10,11 +10,11 @@ from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
 
-from dashboard import owners
 from dashboard.actions import audit as acted
 from dashboard.looks import LOOKS
 from dashboard.models import Recovery
 from dashboard.recoveries import queries as recoveries
+from dashboard.system import owners
 from dashboard.views import asked, context, told
 from dashboard.views.clock import now_ms
 from dashboard.views.empty import why_empty

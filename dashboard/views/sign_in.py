@@ -13,9 +13,9 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 
-from dashboard import sign_in_limits
-from dashboard.client_address import client_address
-from dashboard.sign_in_limits import Lock
+from dashboard.system import sign_in_limits
+from dashboard.system.client_address import client_address
+from dashboard.system.sign_in_limits import Lock
 from fenceline.formatting import count
 
 _BUSY_S = 5

@@ -11,12 +11,12 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
 
-from dashboard import access
-from dashboard.access import actor_of
 from dashboard.alerts import queries as alerting
 from dashboard.alerts import silences
 from dashboard.alerts import validation as checks
 from dashboard.models import Alert, Silence
+from dashboard.system import access
+from dashboard.system.access import actor_of
 from dashboard.views.clock import now_ms
 from dashboard.views.listing import page_number
 from dashboard.views.page import acting, answer, signed_in

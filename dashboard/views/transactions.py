@@ -9,12 +9,13 @@ from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
 
-from dashboard import charts, owners, queries
+from dashboard import charts, queries
 from dashboard.evaluation import blocking as waits
 from dashboard.history import queries as history
 from dashboard.models import Action, FindingRecord, Transaction
 from dashboard.recoveries import queries as recoveries
 from dashboard.streaming import batches as micro_batches
+from dashboard.system import owners
 from dashboard.transactions import attributions
 from dashboard.transactions import queries as ids
 from dashboard.views import context, lived, machine, way

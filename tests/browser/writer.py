@@ -18,7 +18,6 @@ from django.db import transaction  # noqa: E402
 from django.db.models import F  # noqa: E402
 from django.utils.timezone import now  # noqa: E402
 
-from dashboard import access  # noqa: E402
 from dashboard.actions import store as rows  # noqa: E402
 from dashboard.models import (  # noqa: E402
     Action,
@@ -31,6 +30,7 @@ from dashboard.models import (  # noqa: E402
     Transaction,
 )
 from dashboard.runtime import notify as live  # noqa: E402
+from dashboard.system import access  # noqa: E402
 from fenceline.facts import State  # noqa: E402
 from tests.web import busy_streams, happened, held, planned, seed, streams, voiced  # noqa: E402
 

@@ -11,7 +11,6 @@ import pytest
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from dashboard.access import ROLES, Actor
 from dashboard.actions import execute
 from dashboard.actions import lease as hold
 from dashboard.actions import store as rows
@@ -19,6 +18,7 @@ from dashboard.actions.connections import Hands
 from dashboard.actions.follow_up import Following
 from dashboard.actions.results import Fate, summed
 from dashboard.models import Action, Cluster, Recovery, Token
+from dashboard.system.access import ROLES, Actor
 from dashboard.transactions import store
 from dashboard.transactions.sql import key_of
 from fenceline.facts import Confidence, Kind

@@ -16,7 +16,6 @@ from django.conf import settings
 from django.db.models import Q
 
 from collectors.partitions import Seen
-from dashboard.access import ROLES, Actor
 from dashboard.actions import lease as hold
 from dashboard.actions import store as rows
 from dashboard.alerts import channels, deliver, silences
@@ -58,6 +57,7 @@ from dashboard.runtime import (
 from dashboard.runtime.leases import Lease
 from dashboard.streaming import checkpoint_store as save_checkpoints
 from dashboard.streaming import progress_store as save_progress
+from dashboard.system.access import ROLES, Actor
 from dashboard.transactions import reconcile_store as corrections
 from dashboard.transactions import store
 from fenceline.decode import ingest_payload as told

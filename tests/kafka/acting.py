@@ -11,13 +11,13 @@ from django.db.models import Q
 from django.db.models.functions import Now
 from django.test import override_settings
 
-from dashboard.access import ROLES, Actor
 from dashboard.actions import execute, planning
 from dashboard.actions import lease as hold
 from dashboard.actions import store as rows
 from dashboard.config import CheckpointRoot, ClusterConfig, Config
 from dashboard.models import Action, Token
 from dashboard.runtime import loop as slices
+from dashboard.system.access import ROLES, Actor
 from dashboard.transactions import store
 from fenceline.plans.plan import Act, Plan
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from dashboard.access import ROLES, Actor
 from dashboard.actions import store as rows
 from dashboard.models import Action, Cluster
+from dashboard.system.access import ROLES, Actor
 from fenceline.plans.plan import LIVES_MS, Act, Bound, Effect, Ground, Plan, Refusal, Step, SubjectPlan
 from tests.web import seed
 

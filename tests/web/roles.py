@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.contrib.auth.models import Group, User
 from django.test import Client
 
-from dashboard import access
+from dashboard.system import access
 
 
 def give(user: User, role: str) -> None:

@@ -10,8 +10,9 @@ from django.contrib.auth.models import Group, Permission, User
 from django.db.models import Model
 from django.test import Client
 
-from dashboard import access, admin_acts
+from dashboard import admin_acts
 from dashboard.models import Action, Cluster, PartitionRecord, PinRecord, Transaction
+from dashboard.system import access
 from tests.web import held, planned, seed
 
 pytestmark = pytest.mark.django_db

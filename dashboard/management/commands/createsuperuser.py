@@ -8,7 +8,7 @@ from typing import Any
 from django.contrib.auth.management.commands import createsuperuser
 from django.core.management.base import CommandError
 
-from dashboard import access
+from dashboard.system import access
 
 _VARIABLE = "DJANGO_SUPERUSER_PASSWORD"
 

@@ -15,11 +15,11 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, connection
 from django.db.migrations.loader import MigrationLoader
 
-from dashboard import access
 from dashboard.api.auth import digest
 from dashboard.models import Token
 from dashboard.runtime import loop as slices
 from dashboard.runtime.secret_files import SecretError, secret
+from dashboard.system import access
 from dashboard.transactions import store
 
 #: What the token that the environment brings is called.

@@ -6,8 +6,8 @@ from argparse import ArgumentParser
 
 from django.core.management.base import BaseCommand, CommandError
 
-from dashboard import sign_in_limits
-from dashboard.client_address import plain_address
+from dashboard.system import sign_in_limits
+from dashboard.system.client_address import plain_address
 from fenceline.formatting import count
 
 

@@ -22,7 +22,7 @@ from django.db.models import Max, QuerySet, Sum
 from django.http import HttpRequest
 from django.utils import timezone
 
-from dashboard.client_address import client_address, limited_address
+from dashboard.system.client_address import client_address, limited_address
 
 #: How many sign-ins of one address wait for their turn; more are refused at once.
 MOST_WAITING = 4

@@ -14,7 +14,7 @@ from django.contrib.auth.signals import user_logged_in, user_logged_out, user_lo
 from django.dispatch import receiver
 from django.http import HttpRequest
 
-from dashboard.client_address import client_address
+from dashboard.system.client_address import client_address
 
 log = logging.getLogger(__name__)
 _UNKNOWN = "an unknown name"

@@ -24,10 +24,11 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from dashboard import counts, queries
+from dashboard import queries
 from dashboard.models import Action, Alert, Delivery
 from dashboard.runtime import stale_collectors as stale
 from dashboard.runtime.collector_names import JUDGE
+from dashboard.system import metrics_queries as counts
 from fenceline import histograms
 from fenceline.facts import Kind, Severity, State
 from fenceline.histograms import Histogram

@@ -17,8 +17,8 @@ from django.db.models.signals import m2m_changed, post_delete, post_save
 from django.dispatch import receiver
 from django.http import HttpRequest
 
-from dashboard import access
 from dashboard.runtime import notify as live
+from dashboard.system import access
 
 _TAKES_AWAY = ("post_remove", "post_clear")
 
