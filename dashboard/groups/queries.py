@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 from django.db.models import Case, Count, F, IntegerField, Max, Min, Q, QuerySet, Sum, Value, When
 from django.db.models.expressions import Expression, OrderBy
 
+from dashboard.labels.status import WORST_STATUSES
 from dashboard.models import Group, GroupOffset, PinRecord, Transaction
 from dashboard.runtime import paging
 from dashboard.runtime.paging import Page
-from dashboard.standings import WORST_STATUSES
 from dashboard.transactions.sql import keys_named
 from fenceline.kafka.families import family_of
 from fenceline.kafka.groups import Waiting

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from django.db.models import Case, Count, F, IntegerField, Q, QuerySet, Value, When
 from django.db.models.expressions import Expression, OrderBy
 
+from dashboard.labels.status import WORST_VERDICTS
 from dashboard.models import PartitionRecord, PinRecord, ReplicaLook, Transaction
 from dashboard.runtime import paging
 from dashboard.runtime.paging import Page
-from dashboard.standings import WORST_VERDICTS
 from fenceline.facts import NOT_TOLD
 from fenceline.kafka.partitions import VERDICTS, Verdict
 

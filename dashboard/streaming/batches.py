@@ -9,8 +9,8 @@ from typing import Any
 
 from django.db.models import Count
 
+from dashboard.labels.query import DECISION_LOOKS
 from dashboard.models import Batch, Query, SinkDecision, Transaction
-from dashboard.query_looks import DECISION_LOOKS
 from dashboard.runtime import paging
 from dashboard.runtime.paging import Page
 from dashboard.streaming.batch_state import decision_of, done_of, owner_query

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from dashboard.charts import Figure, count_axis
 from dashboard.models import Batch
+from dashboard.web.charts import Figure, count_axis
 
 
 class Phase(NamedTuple):

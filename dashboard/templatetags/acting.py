@@ -8,10 +8,10 @@ from typing import Any
 from django import template
 from django.urls import reverse
 
-from dashboard import acts
-from dashboard.acts import ActLook
+from dashboard.labels import action as acts
+from dashboard.labels.action import ActLook
+from dashboard.labels.status import Standing
 from dashboard.models import Action, FindingRecord, PinRecord, Query, Transaction
-from dashboard.standings import Standing
 from dashboard.views import acting, plan_shown
 from dashboard.views.acting import Button
 from fenceline.plans.plan import Effect

@@ -9,8 +9,8 @@ from django import template
 from django.urls import reverse
 
 from dashboard.alerts import redact
+from dashboard.labels.status import Standing
 from dashboard.models import Action, Alert, Channel, Delivery
-from dashboard.standings import Standing
 from dashboard.views import addresses
 from fenceline.alerts import matchers as matching
 from fenceline.alerts.labels import readable_name

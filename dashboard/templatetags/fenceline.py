@@ -16,7 +16,7 @@ from django.templatetags.static import static
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
-from dashboard.looks import LOOKS, Look
+from dashboard.labels.transition import LOOKS, Look
 from dashboard.models import FindingRecord, Transaction, TransitionRecord
 from dashboard.views import addresses, sight
 from fenceline.facts import NOT_TOLD, OPEN_STATES, TWO_PHASE_COMMIT_TIMEOUT_MS, Kind

@@ -8,12 +8,12 @@ from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from dashboard import standings
 from dashboard.evaluation.blocking import Waits
 from dashboard.groups import queries as groups
+from dashboard.labels import status as standings
+from dashboard.labels.status import Standing
 from dashboard.models import FindingRecord, GroupOffset, PartitionRecord, PinRecord, Recovery, Transaction
 from dashboard.partitions import queries as partitions
-from dashboard.standings import Standing
 from dashboard.system import owners
 from dashboard.templatetags.fenceline import clip
 from dashboard.views import addresses

@@ -10,9 +10,9 @@ from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from dashboard import query_looks
+from dashboard.labels import query as query_looks
+from dashboard.labels.status import Standing
 from dashboard.models import Query, SinkDecision
-from dashboard.standings import Standing
 from dashboard.streaming.registry import driver_of, state_now
 from dashboard.views import addresses
 from fenceline.formatting import duration

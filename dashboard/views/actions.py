@@ -11,12 +11,12 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
-from dashboard import acts
 from dashboard.actions import audit as acted
 from dashboard.actions import execute
 from dashboard.actions import service as asking
 from dashboard.actions import store as rows
 from dashboard.actions.audit import Shown
+from dashboard.labels import action as acts
 from dashboard.models import Action
 from dashboard.views import acting, context
 from dashboard.views.audit_asked import Wanted, parse

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from dashboard.groups import queries as groups
-from dashboard.looks import NOTABLE
+from dashboard.labels.status import OUTCOME_LOOKS, WORST_STATUSES, WORST_VERDICTS
+from dashboard.labels.transition import NOTABLE
 from dashboard.partitions import queries as partitions
 from dashboard.recoveries import queries as recoveries
-from dashboard.standings import OUTCOME_LOOKS, WORST_STATUSES, WORST_VERDICTS
 from dashboard.streaming import queries as streaming
 from dashboard.views.listing import (
     LONGEST_APPLICATION,

@@ -8,16 +8,16 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 
-from dashboard import charts
-from dashboard.charts import Bucket
 from dashboard.history import queries as history
-from dashboard.looks import LOOKS, NOTABLE
+from dashboard.labels.transition import LOOKS, NOTABLE
 from dashboard.models import Tally, TransitionRecord
 from dashboard.views import context, told
 from dashboard.views.clock import now_ms
 from dashboard.views.listing import clip
 from dashboard.views.page import answer, signed_in
 from dashboard.views.told import RANGE_WORDS, RANGES, Wanted
+from dashboard.web import charts
+from dashboard.web.charts import Bucket
 from fenceline.facts import ABORTS, Confidence, Kind
 
 _ROWS = 50

@@ -10,8 +10,8 @@ from django.http import Http404, HttpRequest, HttpResponse
 
 from dashboard import queries
 from dashboard.groups import queries as groups
+from dashboard.labels.status import trend
 from dashboard.models import Group, GroupOffset
-from dashboard.standings import trend
 from dashboard.system import owners
 from dashboard.views import asked, context
 from dashboard.views.empty import why_empty

@@ -10,15 +10,15 @@ from typing import Any
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 
-from dashboard import charts
-from dashboard.charts import Bucket
 from dashboard.history import parquet as reports
 from dashboard.history.parquet import Busiest, Day, Trouble
-from dashboard.looks import NOTABLE
+from dashboard.labels.transition import NOTABLE
 from dashboard.views import context
 from dashboard.views.clock import now_ms
 from dashboard.views.listing import LONGEST_APPLICATION, check_cluster, clip, one_of
 from dashboard.views.page import answer, signed_in
+from dashboard.web import charts
+from dashboard.web.charts import Bucket
 from fenceline import histograms
 from fenceline.facts import ABORTS, Kind
 from fenceline.formatting import count

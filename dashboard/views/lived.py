@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dashboard.charts import Bar, Mark
-from dashboard.looks import LOOKS
+from dashboard.labels.transition import LOOKS
 from dashboard.models import Transaction
+from dashboard.web.charts import Bar, Mark
 from fenceline import histograms
 from fenceline.facts import OPEN_STATES, Kind, Transition
 from fenceline.formatting import count, duration

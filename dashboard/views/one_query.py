@@ -7,7 +7,8 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from dashboard import queries, query_looks
+from dashboard import queries
+from dashboard.labels import query as query_looks
 from dashboard.models import Batch, Query
 from dashboard.runtime import paging
 from dashboard.runtime.paging import Page

@@ -7,18 +7,19 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 
-from dashboard import charts, queries
+from dashboard import queries
 from dashboard.alerts import queries as alerting
 from dashboard.groups import queries as groups
 from dashboard.history import queries as history
+from dashboard.labels.status import WORST_VERDICTS
 from dashboard.partitions import queries as partitions
-from dashboard.standings import WORST_VERDICTS
 from dashboard.streaming import queries as streaming
 from dashboard.views import context
 from dashboard.views.clock import now_ms
 from dashboard.views.page import answer, signed_in
 from dashboard.views.queries import rows as query_rows
 from dashboard.views.verdict import verdict
+from dashboard.web import charts
 from fenceline.facts import Kind
 from fenceline.kafka.groups import Status
 

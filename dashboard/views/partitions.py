@@ -12,9 +12,9 @@ from kombu.exceptions import OperationalError
 from dashboard import queries
 from dashboard.celery import app
 from dashboard.groups import queries as groups
+from dashboard.labels.status import NEXT_STEPS
 from dashboard.models import PartitionRecord, PinRecord, ReplicaLook
 from dashboard.partitions import queries as partitions
-from dashboard.standings import NEXT_STEPS
 from dashboard.streaming import lag as reading
 from dashboard.system import access, owners
 from dashboard.views import addresses, asked, context

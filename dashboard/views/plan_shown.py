@@ -9,11 +9,11 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from dashboard import acts
 from dashboard.actions import audit as acted
 from dashboard.actions import offers
 from dashboard.actions.execute import MOST_REASON
 from dashboard.actions.offers import Offer
+from dashboard.labels import action as acts
 from dashboard.models import Action
 from dashboard.streaming import queries as streaming
 from dashboard.system import access

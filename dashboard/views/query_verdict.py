@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from dashboard.labels.query import STATE_LOOKS
 from dashboard.models import FindingRecord, Query
-from dashboard.query_looks import STATE_LOOKS
 from dashboard.streaming import batches as micro_batches
 from dashboard.streaming import queries as streaming
 from dashboard.streaming.batch_state import is_overdue, prepared_batches

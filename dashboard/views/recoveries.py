@@ -11,7 +11,7 @@ from typing import Any
 from django.http import Http404, HttpRequest, HttpResponse
 
 from dashboard.actions import audit as acted
-from dashboard.looks import LOOKS
+from dashboard.labels.transition import LOOKS
 from dashboard.models import Recovery
 from dashboard.recoveries import queries as recoveries
 from dashboard.system import owners

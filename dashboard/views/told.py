@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dashboard.history.queries import Filter, Place
-from dashboard.looks import NOTABLE, TELLING
+from dashboard.labels.transition import NOTABLE, TELLING
 from dashboard.views.listing import LONGEST_APPLICATION, check_cluster, one_of, place_of, searched
 from fenceline.facts import Confidence, Kind
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
 
-from dashboard import charts, queries
+from dashboard import queries
 from dashboard.evaluation import blocking as waits
 from dashboard.history import queries as history
 from dashboard.models import Action, FindingRecord, Transaction
@@ -25,6 +25,7 @@ from dashboard.views.fencing import rows
 from dashboard.views.listing import SIZES, STATES, Wanted, columns, parse
 from dashboard.views.page import answer, signed_in
 from dashboard.views.recoveries import row_of
+from dashboard.web import charts
 from fenceline.decode import text
 from fenceline.explanations import explain
 from fenceline.facts import Reason, Severity, State, Transition

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from dashboard.looks import LOOKS
+from dashboard.labels.transition import LOOKS
 from dashboard.models import Transaction
 from dashboard.views.lived import Now
 from fenceline.decode import text

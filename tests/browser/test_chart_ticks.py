@@ -9,11 +9,11 @@ from collections.abc import Sequence
 import pytest
 from playwright.sync_api import Page, expect
 
-from dashboard import charts
-from dashboard.charts import Bar, Bucket, Figure
-from dashboard.looks import NOTABLE
+from dashboard.labels.transition import NOTABLE
 from dashboard.models import Batch
 from dashboard.streaming import charts as query_charts
+from dashboard.web import charts
+from dashboard.web.charts import Bar, Bucket, Figure
 from fenceline.facts import Kind
 from tests.browser.conftest import Opener, Server
 

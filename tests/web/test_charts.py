@@ -10,9 +10,9 @@ import plotly
 import plotly.graph_objects as go
 import pytest
 
-from dashboard import charts
-from dashboard.charts import Bar, Bucket, Mark
-from dashboard.looks import LOOKS, NOTABLE
+from dashboard.labels.transition import LOOKS, NOTABLE
+from dashboard.web import charts
+from dashboard.web.charts import Bar, Bucket, Mark
 from fenceline.facts import ABORTS, EVERYDAY, Kind
 
 STATIC = Path(__file__).parents[2] / "dashboard" / "static"

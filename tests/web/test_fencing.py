@@ -11,7 +11,7 @@ import pytest
 from django.test import Client
 
 from dashboard.history import queries as history
-from dashboard.looks import LOOKS, NOTABLE
+from dashboard.labels.transition import LOOKS, NOTABLE
 from dashboard.models import Cluster, Tally, TransitionRecord
 from fenceline.facts import Kind
 from tests.web import happened, seed

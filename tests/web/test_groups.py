@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from dashboard.labels.status import STATUS_LOOKS, trend
 from dashboard.models import Cluster, Group
-from dashboard.standings import STATUS_LOOKS, trend
 from dashboard.views import addresses
 from fenceline.kafka.groups import Status
 from tests.web import held, seed

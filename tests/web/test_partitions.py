@@ -11,8 +11,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 from kombu.exceptions import OperationalError
 
+from dashboard.labels.status import NEXT_STEPS
 from dashboard.models import Cluster, PartitionRecord, PinRecord
-from dashboard.standings import NEXT_STEPS
 from dashboard.views import partitions as views
 from fenceline.explanations import because
 from fenceline.kafka.partitions import Ground, Verdict

@@ -9,8 +9,8 @@ import re
 import pytest
 from django.test import Client
 
+from dashboard.labels.status import OUTCOME_LOOKS
 from dashboard.models import Cluster, Recovery
-from dashboard.standings import OUTCOME_LOOKS
 from fenceline.recoveries import Outcome
 from tests.web import held, seed
 

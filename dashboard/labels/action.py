@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from dashboard.standings import Standing
+from dashboard.labels.status import Standing
 from fenceline.plans.plan import Act
 
 

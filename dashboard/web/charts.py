@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dashboard.looks import LOOKS
+from dashboard.labels.transition import LOOKS
 from fenceline.facts import Kind
 from fenceline.formatting import duration
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from dashboard.standings import Standing
+from dashboard.labels.status import Standing
 from fenceline.spark.drivers import Driver, DriverStatus
 from fenceline.spark.records import QueryState
 

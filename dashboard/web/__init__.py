@@ -1,0 +1,1 @@
+"""Pages: how they are rendered, and what they are filled with."""
