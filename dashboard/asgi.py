@@ -16,9 +16,9 @@ django = get_asgi_application()
 
 # Imported after Django is set up: they read models.
 from dashboard.api.ingest import may_post  # noqa: E402
-from dashboard.body_limits import BodyLimits, Lane  # noqa: E402
-from dashboard.consumers import LiveConsumer  # noqa: E402
-from dashboard.origins import same_origin_only  # noqa: E402
+from dashboard.web.server.body_limits import BodyLimits, Lane  # noqa: E402
+from dashboard.web.server.live_socket import LiveConsumer  # noqa: E402
+from dashboard.web.server.origins import same_origin_only  # noqa: E402
 
 http = BodyLimits(
     django,

@@ -189,7 +189,7 @@ class Stack:
         command = [
             self.python, "-m", "uvicorn", "dashboard.asgi:application", "--host", HOST, "--port",
             str(self.options.port), "--ws-per-message-deflate", "false", "--timeout-graceful-shutdown", "5",
-            "--http", "dashboard.http_protocol:Protocol", "--limit-concurrency", "500",
+            "--http", "dashboard.web.server.http_protocol:Protocol", "--limit-concurrency", "500",
             "--ws-max-size", "4096", "--no-access-log", "--log-level", "warning",
         ]  # fmt: skip
         needs = tuple(name for name in needs if name not in self._nodes)

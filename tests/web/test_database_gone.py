@@ -27,6 +27,6 @@ def test_every_page_says_that_the_database_is_gone(path: str, caplog: pytest.Log
     assert answer.status_code == 503
     assert "The database cannot be reached" in answer.content.decode()
     assert answer.headers["Content-Security-Policy"].startswith("default-src 'none'")
-    (line,) = [record for record in caplog.records if record.name == "dashboard.middleware"]
+    (line,) = [record for record in caplog.records if record.name == "dashboard.web.server.middleware"]
     assert line.exc_info is None
     assert path in line.getMessage()

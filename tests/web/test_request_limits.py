@@ -15,10 +15,11 @@ import pytest
 import uvicorn
 from asgiref.testing import ApplicationCommunicator
 
-from dashboard import asgi, body_limits, http_protocol
+from dashboard import asgi
 from dashboard.api.auth import digest
-from dashboard.body_limits import BodyLimits, Lane
 from dashboard.models import Token
+from dashboard.web.server import body_limits, http_protocol
+from dashboard.web.server.body_limits import BodyLimits, Lane
 from sandbox.options import ROOT
 from sandbox.ports import HOST, free_port
 from tests.waiting import wait_for

@@ -19,8 +19,9 @@ from django.contrib.sessions.models import Session
 from django.test import Client
 from django.utils import timezone
 
-from dashboard import asgi, consumers
+from dashboard import asgi
 from dashboard.runtime import notify as live
+from dashboard.web.server import live_socket as consumers
 from tests.web import roles
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -1,7 +1,8 @@
-"""uvicorn's HTTP protocol with limits that it has no options for: `--http dashboard.http_protocol:Protocol`.
+"""uvicorn's HTTP protocol with limits that it has no options for: `--http
+dashboard.web.server.http_protocol:Protocol`.
 
 A connection that sends no whole header, or does not read its answer, would else stay for ever and count in
-`--limit-concurrency`. Bodies have their own limits (`dashboard.body_limits`).
+`--limit-concurrency`. Bodies have their own limits (`dashboard.web.server.body_limits`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from http import HTTPStatus
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from dashboard.body_limits import PROBLEM_TYPE, problem_body
+from dashboard.web.server.body_limits import PROBLEM_TYPE, problem_body
 
 #: Until a header has to be there whole, from when its connection was made or its first byte came.
 HEADER_S = 10.0

@@ -1,0 +1,1 @@
+"""What requests and sockets pass before any page: limits, hosts, headers, origins."""
