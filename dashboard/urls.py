@@ -7,7 +7,7 @@ from django.contrib.auth.views import LogoutView
 from django.urls import path, re_path
 
 from dashboard.api import api, ingest, problems, scrape
-from dashboard.views import (
+from dashboard.web.pages import (
     actions,
     alerts,
     channels,
@@ -16,18 +16,18 @@ from dashboard.views import (
     fencing,
     groups,
     health,
-    history_page,
     overview,
     parent_paths,
     partitions,
     queries,
     recoveries,
-    rules_page,
     sign_in,
     silences,
     system,
     transactions,
 )
+from dashboard.web.pages import history as history_page
+from dashboard.web.pages import rules as rules_page
 
 urlpatterns = [
     path("", overview.overview, name="overview"),

@@ -12,8 +12,9 @@ from dashboard.labels import action as acts
 from dashboard.labels.action import ActLook
 from dashboard.labels.status import Standing
 from dashboard.models import Action, FindingRecord, PinRecord, Query, Transaction
-from dashboard.views import acting, plan_shown
-from dashboard.views.acting import Button
+from dashboard.web import action_buttons as acting
+from dashboard.web import plan_context as plan_shown
+from dashboard.web.action_buttons import Button
 from fenceline.plans.plan import Effect
 
 register = template.Library()

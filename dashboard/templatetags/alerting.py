@@ -11,7 +11,7 @@ from django.urls import reverse
 from dashboard.alerts import redact
 from dashboard.labels.status import Standing
 from dashboard.models import Action, Alert, Channel, Delivery
-from dashboard.views import addresses
+from dashboard.web import addresses
 from fenceline.alerts import matchers as matching
 from fenceline.alerts.labels import readable_name
 

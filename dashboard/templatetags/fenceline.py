@@ -18,7 +18,8 @@ from django.utils.safestring import SafeString, mark_safe
 
 from dashboard.labels.transition import LOOKS, Look
 from dashboard.models import FindingRecord, Transaction, TransitionRecord
-from dashboard.views import addresses, sight
+from dashboard.web import addresses
+from dashboard.web import freshness as sight
 from fenceline.facts import NOT_TOLD, OPEN_STATES, TWO_PHASE_COMMIT_TIMEOUT_MS, Kind
 from fenceline.formatting import duration as in_words
 

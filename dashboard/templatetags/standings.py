@@ -16,7 +16,7 @@ from dashboard.models import FindingRecord, GroupOffset, PartitionRecord, PinRec
 from dashboard.partitions import queries as partitions
 from dashboard.system import owners
 from dashboard.templatetags.fenceline import clip
-from dashboard.views import addresses
+from dashboard.web import addresses
 from fenceline.owners import Owner
 
 register = template.Library()

@@ -14,7 +14,7 @@ from dashboard.labels import query as query_looks
 from dashboard.labels.status import Standing
 from dashboard.models import Query, SinkDecision
 from dashboard.streaming.registry import driver_of, state_now
-from dashboard.views import addresses
+from dashboard.web import addresses
 from fenceline.formatting import duration
 from fenceline.spark.batch_chain import ChainLink, LinkState
 from fenceline.spark.safe_to_restart import RestartSafety

@@ -12,7 +12,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from dashboard.models import Action, Alert, Cluster
-from dashboard.views import alerts_asked
+from dashboard.web.forms import alerts as alerts_asked
 from tests.web import roles, seed, voiced
 from tests.web.roles import read
 from tests.web.streams import QUERY_ID

@@ -12,7 +12,7 @@ from django.test import Client
 
 from dashboard.labels.status import STATUS_LOOKS, trend
 from dashboard.models import Cluster, Group
-from dashboard.views import addresses
+from dashboard.web import addresses
 from fenceline.kafka.groups import Status
 from tests.web import held, seed
 

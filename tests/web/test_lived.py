@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from dashboard.history import queries as history
 from dashboard.models import Recent, Transaction
-from dashboard.views import lived, way
+from dashboard.web import transaction_steps as way
+from dashboard.web import transaction_timeline as lived
 from fenceline.facts import Confidence, Kind, Reason, Tombstone, Transition
 from tests.web import happened, seed
 

@@ -13,7 +13,7 @@ from kombu.exceptions import OperationalError
 
 from dashboard.labels.status import NEXT_STEPS
 from dashboard.models import Cluster, PartitionRecord, PinRecord
-from dashboard.views import partitions as views
+from dashboard.web.pages import partitions as views
 from fenceline.explanations import because
 from fenceline.kafka.partitions import Ground, Verdict
 from tests.web import held, seed

@@ -15,7 +15,7 @@ from dashboard.models import Cluster, Query, SinkDecision
 from dashboard.runtime import leases
 from dashboard.streaming import checkpoint_store as save_checkpoints
 from dashboard.transactions import store
-from dashboard.views import addresses
+from dashboard.web import addresses
 from fenceline.facts import TopicPartition
 from fenceline.spark.records import Broken, Damage, StateOperator, StateStore
 from tests.db.conftest import NOW_MS

@@ -13,7 +13,7 @@ from urllib.parse import urljoin
 import pytest
 from django.test import Client
 
-from dashboard import markdown
+from dashboard.web import markdown
 from fenceline.facts import Severity
 from fenceline.limits import Limits
 from fenceline.rules import RULES

@@ -123,7 +123,7 @@ def test_every_class_of_a_template_is_defined() -> None:
 def test_every_class_of_a_sheet_is_used() -> None:
     text = (
         "\n".join(path.read_text() for path in TEMPLATES)
-        + (ROOT / "dashboard/views/transactions.py").read_text()
+        + (ROOT / "dashboard/web/pages/transactions.py").read_text()
     )
     words = set(re.findall(r"[\w-]+", text))
     prefixes = tuple(re.findall(r"([\w-]+-){{", text))

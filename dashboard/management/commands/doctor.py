@@ -17,7 +17,7 @@ from django.db.backends.sqlite3.base import DatabaseWrapper as SqliteConnection
 
 from collectors.doctor import Check, Status, examine
 from dashboard.config import ClusterConfig
-from dashboard.views.health import troubles
+from dashboard.web.pages.health import troubles
 
 #: What the checks of this machine's own parts are filed under.
 _HERE = "this Fenceline"

@@ -1,0 +1,90 @@
+"""Buttons that make a plan: what `dashboard.actions.offers` offers, and why whoever looks may not take it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from django.http import HttpRequest
+
+from dashboard.actions import offers
+from dashboard.actions.offers import Offer
+from dashboard.models import FindingRecord, PinRecord, Query, Transaction
+from dashboard.system import access
+from dashboard.system.access import Actor
+from dashboard.web import page_context as context
+from dashboard.web.request_time import now_ms
+from fenceline.plans.plan import Act
+
+#: The cards of a page whose offers are asked for together.
+_CARDS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Button:
+    """A button that makes a plan; disabled where `why_not` says why."""
+
+    act: Act
+    cluster: str
+    #: As `dashboard.actions.planning.plan` takes it.
+    subject: str
+    words: str
+    why_not: str = ""
+
+
+def actor(request: HttpRequest) -> Actor:
+    """Return who looks at a page; asked once for each request."""
+    found: Actor = request.__dict__.setdefault("acting_actor", access.actor_of(request, "page"))
+    return found
+
+
+def of_transaction(request: HttpRequest, row: Transaction, pins: Sequence[PinRecord]) -> Sequence[Button]:
+    """Return the buttons of a transactional id; nothing where nothing is open."""
+    found = offers.of_transactions([row], {row.pk: pins}, now_ms=now_ms(request))[row.pk]
+    return _explained(request, found)
+
+
+def of_pin(request: HttpRequest, cluster: str, pin: PinRecord) -> Sequence[Button]:
+    """Return the buttons of an open transaction in a partition."""
+    return _explained(request, offers.of_pins(cluster, [pin], now_ms=now_ms(request)))
+
+
+def of_batch(request: HttpRequest, query: Query, batch_id: int) -> Sequence[Button]:
+    """Return the buttons of a batch of our sink."""
+    return buttons(request, _possible(offers.of_batch(query, batch_id, now_ms=now_ms(request))))
+
+
+def of_finding(request: HttpRequest, row: FindingRecord) -> Sequence[Button]:
+    """Return the buttons of what a rule found: nothing for most."""
+    known: dict[int, Sequence[Offer]] = request.__dict__.setdefault("offers_of_findings", {})
+    if row.pk not in known:
+        cards = {each.pk: each for each in context.of(request).all_findings[:_CARDS]} | {row.pk: row}
+        known |= offers.of_findings(list(cards.values()), now_ms=now_ms(request))
+    return buttons(request, known[row.pk])
+
+
+def buttons(request: HttpRequest, offered: Iterable[Offer]) -> Sequence[Button]:
+    """Return offers as buttons for whoever looks."""
+    return [
+        Button(each.act, each.cluster, each.subject, each.words, _why_not(actor(request), each))
+        for each in offered
+    ]
+
+
+def _explained(request: HttpRequest, found: Sequence[Offer]) -> Sequence[Button]:
+    """Return the buttons of a subject's own page: where none can be taken, one that gives the reason."""
+    return buttons(request, _possible(found) or found[:1])
+
+
+def _possible(found: Sequence[Offer]) -> Sequence[Offer]:
+    return [each for each in found if not each.refusals or each.forceable]
+
+
+def _why_not(who: Actor, offer: Offer) -> str:
+    """Return why somebody may not plan it, "" where they may; who may force it may plan what is refused."""
+    why_not = access.refusal(who, access.OF_ACT[offer.act])
+    if why_not or not offer.refusals:
+        return why_not
+    if offer.forceable and not access.refusal(who, access.FORCE):
+        return ""
+    return f"Not offered: {offer.refusals[0].words}"

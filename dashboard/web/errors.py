@@ -1,0 +1,28 @@
+"""What may not be done has a page of its own; what cannot be is told on the page where it was asked for."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from dashboard.web.request_time import now_ms
+
+_KEY = "refused"
+#: For how long a note stays, so that a refetch does not take it away at once.
+_SHOWN_MS = 30_000
+
+
+def forbidden(request: HttpRequest, reason: str) -> HttpResponse:
+    """Answer that somebody may not do what they asked for, and why."""
+    return render(request, "403.html", {"reason": reason}, status=403)
+
+
+def note(request: HttpRequest, path: str, words: str) -> None:
+    """Have the page at `path` say for a while why what was asked for was not done."""
+    request.session[_KEY] = [path, words, now_ms(request) + _SHOWN_MS]
+
+
+def noted(request: HttpRequest) -> str:
+    """Return what this page has to say, "" for nothing."""
+    path, words, until_ms = request.session.get(_KEY) or ("", "", 0)
+    return words if path == request.path and now_ms(request) < until_ms else ""

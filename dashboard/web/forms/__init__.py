@@ -1,0 +1,1 @@
+"""Query strings, parsed without ever failing."""

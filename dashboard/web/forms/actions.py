@@ -1,0 +1,83 @@
+"""What the audit log and the feed are asked for: query strings, parsed without failing. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dashboard.actions import store as rows
+from dashboard.history import queries as history
+from dashboard.models import Action
+from dashboard.web.forms.columns import LONGEST_APPLICATION, check_cluster, clip, one_of, place_of, searched
+from fenceline.facts import Kind
+from fenceline.plans.plan import Act
+
+_LONGEST_NAME = 150
+#: What ends a transaction against its producer's wish, or may have: what the feed tells, worst first.
+FEED_KINDS = (
+    Kind.TAKEOVER,
+    Kind.TIMEOUT,
+    Kind.ADMIN_FENCE,
+    Kind.ADMIN_ABORT,
+    Kind.ABORT,
+    Kind.CLIENT_ABORT,
+    Kind.SELF_RECOVERY,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A parsed query string of the audit log; `ignored` says in words what in it could not be used."""
+
+    filter: rows.Filter
+    #: The number of the action behind which the list goes on.
+    before: int | None
+    ignored: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class WantedFeed:
+    """A parsed query string of the feed; `kind` is the one asked for, "" for all of them."""
+
+    filter: history.Filter
+    kind: str
+    before: history.Place | None
+    ignored: Sequence[str]
+
+
+def parse(query: Mapping[str, str], cluster: str, clusters: Sequence[str]) -> Wanted:
+    """Return which actions a query string asks for."""
+    ignored: list[str] = []
+    check_cluster(query, clusters, ignored)
+    wanted = rows.Filter(
+        cluster=cluster,
+        act=one_of("act", query, tuple(Act), "", ignored),
+        state=one_of("state", query, tuple(Action.State), "", ignored),
+        q=searched(query),
+        actor=query.get("who", "").replace("\0", "")[:_LONGEST_NAME],
+    )
+    return Wanted(wanted, _before(query, ignored), ignored)
+
+
+def parse_feed(query: Mapping[str, str], cluster: str, clusters: Sequence[str]) -> WantedFeed:
+    """Return what of the feed a query string asks for."""
+    ignored: list[str] = []
+    check_cluster(query, clusters, ignored)
+    kind = one_of("kind", query, tuple(each.value for each in FEED_KINDS), "", ignored)
+    wanted = history.Filter(
+        cluster=cluster,
+        kinds=(Kind(kind),) if kind else FEED_KINDS,
+        application=query.get("application", "").replace("\0", "")[:LONGEST_APPLICATION],
+        q=searched(query),
+    )
+    return WantedFeed(wanted, kind, place_of(query, ignored), ignored)
+
+
+def _before(query: Mapping[str, str], ignored: list[str]) -> int | None:
+    value = query.get("before", "")
+    if not value:
+        return None
+    if value.isascii() and value.isdigit() and len(value) <= 18:
+        return int(value)
+    ignored.append(f"before “{clip(value)}” is not a place in this list")
+    return None

@@ -1,0 +1,132 @@
+"""The verdict: everything the first page shows, said in one sentence. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dashboard.models import FindingRecord
+from dashboard.web.freshness import Blind, Freshness
+from fenceline.facts import Severity
+from fenceline.formatting import clock, count, duration
+
+_SMALL = (
+    "no",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+)
+#: A subject of 32 kB makes no headline.
+_LONGEST = 140
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A sentence, the figures it stands on, and its tone: a severity, "ok" or "unknown"."""
+
+    tone: str
+    sentence: str
+    figures: Sequence[str]
+    #: The rule that decided, "" where none did.
+    rule: str = ""
+
+
+def verdict(
+    findings: Sequence[FindingRecord],
+    sight: Freshness,
+    *,
+    clusters: Sequence[str],
+    ids: int,
+    open_now: int,
+    oldest_ms: int | None,
+    now_ms: int,
+    pinned: int = 0,
+    blocked: int = 0,
+) -> Verdict:
+    """Judge the whole: the worst finding decides, and nothing is called fine that was not seen.
+
+    `oldest_ms` is when the oldest open transaction began; `pinned` partitions are held back by one, and
+    `blocked` groups are at its LSO.
+    """
+    if not clusters:
+        return Verdict("unknown", "No cluster is configured.", _HOW_TO_CONFIGURE)
+    needs = [row for row in findings if row.severity != Severity.INFO]
+    figures = _figures(len(clusters), ids, open_now, oldest_ms, now_ms)
+    figures += [f"{count(pinned, 'partition')} pinned"] if pinned else []
+    figures += [f"{count(blocked, 'group')} blocked"] if blocked else []
+    if needs:
+        return Verdict(needs[0].severity, _worst(needs), [*figures, *_unseen(sight.blind)], needs[0].rule)
+    if sight.blind:
+        return Verdict(
+            "warning", _blind(sight.blind, clusters), [*figures, "what was seen before shows nothing stuck"]
+        )
+    if sight.unseen:
+        return Verdict(
+            "unknown", f"{_listed(sight.unseen)} {_have(sight.unseen)} not been seen yet.", _progress(sight)
+        )
+    return Verdict("ok", "Nothing is stuck.", figures)
+
+
+_HOW_TO_CONFIGURE = (
+    'Name one under [clusters.NAME] in fenceline.toml with "bootstrap.servers"',
+    "or start with make up BOOTSTRAP=host:port",
+)
+
+
+def _worst(needs: Sequence[FindingRecord]) -> str:
+    first = needs[0].summary.rstrip(".")
+    first = first if len(first) <= _LONGEST else f"{first[:_LONGEST]}…"
+    more = len(needs) - 1
+    return (
+        f"{first}."
+        if not more
+        else f"{first}, and {_in_words(more)} more {'needs' if more == 1 else 'need'} you."
+    )
+
+
+def _blind(blind: Sequence[Blind], clusters: Sequence[str]) -> str:
+    names = sorted({reason.cluster for reason in blind})
+    since = clock(min(reason.since_ms for reason in blind))
+    where = f" in {_listed(names)}" if len(clusters) > 1 else ""
+    return f"Whether anything is stuck{where} cannot be said: not all was seen since {since}."
+
+
+def _unseen(blind: Sequence[Blind]) -> Sequence[str]:
+    return [f"not all was seen since {clock(min(reason.since_ms for reason in blind))}"] if blind else []
+
+
+def _figures(clusters: int, ids: int, open_now: int, oldest_ms: int | None, now_ms: int) -> list[str]:
+    figures = [count(ids, "transactional id"), f"{open_now:,} open"]
+    if open_now and oldest_ms is not None:
+        figures[1] += f", the oldest for {duration(now_ms - oldest_ms)}"
+    return [*figures, *([count(clusters, "cluster")] if clusters > 1 else [])]
+
+
+def _progress(sight: Freshness) -> Sequence[str]:
+    behind = sum(row.behind or 0 for row in sight.collectors)
+    read = sum(row.records for row in sight.collectors)
+    if not sight.collectors:
+        return ["No collector has reported; the first one starts within seconds of a worker"]
+    to_go = f"{behind:,} to go" if behind else "the end is not known yet"
+    return [f"The first look is under way: {count(read, 'record')} read, {to_go}"]
+
+
+def _in_words(number: int) -> str:
+    return _SMALL[number] if number < len(_SMALL) else f"{number:,}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _have(names: Sequence[str]) -> str:
+    return "has" if len(names) == 1 else "have"

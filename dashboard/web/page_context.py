@@ -1,0 +1,245 @@
+"""What surrounds every page: navigation, cluster, how far it was seen, what needs somebody."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+from urllib.parse import urlencode
+
+from django.conf import settings
+from django.http import HttpRequest
+from django.urls import reverse
+
+from dashboard import queries
+from dashboard.alerts import queries as alerting
+from dashboard.models import Cluster, FindingRecord
+from dashboard.runtime.collector_names import (
+    ACTIONS,
+    ALERTS,
+    EVERYTHING,
+    GROUPS,
+    PARTITIONS,
+    QUERIES,
+    RECOVERIES,
+    TRANSACTIONS,
+)
+from dashboard.web.freshness import Freshness, freshness, stale_after_ms
+from dashboard.web.request_time import now_ms
+from fenceline.facts import Severity
+
+#: Pages of the sidebar: name of the route, words, key after `g`, and what it is for.
+PAGES = (
+    ("overview", "Overview", "o", ""),
+    ("transactions", "Transactions", "t", "See"),
+    ("fencing", "Fencing", "f", "See"),
+    ("partitions", "Partitions", "p", "See"),
+    ("groups", "Groups", "g", "See"),
+    ("queries", "Queries", "q", "See"),
+    ("recoveries", "Recoveries", "r", "Act"),
+    ("actions", "Actions", "a", "Act"),
+    ("alerts", "Alerts", "l", "Act"),
+    ("history", "History", "h", "Run"),
+    ("system", "System", "s", "Run"),
+)
+#: The list that a page about one thing belongs to.
+_LIST_OF = {
+    "transaction": "transactions",
+    "partition": "partitions",
+    "group": "groups",
+    "query": "queries",
+    "recovery": "recoveries",
+    "feed": "recoveries",
+    "action": "actions",
+    "action-plan": "actions",
+    **dict.fromkeys(("alert", "channels", "channel", "deliveries", "delivery"), "alerts"),
+    **dict.fromkeys(("channel-new", "channel-edit", "channel-secret", "channel-delete"), "alerts"),
+    **dict.fromkeys(("silences", "silence", "silence-new"), "alerts"),
+}
+#: What a page stands on, by the list it is or belongs to; transactions where nothing is said.
+_NOUNS = {
+    "overview": EVERYTHING,
+    "partitions": PARTITIONS,
+    "groups": GROUPS,
+    "queries": QUERIES,
+    "recoveries": RECOVERIES,
+    "feed": TRANSACTIONS,
+    "actions": ACTIONS,
+    "alerts": ALERTS,
+}
+#: What of a list's address a new search keeps, by the list's route; elsewhere a search leads to the first.
+_SEARCH_KEEPS = {
+    "transactions": ("state", "application", "min_age_s", "sort", "dir", "size"),
+    "fencing": ("since", "kind", "confidence", "application"),
+    "partitions": ("verdict", "internal", "sort", "dir", "size"),
+    "groups": ("status", "family", "sort", "dir", "size"),
+    "queries": ("state", "sink", "sort", "dir", "size"),
+    "recoveries": ("outcome", "cause", "application"),
+    "feed": ("kind", "application"),
+    "actions": ("act", "state", "who"),
+    "alerts": ("state", "severity", "rule", "team", "voice"),
+}
+#: What a search on a page looks for, by its list; transactional ids where nothing is said.
+_SEARCHED = {
+    "partitions": "topics",
+    "groups": "groups",
+    "queries": "queries",
+    "actions": "subjects",
+    "alerts": "alerts",
+}
+_NEEDS_SOMEBODY = (Severity.CRITICAL, Severity.WARNING)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One entry of the sidebar."""
+
+    name: str
+    url: str
+    words: str
+    key: str
+    here: bool
+    #: The heading above it: "" where it stands under the one before.
+    heading: str
+
+
+class Chrome:
+    """The frame of a page; each part asks the database when a template first shows it."""
+
+    def __init__(self, request: HttpRequest) -> None:
+        self._request = request
+
+    @cached_property
+    def clusters(self) -> Sequence[Cluster]:
+        """Return the configured clusters."""
+        return queries.clusters()
+
+    @cached_property
+    def cluster(self) -> str:
+        """Return the cluster this page is about, "" for all of them."""
+        return selected_cluster(self._request, self.clusters)
+
+    @cached_property
+    def nav(self) -> Sequence[Link]:
+        """Return the sidebar's links, which keep the cluster."""
+        query = f"?{urlencode({'cluster': self.cluster})}" if self.cluster and len(self.clusters) > 1 else ""
+        before = ["", *(heading for *_, heading in PAGES)]
+        return [
+            Link(
+                name,
+                reverse(name) + query,
+                words,
+                key,
+                self._list == name,
+                "" if heading == last else heading,
+            )
+            for (name, words, key, heading), last in zip(PAGES, before, strict=False)
+        ]
+
+    @cached_property
+    def switch_path(self) -> str:
+        """Return where choosing another cluster leads: an id of one cluster is no id of another."""
+        about_one = self._route in _LIST_OF and self._route not in _SEARCH_KEEPS
+        return reverse(self._list) if about_one else self._request.path
+
+    @cached_property
+    def search_path(self) -> str:
+        """Return where a search leads: to the list on this page, or to the transactions."""
+        lists = (self._route, self._list)
+        return reverse(next((each for each in lists if each in _SEARCH_KEEPS), "transactions"))
+
+    @property
+    def searched(self) -> str:
+        """Return what a search on this page looks for."""
+        return _SEARCHED.get(self._list, "transactional ids")
+
+    @cached_property
+    def search_words(self) -> str:
+        """Return what the list on this page was searched for."""
+        return self._request.GET.get("q", "") if self._route in _SEARCH_KEEPS else ""
+
+    @cached_property
+    def search_keeps(self) -> Sequence[tuple[str, str]]:
+        """Return the parameters of the list on this page that a new search keeps."""
+        query = self._request.GET
+        return [(key, query[key]) for key in _SEARCH_KEEPS.get(self._route, ()) if query.get(key)]
+
+    @property
+    def read_only(self) -> bool:
+        """Return whether nobody may act from here."""
+        return bool(settings.READ_ONLY)
+
+    @property
+    def stale_after_ms(self) -> int:
+        """Return how old the newest sight may be before the page says so."""
+        return stale_after_ms()
+
+    @cached_property
+    def _route(self) -> str:
+        match = self._request.resolver_match
+        return (match.url_name if match else "") or ""
+
+    @property
+    def _list(self) -> str:
+        """Return the list that this page is, or belongs to."""
+        return _LIST_OF.get(self._route, self._route)
+
+    @cached_property
+    def all_findings(self) -> Sequence[FindingRecord]:
+        """Return the open findings, worst first."""
+        return queries.findings(self.cluster)
+
+    @cached_property
+    def findings(self) -> Sequence[FindingRecord]:
+        """Return the open findings that need somebody, worst first."""
+        return [row for row in self.all_findings if row.severity in _NEEDS_SOMEBODY]
+
+    @cached_property
+    def about(self) -> Mapping[str, Sequence[FindingRecord]]:
+        """Return the findings that need somebody, by the list of what they are about, worst first."""
+        found: dict[str, list[FindingRecord]] = {}
+        for row in self.findings:
+            kind = row.subject.partition(":")[0]
+            found.setdefault(_LIST_OF.get(kind, kind), []).append(row)
+        return found
+
+    @cached_property
+    def firing(self) -> Sequence[tuple[str, int]]:
+        """Return how many alerts fire that need somebody, by severity, worst first."""
+        found = alerting.firing(self.cluster)
+        return [(severity, found[severity]) for severity in _NEEDS_SOMEBODY if severity in found]
+
+    @property
+    def firing_number(self) -> int:
+        """Return how many alerts fire that need somebody."""
+        return sum(number for _, number in self.firing)
+
+    @cached_property
+    def worst(self) -> str:
+        """Return the severity that decides the tab's icon, "" when nothing needs anybody."""
+        return self.findings[0].severity if self.findings else ""
+
+    @cached_property
+    def freshness(self) -> Freshness:
+        """Return how far the clusters of this page have been seen."""
+        noun = _NOUNS.get(self._route) or _NOUNS.get(self._list, TRANSACTIONS)
+        return freshness(self.cluster, self.clusters, now_ms(self._request), noun)
+
+
+def selected_cluster(request: HttpRequest, clusters: Sequence[Cluster]) -> str:
+    """Return the cluster that the path or the query string names; an unknown one counts as none."""
+    match = request.resolver_match
+    asked = (match.kwargs.get("cluster") if match else None) or request.GET.get("cluster", "")
+    return asked if any(cluster.name == asked for cluster in clusters) else ""
+
+
+def of(request: HttpRequest) -> Chrome:
+    """Return the chrome of a request; view and template share one, and its answers."""
+    frame: Chrome = request.__dict__.setdefault("chrome", Chrome(request))
+    return frame
+
+
+def chrome(request: HttpRequest) -> dict[str, Any]:
+    """Return what base.html needs; nothing is asked of the database until it is shown."""
+    return {"chrome": of(request), "now_ms": now_ms(request)}

@@ -1,0 +1,178 @@
+"""Acting from the browser: a plan is made, looked at, confirmed by typing, and is its own audit entry."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import render
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods
+
+from dashboard.actions import audit as acted
+from dashboard.actions import execute
+from dashboard.actions import service as asking
+from dashboard.actions import store as rows
+from dashboard.actions.audit import Shown
+from dashboard.labels import action as acts
+from dashboard.models import Action
+from dashboard.web import action_buttons as acting
+from dashboard.web import page_context as context
+from dashboard.web.forms.actions import Wanted, parse
+from dashboard.web.plan_context import shown_plan
+from dashboard.web.rendering import acting as posting
+from dashboard.web.rendering import answer, refusal_of, signed_in
+from dashboard.web.request_time import now_ms
+from fenceline.plans.plan import MOST_SUBJECTS, Act
+
+_ROWS = 50
+_DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One action as a line of the list."""
+
+    of: Action
+    shown: Shown
+
+    @property
+    def look(self) -> acts.ActLook:
+        """Return its act in words."""
+        return acts.ACTS[self.of.act]
+
+
+@signed_in
+def action_list(request: HttpRequest) -> HttpResponse:
+    """Show the audit log: the newest actions that the query string asks for."""
+    frame = context.of(request)
+    wanted = parse(request.GET.dict(), frame.cluster, [row.name for row in frame.clusters])
+    # Plans expire without any change.
+    passing = now_ms(request) // 5_000
+    return answer(request, "actions", lambda: _list(request, wanted), depends_on=passing)
+
+
+@posting
+def make_plan(request: HttpRequest) -> HttpResponse:
+    """Make a plan of what a form asks for and go to its page, or say why there is none."""
+    asked = request.POST
+    try:
+        act = Act(asked.get("act", ""))
+    except ValueError:
+        return _no_plan(request, 400, "Nothing like this can be done: the form named no act that is known.")
+    try:
+        row = asking.plan_for(
+            acting.actor(request),
+            asked.get("cluster", ""),
+            act,
+            asked.getlist("subject"),
+            force=asked.get("force") == "1",
+            now_ms=now_ms(request),
+        )
+    except asking.NotPlanned as error:
+        return _no_plan(request, error.status, str(error), act)
+    return HttpResponseRedirect(reverse("action", args=[row.pk]), status=303)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def one_action(request: HttpRequest, number: int) -> HttpResponse:
+    """Show a plan and what came of it; a POST confirms it."""
+    if request.method != "POST":
+        return _show(request, number)
+    refused = refusal_of(request, request.path)
+    return _confirm(request, number) if refused is None else refused
+
+
+@signed_in
+def _show(request: HttpRequest, number: int) -> HttpResponse:
+    action = _known(request, number)
+    expired = now_ms(request) >= action.expires_ms
+    told = (action.rev, action.state, expired, len(action.follow_up))
+    return answer(request, "action", lambda: shown_plan(request, action), depends_on=told)
+
+
+def _confirm(request: HttpRequest, number: int) -> HttpResponse:
+    action, said = _known(request, number), request.POST
+    typed, reason = said.get("confirm", ""), said.get("reason", "")
+    try:
+        execute.confirm(
+            action,
+            digest=said.get("digest", ""),
+            typed=typed,
+            reason=reason,
+            actor=acting.actor(request),
+            now_ms=now_ms(request),
+        )
+    except execute.Refused as refused:
+        action.refresh_from_db()
+        wrong = {"wrong": refused.text, "typed": typed, "reason": reason, "status": refused.status}
+        return answer(request, "action", lambda: {**shown_plan(request, action), **wrong})
+    return HttpResponseRedirect(reverse("action", args=[number]), status=303)
+
+
+def _known(request: HttpRequest, number: int) -> Action:
+    found = rows.action(number) if number < 2**63 else None
+    if found is None or not any(row.pk == found.cluster_id for row in context.of(request).clusters):
+        raise Http404("No such action is known: the audit log has all of them.")
+    return found
+
+
+def _no_plan(request: HttpRequest, status: int, words: str, act: Act | None = None) -> HttpResponse:
+    """Say why there is no plan, and what to do; nothing was sent."""
+    asked = request.POST
+    again = status == 503 or status == 409
+    shown = {
+        "words": words,
+        "status": status,
+        "act": act,
+        "again": again,
+        "cluster": asked.get("cluster", ""),
+        "subjects": asked.getlist("subject")[:MOST_SUBJECTS],
+        "force": asked.get("force") == "1",
+    }
+    return render(request, "action_unplanned.html", shown, status=status)
+
+
+def _list(request: HttpRequest, wanted: Wanted) -> Mapping[str, Any]:
+    frame, at_ms = context.of(request), now_ms(request)
+    found, more = rows.newest(wanted.filter, before=wanted.before, limit=_ROWS)
+    only = wanted.filter
+    narrowed = bool(only.act or only.state or only.q or only.actor)
+    summary = acted.summary(frame.cluster, since_ms=at_ms - _DAY_MS, now_ms=at_ms)
+    empty = "past" if wanted.before else "unmatched" if narrowed else "none"
+    return {
+        "wanted": wanted,
+        "lines": [Line(each, acted.shown(each, now_ms=at_ms)) for each in found],
+        "next": more,
+        "acts": acts.ACTS.items(),
+        "states": tuple(Action.State),
+        "headline": _headline(frame, summary),
+        "summary": summary,
+        "several": len(frame.clusters) > 1 and not frame.cluster,
+        "empty": "" if found else empty,
+    }
+
+
+def _headline(frame: context.Chrome, summary: acted.Summary) -> str:
+    """Say what an operator came to know: does something run or wait, and did the rest go well."""
+    if not frame.clusters:
+        return "No cluster is configured."
+    if summary.executing:
+        return (
+            "1 action is being executed."
+            if summary.executing == 1
+            else (f"{summary.executing:,} actions are being executed.")
+        )
+    if summary.waiting:
+        return (
+            "1 plan waits to be confirmed."
+            if summary.waiting == 1
+            else (f"{summary.waiting:,} plans wait to be confirmed.")
+        )
+    if summary.undone:
+        return f"{summary.undone:,} of {summary.executed:,} actions of the last 24 h did not do all of it."
+    if summary.executed:
+        return "Every action of the last 24 h did what it was to do."
+    return "Nobody acted in the last 24 h."

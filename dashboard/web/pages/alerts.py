@@ -1,0 +1,142 @@
+"""Alerts: what fires, what is about to, what is over; and always why somebody is told of it, or nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse
+
+from dashboard.alerts import queries as alerting
+from dashboard.models import Alert
+from dashboard.system import access
+from dashboard.system.access import actor_of
+from dashboard.web import notification_reasons as voice
+from dashboard.web import page_context as context
+from dashboard.web.empty_state import why_empty
+from dashboard.web.forms import alerts as alerts_asked
+from dashboard.web.forms.columns import SIZES
+from dashboard.web.rendering import answer, signed_in
+from dashboard.web.request_time import now_ms
+from fenceline.formatting import count
+
+#: How many changes, and acts, the page of one alert shows.
+_CHANGES = 50
+_ACTIONS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One alert of a list, and why somebody is told of it, or nobody."""
+
+    of: Alert
+    reasons: Sequence[voice.Reason]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Alerts of one state, as far as this page shows them, and how many there are in all."""
+
+    state: str
+    lines: Sequence[Line]
+    number: int
+
+
+@signed_in
+def alert_list(request: HttpRequest) -> HttpResponse:
+    """Show one page of the alerts that the query string asks for."""
+    frame = context.of(request)
+    wanted = alerts_asked.parse(request.GET.dict(), frame.cluster, [row.name for row in frame.clusters])
+    # Whether something is "recently" resolved moves with the clock, and deliveries have no revision.
+    return answer(request, "alerts", lambda: _list(request, wanted), depends_on=_moves(request))
+
+
+@signed_in
+def alert_detail(request: HttpRequest, number: int) -> HttpResponse:
+    """Show one alert: its labels, its changes, and what came of each for every channel."""
+    found = alerting.alert(number)
+    if found is None:
+        raise Http404("No such alert is known: the list of alerts has all that are kept.")
+    return answer(request, "alert", lambda: _detail(request, found), depends_on=_moves(request))
+
+
+def _moves(request: HttpRequest) -> object:
+    return (now_ms(request) // 60_000, alerting.voices())
+
+
+def _list(request: HttpRequest, wanted: alerts_asked.Wanted) -> Mapping[str, Any]:
+    frame, only, now = context.of(request), wanted.filter, now_ms(request)
+    page = alerting.page(only, page=wanted.page, size=wanted.size, now_ms=now)
+    counts = alerting.counts(alerting.Filter(cluster=frame.cluster), now_ms=now)
+    shown = alerting.counts(only, now_ms=now)
+    last, told = alerting.last_changes(page.items), alerting.told(page.items)
+    lines = [Line(row, voice.reasons(row, last.get(row.pk), told[row.pk])) for row in page.items]
+    channels = alerting.channels()
+    return {
+        "wanted": wanted,
+        "page": page,
+        "parts": [
+            Part(state, list(rows), shown[state]) for state, rows in groupby(lines, attrgetter("of.state"))
+        ],
+        "counts": counts.items(),
+        "severities": alerts_asked.SEVERITIES,
+        "voices": alerts_asked.VOICES,
+        "rules": alerting.rules(frame.cluster),
+        "teams": alerting.teams(frame.cluster),
+        "headline": _headline(frame, counts),
+        "silences": alerting.silences("active", now_ms=now).count(),
+        "channels": channels,
+        "disabled": [row for row in channels if not row.enabled],
+        "several": len(frame.clusters) > 1 and not frame.cluster,
+        "sizes": SIZES,
+        "cannot_silence": access.refusal(actor_of(request, "page"), access.SILENCE),
+        "empty": "" if page.items else why_empty(frame, narrowed=wanted.narrowed),
+    }
+
+
+def _headline(frame: context.Chrome, counts: Mapping[str, int]) -> str:
+    """Say what somebody on call came to know: does anything fire, and is anybody told."""
+    if not frame.clusters:
+        return "No cluster is configured."
+    if frame.freshness.unseen:
+        return "Not everything has been seen yet."
+    firing = counts[Alert.State.FIRING]
+    if not firing:
+        return "No alert fires."
+    waiting, quiet = alerting.untold(frame.cluster)
+    fires = f"{count(firing, 'alert')} {'fires' if firing == 1 else 'fire'}"
+    parts = [_some(quiet, firing, "quiet"), _some(waiting, firing, "about to be told")]
+    return f"{'; '.join([fires, *filter(None, parts), *_missed(alerting.missed(frame.cluster), firing)])}."
+
+
+def _missed(number: int, of: int) -> Sequence[str]:
+    if not number:
+        return ()
+    which = f"{number:,} of them" if number < of else "it" if of == 1 else "any of them"
+    return (f"no receiver has taken the message of {which} so far",)
+
+
+def _some(number: int, of: int, what: str) -> str:
+    """Return `2 of them are quiet`, `all of them are quiet`, "" for none."""
+    if not number:
+        return ""
+    if number == of:
+        return f"{'it is' if of == 1 else 'all of them are'} {what}"
+    return f"{number:,} of them {'is' if number == 1 else 'are'} {what}"
+
+
+def _detail(request: HttpRequest, found: Alert) -> Mapping[str, Any]:
+    changes = alerting.changes(found, limit=_CHANGES)
+    return {
+        "row": found,
+        "cluster": found.cluster.name,
+        "reasons": voice.reasons(found, changes[0] if changes else None, alerting.told([found])[found.pk]),
+        "changes": [(change, voice.fates(change)) for change in changes],
+        "labels": sorted(found.labels.items()),
+        "annotations": sorted(found.annotations.items()),
+        "actions": alerting.actions_of(found, limit=_ACTIONS),
+        "cannot_silence": access.refusal(actor_of(request, "page"), access.SILENCE),
+    }

@@ -1,0 +1,264 @@
+"""Channels: who is told, of what and how; adding, changing, testing, disabling and deleting them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from django.conf import settings
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
+from django.shortcuts import render
+from django.urls import reverse
+
+from dashboard.alerts import channels, deliver, redact
+from dashboard.alerts import queries as alerting
+from dashboard.alerts import validation as checks
+from dashboard.models import Channel, Delivery
+from dashboard.system import access
+from dashboard.system.access import Actor, actor_of
+from dashboard.web.errors import forbidden, note, noted
+from dashboard.web.rendering import acting, answer, signed_in
+from fenceline.alerts import matchers as matching
+
+_DELIVERIES = 10
+#: Channels whose secret this session may look at, once: it made them, or rotated it.
+_UNSEEN = "unseen_secrets"
+
+
+@signed_in
+def channel_list(request: HttpRequest) -> HttpResponse:
+    """Show every channel with the last message to it."""
+    rows = alerting.channels()
+    last = alerting.last_deliveries(rows)
+    moves = [(row.pk, row.failures, row.enabled, _moves(last.get(row.pk))) for row in rows]
+    return answer(request, "channels", lambda: _list(request, rows, last), depends_on=moves)
+
+
+@signed_in
+def channel_detail(request: HttpRequest, number: int) -> HttpResponse:
+    """Show one channel: how it does, its settings, its last test, its last deliveries."""
+    found, problem = _found(number), noted(request)
+    test = alerting.last_deliveries([found], origin=Delivery.Origin.TEST).get(found.pk)
+    last = alerting.deliveries(alerting.DeliveryFilter(channel=found.pk), before=None, limit=_DELIVERIES)
+    moves = (found.failures, found.enabled, found.old_secret == "", problem, [_moves(row) for row in last])
+    return answer(request, "channel", lambda: _detail(request, found, test, last, problem), depends_on=moves)
+
+
+@signed_in
+def new(request: HttpRequest) -> HttpResponse:
+    """Show an empty form."""
+    if refused := _refusal(request):
+        return forbidden(request, refused)
+    return _form(request, None, {"kind": Channel.Kind.WEBHOOK.value, "min_severity": "warning"} | _ON, {})
+
+
+_ON = {"send_resolved": "on"}
+
+
+@acting
+def add(request: HttpRequest) -> HttpResponse:
+    """Keep a new channel and show its secret, or the form again with what is wrong."""
+    actor = actor_of(request, "page")
+    if refused := access.refusal(actor, access.CHANNELS):
+        return forbidden(request, refused)
+    try:
+        row = channels.add(_draft(request.POST), by=actor.name)
+    except checks.Unfit as error:
+        return _form(request, None, request.POST.dict(), error.fields)
+    return _shown(request, row) if row.secret else _at(row)
+
+
+@signed_in
+def edit(request: HttpRequest, number: int) -> HttpResponse:
+    """Show a form with a channel's settings; its address stays hidden."""
+    found = _found(number)
+    if refused := _refusal(request):
+        return forbidden(request, refused)
+    return _form(request, found, _written(found), {})
+
+
+@acting
+def change(request: HttpRequest, number: int) -> HttpResponse:
+    """Change a channel, or show the form again with what is wrong."""
+    found = _found(number)
+    if refused := _refusal(request):
+        return forbidden(request, refused)
+    try:
+        channels.change(found, _draft(request.POST, kind=found.kind))
+    except checks.Unfit as error:
+        return _form(request, _found(number), request.POST.dict(), error.fields)
+    return _at(found)
+
+
+@signed_in
+def secret(request: HttpRequest, number: int) -> HttpResponse:
+    """Show a channel's secret to who has just made it, once."""
+    found = _found(number)
+    unseen = request.session.get(_UNSEEN, [])
+    if found.pk not in unseen or _refusal(request):
+        return _private(render(request, "channel_secret.html", {"row": found, "secret": ""}))
+    request.session[_UNSEEN] = [each for each in unseen if each != found.pk]
+    return _private(render(request, "channel_secret.html", {"row": found, "secret": found.secret}))
+
+
+@signed_in
+def ask_delete(request: HttpRequest, number: int) -> HttpResponse:
+    """Say what deleting a channel takes with it."""
+    found = _found(number)
+    if refused := _refusal(request):
+        return forbidden(request, refused)
+    return render(request, "channel_delete.html", {"row": found, "number": alerting.deliveries_of(found)})
+
+
+@acting
+def delete(request: HttpRequest, number: int) -> HttpResponse:
+    """Delete a channel and its deliveries."""
+    found = _found(number)
+    if refused := _refusal(request):
+        return forbidden(request, refused)
+    channels.delete(found)
+    return HttpResponseRedirect(reverse("channels"), status=303)
+
+
+def _act(permission: str, do: Callable[[HttpRequest, Channel, Actor], None]) -> Callable[..., HttpResponse]:
+    """Return a view that does something to a channel and shows it again, or why it cannot be done."""
+
+    def view(request: HttpRequest, number: int) -> HttpResponse:
+        actor, found = actor_of(request, "page"), _found(number)
+        if refused := access.refusal(actor, permission):
+            return forbidden(request, refused)
+        try:
+            do(request, found, actor)
+        except (checks.Unfit, deliver.CannotSend) as error:
+            note(request, reverse("channel", args=[number]), str(error))
+            return _at(found)
+        return _shown(request, found) if do is _rotate else _at(found)
+
+    return acting(view)
+
+
+def _rotate(request: HttpRequest, row: Channel, actor: Actor) -> None:
+    channels.rotate(row)
+
+
+def _test(request: HttpRequest, row: Channel, actor: Actor) -> None:
+    deliver.test(row)
+
+
+rotate = _act(access.CHANNELS, _rotate)
+end_old = _act(access.CHANNELS, lambda request, row, actor: channels.end_old(row))
+enable = _act(access.CHANNELS, lambda request, row, actor: channels.enable(row))
+disable = _act(access.CHANNELS, lambda request, row, actor: channels.disable(row, by=actor.name))
+test = _act(access.SEND, _test)
+
+
+def _found(number: int) -> Channel:
+    found = alerting.channel(number)
+    if found is None:
+        raise Http404("No such channel is known: the list of channels has all there are.")
+    return found
+
+
+def _refusal(request: HttpRequest) -> str:
+    return access.refusal(actor_of(request, "page"), access.CHANNELS)
+
+
+def _at(row: Channel) -> HttpResponse:
+    return HttpResponseRedirect(reverse("channel", args=[row.pk]), status=303)
+
+
+def _shown(request: HttpRequest, row: Channel) -> HttpResponse:
+    request.session[_UNSEEN] = [*request.session.get(_UNSEEN, []), row.pk]
+    return HttpResponseRedirect(reverse("channel-secret", args=[row.pk]), status=303)
+
+
+def _private(response: HttpResponse) -> HttpResponse:
+    response.headers["Cache-Control"] = "no-store"
+    return response
+
+
+def _moves(row: Delivery | None) -> object:
+    return row and (row.pk, row.state, row.attempts, row.next_at)
+
+
+def _list(request: HttpRequest, rows: Sequence[Channel], last: Mapping[int, Delivery]) -> Mapping[str, Any]:
+    return {
+        "channels": rows,
+        "rows": [(row, last.get(row.pk)) for row in rows],
+        "enabled": sum(row.enabled for row in rows),
+        "cannot_change": _refusal(request),
+    }
+
+
+def _detail(
+    request: HttpRequest, row: Channel, test: Delivery | None, last: Sequence[Delivery], problem: str
+) -> Mapping[str, Any]:
+    limits = settings.FENCELINE.alerts
+    own = [(words, getattr(row, name), getattr(limits, name)) for name, words, *_ in channels.WAITS]
+    return {
+        "row": row,
+        "test": test,
+        "deliveries": last,
+        "retried": any(each.state == Delivery.State.PENDING and each.attempts for each in last),
+        "number": alerting.deliveries_of(row),
+        "group_by": row.group_by or limits.group_by,
+        "waits": [
+            (words, usual if value is None else value, value is not None) for words, value, usual in own
+        ],
+        "disable_after": limits.disable_after,
+        "problem": problem,
+        "cannot_change": _refusal(request),
+        "cannot_send": access.refusal(actor_of(request, "page"), access.SEND),
+    }
+
+
+def _form(
+    request: HttpRequest, row: Channel | None, values: Mapping[str, Any], wrong: Mapping[str, str]
+) -> HttpResponse:
+    limits = settings.FENCELINE.alerts
+    shown = {
+        "row": row,
+        "values": values,
+        "wrong": wrong,
+        "known_url": redact.url(row.url) if row else "",
+        "kinds": channels.KINDS,
+        "severities": channels.SEVERITIES,
+        "labels": checks.LABELS,
+        "usual_group_by": ", ".join(limits.group_by),
+        "waits": [
+            (name, words, values.get(name, ""), getattr(limits, name), wrong.get(name, ""))
+            for name, words, *_ in channels.WAITS
+        ],
+    }
+    return _private(render(request, "channel_form.html", shown, status=422 if wrong else 200))
+
+
+def _written(row: Channel) -> dict[str, Any]:
+    """Return a channel as its form has it."""
+    return {
+        "name": row.name,
+        "kind": row.kind,
+        "min_severity": row.min_severity,
+        "matchers": matching.told(row.matchers),
+        "group_by": ", ".join(row.group_by),
+        "send_resolved": "on" if row.send_resolved else "",
+    } | {name: _plain(getattr(row, name)) for name, *_ in channels.WAITS}
+
+
+def _plain(seconds: float | None) -> str:
+    return "" if seconds is None else f"{seconds:g}" if seconds < 1e6 else f"{seconds:.0f}"
+
+
+def _draft(asked: QueryDict, *, kind: str = "") -> channels.Draft:
+    names = asked.get("group_by", "").replace("\n", ",").split(",")
+    return channels.Draft(
+        name=asked.get("name", ""),
+        kind=kind or asked.get("kind", ""),
+        url=asked.get("url", ""),
+        min_severity=asked.get("min_severity", ""),
+        matchers=partial(matching.parse_matchers, asked.get("matchers", "")),
+        group_by=[name.strip() for name in names if name.strip()],
+        waits={name: asked.get(name, "").strip() for name, *_ in channels.WAITS},
+        send_resolved=bool(asked.get("send_resolved")),
+    )

@@ -1,0 +1,148 @@
+"""Deliveries: every message, each try with what was answered, and sending it again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+
+from dashboard.alerts import deliver
+from dashboard.alerts import queries as alerting
+from dashboard.alerts.notify import ring
+from dashboard.models import Alert, Delivery
+from dashboard.system import access
+from dashboard.system.access import actor_of
+from dashboard.web.errors import forbidden, note, noted
+from dashboard.web.forms import alerts as alerts_asked
+from dashboard.web.rendering import acting, answer, signed_in
+
+_ROWS = 50
+#: Alerts of a message that its page names, and characters of its body that it shows.
+_NAMED = 50
+_LONGEST_BODY = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """One try: what was sent, what was answered; None and "" where there was nothing."""
+
+    number: int
+    tone: str
+    word: str
+    at_ms: int | None
+    ms: int | None
+    address: str
+    error: str
+    body: str
+    request: Sequence[tuple[str, str]]
+    headers: Sequence[tuple[str, str]]
+
+
+@signed_in
+def delivery_list(request: HttpRequest) -> HttpResponse:
+    """Show the newest deliveries that the query string asks for."""
+    wanted = alerts_asked.parse_deliveries(request.GET.dict())
+    found = alerting.deliveries(wanted.filter, before=wanted.before, limit=_ROWS + 1)
+    moves = [(row.pk, row.state, row.attempts, row.next_at) for row in found]
+    return answer(request, "deliveries", lambda: _list(wanted, found), depends_on=moves)
+
+
+@signed_in
+def delivery_detail(request: HttpRequest, number: int) -> HttpResponse:
+    """Show one delivery: its tries, its alerts, its body."""
+    found = _found(number)
+    problem = noted(request)
+    moves = (found.state, found.attempts, found.next_at, problem)
+    return answer(request, "delivery", lambda: _detail(request, found, problem), depends_on=moves)
+
+
+@acting
+def send_again(request: HttpRequest, number: int) -> HttpResponse:
+    """Have a message sent once more, and show the new delivery."""
+    if refused := access.refusal(actor_of(request, "page"), access.SEND):
+        return forbidden(request, refused)
+    found, here = _found(number), reverse("delivery", args=[number])
+    try:
+        here = reverse("delivery", args=[deliver.again(found).pk])
+    except deliver.CannotSend as error:
+        note(request, here, str(error))
+    else:
+        ring()
+    return HttpResponseRedirect(here, status=303)
+
+
+def _found(number: int) -> Delivery:
+    found = alerting.delivery(number)
+    if found is None:
+        raise Http404("No such delivery is known: the list of deliveries has all that are kept.")
+    return found
+
+
+def _list(wanted: alerts_asked.WantedDeliveries, found: Sequence[Delivery]) -> Mapping[str, Any]:
+    channels = alerting.channels()
+    return {
+        "wanted": wanted,
+        "rows": found[:_ROWS],
+        "next": found[_ROWS - 1].pk if len(found) > _ROWS else None,
+        "states": alerts_asked.DELIVERY_STATES,
+        "origins": alerts_asked.ORIGINS,
+        "channels": channels,
+        "channel": next((row for row in channels if row.pk == wanted.filter.channel), None),
+    }
+
+
+def _detail(request: HttpRequest, found: Delivery, problem: str) -> Mapping[str, Any]:
+    firing, resolved = (_held(found, state) for state in ("firing", "resolved"))
+    held = sum(len(each) for each in found.held.values())
+    again_of, agains = alerting.relatives(found)
+    return {
+        "row": found,
+        "tries": list(_tries(found)),
+        "firing": firing,
+        "resolved": resolved,
+        "more": held - len(firing) - len(resolved),
+        "body": _body(found),
+        "again_of": again_of,
+        "agains": agains,
+        "problem": problem,
+        "cannot_send": access.refusal(actor_of(request, "page"), access.SEND),
+    }
+
+
+def _held(found: Delivery, state: str) -> Sequence[Alert]:
+    return alerting.named(found.held.get(state, ())[:_NAMED])
+
+
+def _body(found: Delivery) -> str:
+    body = json.dumps(found.payload, indent=2, ensure_ascii=False)
+    return body if len(body) <= _LONGEST_BODY else f"{body[:_LONGEST_BODY]}\n…"
+
+
+def _tries(found: Delivery) -> Iterable[Try]:
+    """Yield the tries that are kept, the newest first."""
+    first = found.attempts - len(found.tries) + 1
+    for number, each in reversed(list(enumerate(found.tries, max(1, first)))):
+        status = each.get("status")
+        taken = not each.get("error")
+        yield Try(
+            number=number,
+            tone="ok" if taken else "critical",
+            word=str(status) if status else ("taken" if taken else "no answer"),
+            at_ms=each.get("at_ms"),
+            ms=each.get("ms"),
+            address=each.get("address") or "",
+            error=each.get("error") or "",
+            body=each.get("body") or "",
+            request=_request(each.get("request") or {}),
+            headers=sorted((each.get("headers") or {}).items()),
+        )
+
+
+def _request(request: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
+    """Return where a request went, and its headers."""
+    to = [("POST", str(request["url"]))] if request.get("url") else []
+    return [*to, *sorted((request.get("headers") or {}).items())]

@@ -1,0 +1,103 @@
+"""Every abort and fence of the cluster as it happens, whoever caused it; ours with the action behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+
+from dashboard.actions import audit as acted
+from dashboard.history import queries as history
+from dashboard.models import Action, Recovery, TransitionRecord
+from dashboard.recoveries import queries as recoveries
+from dashboard.web import page_context as context
+from dashboard.web.empty_state import why_empty
+from dashboard.web.forms import fencing as told
+from dashboard.web.forms.actions import FEED_KINDS, WantedFeed, parse_feed
+from dashboard.web.rendering import answer, signed_in
+from dashboard.web.request_time import now_ms
+from fenceline.formatting import count
+
+_ROWS = 50
+_MINUTES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line: a transition with its evidence, or abort markers that we wrote; newest first by `at_ms`."""
+
+    at_ms: int
+    told: TransitionRecord | None
+    evidence: str
+    #: Our action that caused it, None where somebody else did.
+    action: Action | None
+    shown: acted.Shown | None
+    episode: Recovery | None
+
+
+@signed_in
+def feed(request: HttpRequest) -> HttpResponse:
+    """Show the newest aborts and fences that the query string asks for."""
+    frame = context.of(request)
+    wanted = parse_feed(request.GET.dict(), frame.cluster, [row.name for row in frame.clusters])
+    # The headline's "last 10 m" moves with the clock.
+    return answer(request, "feed", lambda: _read(request, wanted), depends_on=now_ms(request) // 15_000)
+
+
+def _read(request: HttpRequest, wanted: WantedFeed) -> Mapping[str, Any]:
+    frame, at_ms = context.of(request), now_ms(request)
+    found = history.transitions(wanted.filter, limit=_ROWS, before=wanted.before)
+    events = _events(found.items, at_ms)
+    if not wanted.kind and not wanted.filter.application and not wanted.filter.q:
+        events = _with_markers(events, frame.cluster, wanted, whole=found.next is None, at_ms=at_ms)
+    narrowed = bool(wanted.kind or wanted.filter.application or wanted.filter.q)
+    empty = "past" if wanted.before else why_empty(frame, narrowed=narrowed)
+    return {
+        "wanted": wanted,
+        "events": events,
+        "next": told.place(found.next),
+        "searched_to_ms": found.searched_to_ms,
+        "kinds": FEED_KINDS,
+        "headline": _headline(frame, at_ms),
+        "several": len(frame.clusters) > 1 and not frame.cluster,
+        "empty": "" if events else empty,
+    }
+
+
+def _events(found: Sequence[TransitionRecord], at_ms: int) -> Sequence[Event]:
+    opened = recoveries.opened_by(found)
+    return [_event(row, opened.get(row.pk), at_ms) for row in found]
+
+
+def _event(row: TransitionRecord, episode: Recovery | None, at_ms: int) -> Event:
+    shown = None if row.action is None else acted.shown(row.action, now_ms=at_ms)
+    return Event(row.at_ms, row, history.evidence(row), row.action, shown, episode)
+
+
+def _with_markers(
+    events: Sequence[Event], cluster: str, wanted: WantedFeed, *, whole: bool, at_ms: int
+) -> Sequence[Event]:
+    """Return events with the abort markers that were written between the first and the last of them."""
+    since = None if whole or not events else events[-1].at_ms
+    until = None if wanted.before is None else wanted.before[0]
+    ours = acted.markers(cluster, since_ms=since, until_ms=until, limit=_ROWS)
+    marked = [
+        Event(acted.confirmed_ms(each) or 0, None, each.reason, each, acted.shown(each, now_ms=at_ms), None)
+        for each in ours
+    ]
+    return sorted((*events, *marked), key=lambda event: event.at_ms, reverse=True)
+
+
+def _headline(frame: context.Chrome, at_ms: int) -> str:
+    if not frame.clusters:
+        return "No cluster is configured."
+    if frame.freshness.unseen:
+        return "Not everything has been seen yet."
+    since_ms = at_ms - _MINUTES * 60_000
+    number, whole = history.count(history.Filter(cluster=frame.cluster, kinds=FEED_KINDS, since_ms=since_ms))
+    if not number:
+        return f"Nothing was aborted or fenced in the last {_MINUTES} m."
+    more = "" if whole else "+"
+    return f"{count(number, 'transaction')}{more} ended otherwise than by a commit in the last {_MINUTES} m."

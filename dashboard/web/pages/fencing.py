@@ -1,0 +1,179 @@
+"""Who was fenced, and what else ended transactions without their records: told apart, with the evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+
+from dashboard.history import queries as history
+from dashboard.labels.transition import LOOKS, NOTABLE
+from dashboard.models import Tally, TransitionRecord
+from dashboard.web import charts
+from dashboard.web import page_context as context
+from dashboard.web.charts import Bucket
+from dashboard.web.forms import fencing as told
+from dashboard.web.forms.columns import clip
+from dashboard.web.forms.fencing import RANGE_WORDS, RANGES, Wanted
+from dashboard.web.rendering import answer, signed_in
+from dashboard.web.request_time import now_ms
+from fenceline.facts import ABORTS, Confidence, Kind
+
+_ROWS = 50
+#: What is done to a producer, worst first: the page's headline.
+_DONE_TO = (Kind.TAKEOVER, Kind.TIMEOUT, Kind.ADMIN_FENCE, Kind.ADMIN_ABORT, Kind.ABORT)
+#: The longest step of a range whose commits are added up by application.
+_LONGEST_ADDED_S = 7_200
+#: How many applications the page lists, those with the most first.
+_APPLICATIONS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One transition and the evidence for it."""
+
+    told: TransitionRecord
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """What happened to an application: how often each notable kind, the worst first, and its commits."""
+
+    name: str
+    counts: Sequence[tuple[Kind, int]]
+    commits: int
+    #: How many of its transactions ended without their records, in percent; None where none ended.
+    aborted: float | None
+    #: How many notable transitions in each step.
+    steps: Sequence[int]
+
+
+@signed_in
+def fencing(request: HttpRequest) -> HttpResponse:
+    """Show what happened to producers, over time, by application, and one by one."""
+    frame = context.of(request)
+    clusters = [row.name for row in frame.clusters]
+    wanted = told.parse(request.GET.dict(), frame.cluster, clusters, now_ms=now_ms(request))
+    # The range moves with the clock.
+    moved = now_ms(request) // (RANGES[wanted.since][1] * 1_000)
+    return answer(request, "fencing", lambda: _read(request, wanted), depends_on=moved)
+
+
+def rows(found: Sequence[TransitionRecord]) -> Sequence[Row]:
+    """Return transitions with the evidence for each."""
+    return [Row(row, history.evidence(row)) for row in found]
+
+
+def _read(request: HttpRequest, wanted: Wanted) -> Mapping[str, Any]:
+    frame = context.of(request)
+    found = history.transitions(wanted.filter, limit=_ROWS, before=wanted.before)
+    number, whole = history.count(wanted.filter)
+    steps = history.buckets(
+        frame.cluster,
+        since_ms=wanted.filter.since_ms or 0,
+        until_ms=now_ms(request),
+        step_s=RANGES[wanted.since][1],
+        application=wanted.filter.application or Tally.EVERY,
+    )
+    shown = wanted.filter.kinds or NOTABLE
+    return {
+        "headline": _headline(steps, wanted, frame),
+        "wanted": wanted,
+        "rows": rows(found.items),
+        "searched_to_ms": found.searched_to_ms,
+        "next": told.place(found.next),
+        "number": number,
+        "whole": whole,
+        "ranges": RANGE_WORDS.items(),
+        "kinds": [(kind, sum(step.counts.get(kind, 0) for step in steps)) for kind in NOTABLE],
+        "confidences": tuple(Confidence),
+        "chart": charts.over_time(steps, shown) if _any(steps, shown) else None,
+        "chart_words": _said(steps, shown),
+        "table": _table(steps, shown),
+        "step_words": charts.span_words(RANGES[wanted.since][1] * 1_000),
+        **_applications(request, wanted),
+        "commits": sum(step.counts.get(Kind.COMMIT, 0) for step in steps),
+        "several": len(frame.clusters) > 1 and not frame.cluster,
+        "empty": "" if found.items else _why_empty(frame, wanted),
+    }
+
+
+def _headline(steps: Sequence[Bucket], wanted: Wanted, frame: context.Chrome) -> str:
+    """Say what an operator came to know: what was done to producers, and not what they did themselves."""
+    if not frame.clusters:
+        return "No cluster is configured."
+    if frame.freshness.unseen:
+        return "Not everything has been seen yet."
+    where = f"the last {wanted.range_words}"
+    where += f" of {clip(wanted.filter.application)}" if wanted.filter.application else ""
+    sums = [(LOOKS[kind], sum(step.counts.get(kind, 0) for step in steps)) for kind in _DONE_TO]
+    parts = [f"{n:,} {look.words if n == 1 else look.plural}" for look, n in sums if n > 0]
+    if not parts:
+        return f"No producer was fenced and none timed out in {where}."
+    said = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+    return f"{said} in {where}."
+
+
+def _any(steps: Sequence[Bucket], kinds: Sequence[Kind]) -> bool:
+    return any(step.of(kinds) > 0 for step in steps)
+
+
+def _said(steps: Sequence[Bucket], kinds: Sequence[Kind]) -> str:
+    """Return what the chart shows in one sentence, for those who cannot see it."""
+    sums = [(LOOKS[kind], sum(step.counts.get(kind, 0) for step in steps)) for kind in kinds]
+    parts = [f"{n:,} {look.words if n == 1 else look.plural}" for look, n in sums if n > 0]
+    return f"Over time: {', '.join(parts) or 'nothing'}."
+
+
+def _table(steps: Sequence[Bucket], kinds: Sequence[Kind]) -> Mapping[str, Any]:
+    """Return the chart as a table: the kinds that came, and each step in which any did, newest first."""
+    came = [kind for kind in kinds if any(step.counts.get(kind) for step in steps)]
+    lines = [(step.start_ms, [step.counts.get(kind, 0) for kind in came]) for step in reversed(steps)]
+    return {"kinds": came, "lines": [line for line in lines if any(line[1])]}
+
+
+def _applications(request: HttpRequest, wanted: Wanted) -> Mapping[str, Any]:
+    """Return the applications to which most happened, each with what, and with its commits for scale."""
+    now, step_s = now_ms(request), RANGES[wanted.since][1]
+    found = history.by_application(wanted.filter, until_ms=now, step_s=step_s, most=_APPLICATIONS)
+    # Adding up a month of hours for each takes longer than the rest of the page.
+    names = list(found.each) if step_s <= _LONGEST_ADDED_S else []
+    committed = history.counts(
+        wanted.filter.cluster, since_ms=wanted.filter.since_ms or 0, until_ms=now, applications=names
+    )
+    return {
+        "applications": [
+            _application(name, steps, committed.get(name, {})) for name, steps in found.each.items()
+        ],
+        "more_applications": found.number - len(found.each),
+        "shares": bool(names),
+        "applications_since_ms": found.searched_to_ms,
+    }
+
+
+def _application(name: str, steps: Sequence[Bucket], counted: Mapping[Kind, int]) -> Application:
+    sums = [(kind, sum(step.counts.get(kind, 0) for step in steps)) for kind in NOTABLE]
+    commits = counted.get(Kind.COMMIT, 0)
+    aborts = sum(counted.get(kind, 0) for kind in ABORTS)
+    ended = commits + aborts
+    return Application(
+        name,
+        [(kind, n) for kind, n in sums if n > 0],
+        commits,
+        100 * aborts / ended if ended > 0 else None,
+        [step.of(NOTABLE) for step in steps],
+    )
+
+
+def _why_empty(frame: context.Chrome, wanted: Wanted) -> str:
+    """Return which of five reasons leaves the list empty; each reads differently to an operator."""
+    if frame.freshness.blind and frame.freshness.unseen:
+        return "unreachable"
+    if frame.freshness.unseen or not frame.clusters:
+        return "unseen"
+    if wanted.before is not None:
+        return "past"
+    return "unmatched" if wanted.narrowed else "none"

@@ -1,0 +1,170 @@
+"""Every consumer group: the list, families folded, and each group's own page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse
+
+from dashboard import queries
+from dashboard.groups import queries as groups
+from dashboard.labels.status import trend
+from dashboard.models import Group, GroupOffset
+from dashboard.system import owners
+from dashboard.web import page_context as context
+from dashboard.web.empty_state import why_empty
+from dashboard.web.forms import lists as asked
+from dashboard.web.forms.columns import SIZES, Heading, columns, page_number
+from dashboard.web.rendering import answer, signed_in
+from fenceline.decode import text
+from fenceline.facts import Severity
+from fenceline.formatting import count
+from fenceline.kafka.families import family_of
+from fenceline.kafka.groups import note_of
+
+#: How many partitions of a group its page shows at a time.
+_PARTITIONS = 100
+_LONGEST_ASKED = 200
+_HEADINGS: Sequence[Heading] = (
+    ("Group", "name", "col-name", "asc"),
+    ("Status", "worst", "col-status", "asc"),
+    ("Cluster", "", "col-cluster", ""),
+    ("Lag to LSO", "unread", "col-unread number", "desc"),
+    ("Lag to end", "lag", "col-lag number", "desc"),
+    ("Behind", "behind", "col-behind number", "desc"),
+    ("Trend", "", "col-trend", ""),
+    ("Blocked by", "", "col-blocker", ""),
+    ("State", "", "col-group-state", ""),
+    ("Members", "", "col-members number", ""),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """Lag to the end of the log over the last looks, oldest first, and which way it goes."""
+
+    points: Sequence[tuple[int, int]]
+    way: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One family, or a group of its own, and its trend."""
+
+    of: groups.Family
+    trend: Trend
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a group committed for one partition, with its lag to the LSO and to the end."""
+
+    of: GroupOffset
+    lag_lso: int | None
+    lag_hw: int | None
+    trend: Trend
+
+
+@signed_in
+def group_list(request: HttpRequest) -> HttpResponse:
+    """Show one page of the groups that the query string asks for."""
+    frame = context.of(request)
+    wanted = asked.parse_groups(request.GET.dict(), frame.cluster, [row.name for row in frame.clusters])
+    return answer(request, "groups", lambda: _list(request, wanted))
+
+
+@signed_in
+def group_detail(request: HttpRequest, cluster: str, group_id: str) -> HttpResponse:
+    """Show how one group does in each of its partitions, or say plainly that it is not known."""
+    if not any(row.name == cluster for row in context.of(request).clusters):
+        raise Http404(f"No cluster “{cluster}” is configured.")
+    return answer(request, "group", lambda: _detail(request, cluster, group_id))
+
+
+def _list(request: HttpRequest, wanted: asked.Wanted[groups.Filter]) -> Mapping[str, Any]:
+    frame, only = context.of(request), wanted.filter
+    several = len(frame.clusters) > 1 and not frame.cluster
+    page = groups.page(only, page=wanted.page, size=wanted.size)
+    statuses = groups.statuses(frame.cluster)
+    headings = [each for each in _HEADINGS if each[0] != "Cluster" or several]
+    narrowed = bool(only.status or only.q or only.family)
+    return {
+        "wanted": wanted,
+        "narrowed": narrowed,
+        "page": page,
+        "rows": [Row(each, _trend(each.group.trend if each.group else "", 2)) for each in page.items],
+        "explanation": _explanation(page.items) if only.family else "",
+        "columns": columns(headings, only.sort, descending=only.descending),
+        "statuses": statuses.items(),
+        "number": sum(n for status, n in statuses.items() if status != groups.PENDING),
+        "sizes": SIZES,
+        "several": several,
+        "empty": "" if page.items else why_empty(frame, narrowed=narrowed),
+    }
+
+
+def _detail(request: HttpRequest, cluster: str, group_id: str) -> Mapping[str, Any]:
+    row = groups.group(cluster, group_id)
+    if row is None:
+        shown = group_id if len(group_id) <= _LONGEST_ASKED else f"{group_id[:_LONGEST_ASKED]}…"
+        return {"row": None, "cluster": cluster, "asked": text.escape(shown.encode()), "status": 404}
+    page = groups.offsets(row, page=page_number(request.GET.dict(), []), size=_PARTITIONS)
+    found = queries.findings(cluster, f"group:{row.group_id}")
+    return {
+        "row": row,
+        "cluster": cluster,
+        "page": page,
+        "parts": [_part(each) for each in page.items],
+        "findings": found,
+        "tone": next((each.severity for each in found if each.severity != Severity.INFO), ""),
+        "owner": owners.whose(row.group_id, row.family),
+        "trend": _trend(row.trend, 2),
+        "unread": _trend(row.trend, 1),
+        "waits_for": _waits_for(page.items),
+        "explanation": family_of(row.group_id).explanation,
+        "note": "" if row.error else note_of(row.kind, row.partitions),
+        "settled": _settled(row, page.items),
+        "blocked_words": _blocked_words(row),
+    }
+
+
+def _explanation(found: Sequence[groups.Family]) -> str:
+    """Return why groups of one family are folded together."""
+    return next((family_of(each.name).explanation for each in found), "")
+
+
+def _part(row: GroupOffset) -> Part:
+    lag_lso, lag_hw = groups.lag(row, row.lso), groups.lag(row, row.high_watermark)
+    return Part(row, lag_lso, lag_hw, _trend(row.points, 2))
+
+
+def _trend(kept: str, which: int) -> Trend:
+    points = groups.points(kept, which)
+    return Trend(points, trend([value for _, value in points]))
+
+
+def _waits_for(rows: Sequence[GroupOffset]) -> Sequence[groups.Blocker]:
+    """Return the transactions that the group waits for in any of some partitions, each once."""
+    waiting = [row for row in rows if row.unstable or row.waiting == "probably"]
+    return groups.each_once(each for row in waiting for each in groups.blockers(row))
+
+
+def _settled(row: Group, rows: Sequence[GroupOffset]) -> str:
+    """Return in one word what its page says first: "blocked", "pending", "past" or ""."""
+    if row.blocked:
+        return "blocked"
+    if row.unstable:
+        return "pending"
+    return "past" if any(each.waiting == "reads_past" for each in rows) else ""
+
+
+def _blocked_words(row: Group) -> str:
+    """Return `Likely blocked on 2 partitions; a transactional commit is pending for 1 partition`."""
+    blocked = f"Likely blocked on {count(row.blocked, 'partition')}" if row.blocked else ""
+    pending = (
+        f"a transactional commit is pending for {count(row.unstable, 'partition')}" if row.unstable else ""
+    )
+    words = "; ".join(filter(None, (blocked, pending)))
+    return words[:1].upper() + words[1:]

@@ -1,0 +1,262 @@
+"""What the Spark job's reports tell: each application over days, and its busiest ids."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+
+from dashboard.history import parquet as reports
+from dashboard.history.parquet import Busiest, Day, Trouble
+from dashboard.labels.transition import NOTABLE
+from dashboard.web import charts
+from dashboard.web import page_context as context
+from dashboard.web.charts import Bucket
+from dashboard.web.forms.columns import LONGEST_APPLICATION, check_cluster, clip, one_of
+from dashboard.web.rendering import answer, signed_in
+from dashboard.web.request_time import now_ms
+from fenceline import histograms
+from fenceline.facts import ABORTS, Kind
+from fenceline.formatting import count
+from fenceline.reports import Figures, Manifest, total
+
+#: How far back the page looks, in days.
+RANGES = {"7d": 7, "30d": 30, "90d": 90, "1y": 365}
+_USUAL = "30d"
+#: What ids are ranked by, with its words.
+RANKS = {"commits": "commits", "aborts": "aborts", "epochs": "epochs used up"}
+_APPLICATIONS, _IDS = 50, 20
+_DAY_MS = 86_400_000
+#: The connector that goes with the Spark which this version is tested with.
+_CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
+_CAUSES = tuple(kind for kind in NOTABLE if kind in ABORTS)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A parsed query string; `ignored` says in words what in it could not be used."""
+
+    since: str
+    by: str
+    application: str
+    ignored: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An application or an id, as a line of a table. Durations in milliseconds, None where none ended."""
+
+    name: str
+    application: str
+    figures: Figures
+    steps: Sequence[int] = ()
+
+    @property
+    def causes(self) -> Sequence[tuple[Kind, int]]:
+        """Return how often each cause of an abort, the worst first."""
+        return [(kind, n) for kind in _CAUSES if (n := self.figures.counts.get(kind, 0)) > 0]
+
+    @property
+    def aborted(self) -> float | None:
+        """Return how many of its transactions ended without their records, in percent."""
+        ended = self.figures.commits + self.figures.aborts
+        return 100 * self.figures.aborts / ended if ended > 0 else None
+
+    @property
+    def open_times(self) -> Sequence[float | None]:
+        """Return p50, p95 and p99 of begin to decision."""
+        return [histograms.quantile(self.figures.open_times, q) for q in (0.5, 0.95, 0.99)]
+
+    @property
+    def marker_times(self) -> Sequence[float | None]:
+        """Return p50 and p99 of decision to the last marker."""
+        return [histograms.quantile(self.figures.marker_times, q) for q in (0.5, 0.99)]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the reports say of a range of days."""
+
+    days: Sequence[Day] = ()
+    busiest: Busiest = field(default_factory=Busiest)
+    trouble: Trouble | None = None
+
+
+@signed_in
+def history(request: HttpRequest) -> HttpResponse:
+    """Show what the job has found of one cluster, or exactly how to run it."""
+    cluster = shown_cluster(request)
+    standing = (
+        reports.standing(settings.FENCELINE.history_url, cluster) if configured() else reports.Standing()
+    )
+    known = standing.manifest and (standing.manifest.query, standing.manifest.batch)
+    return answer(
+        request, "history", lambda: _shown(request, cluster, standing), depends_on=(known, standing.trouble)
+    )
+
+
+def configured() -> bool:
+    """Return whether a place for reports is configured."""
+    return bool(settings.FENCELINE.history_url)
+
+
+def shown_cluster(request: HttpRequest) -> str:
+    """Return the cluster of the page: reports are of one each. "" where none is configured."""
+    frame = context.of(request)
+    return frame.cluster or (frame.clusters[0].name if frame.clusters else "")
+
+
+def span(manifest: Manifest, days: int, at_ms: int) -> tuple[str, str]:
+    """Return first and last day of a range that ends with the newest figures, and never after today."""
+    today = datetime.fromtimestamp(at_ms / 1_000, UTC).date()
+    newest = reports.last_day(manifest)
+    last = min(date.fromisoformat(newest), today) if newest else today
+    return str(last - timedelta(days=days - 1)), str(last)
+
+
+def _shown(request: HttpRequest, cluster: str, standing: reports.Standing) -> Mapping[str, Any]:
+    wanted, manifest = _wanted(request), standing.manifest
+    found, first, last = Found(trouble=standing.trouble), "", ""
+    if manifest is not None:
+        first, last = span(manifest, RANGES[wanted.since], now_ms(request))
+        found = _find(manifest, first, last, wanted)
+    rows = _rows(found.days, first, last)
+    whole = total(each.figures for each in found.days)
+    shown: dict[str, Any] = {
+        "wanted": wanted,
+        "ranges": RANGES,
+        "ranks": RANKS,
+        "rank_words": RANKS[wanted.by],
+        "of_cluster": cluster,
+        "manifest": manifest,
+        "configured": configured(),
+        "trouble": found.trouble,
+        "headline": _headline(found, manifest, whole, wanted, cluster),
+        "whole": Row("", "", whole),
+        "rows": rows[:_APPLICATIONS],
+        "more": len(rows) - _APPLICATIONS,
+        "busiest": [
+            Row(each.transactional_id, each.application, each.figures) for each in found.busiest.items
+        ],
+        "ids": found.busiest,
+        "first": first,
+        "last": last,
+        "strange": _strange(manifest),
+    }
+    return {**shown, **_chart(found.days, first, last), **_how(cluster)}
+
+
+def _wanted(request: HttpRequest) -> Wanted:
+    query, ignored = request.GET.dict(), list[str]()
+    check_cluster(query, [row.name for row in context.of(request).clusters], ignored)
+    since = one_of("since", query, tuple(RANGES), _USUAL, ignored)
+    by = one_of("by", query, tuple(RANKS), "commits", ignored)
+    return Wanted(since, by, query.get("application", "").replace("\0", "")[:LONGEST_APPLICATION], ignored)
+
+
+def _find(manifest: Manifest, first: str, last: str, wanted: Wanted) -> Found:
+    url = settings.FENCELINE.history_url
+    days = reports.applications(url, manifest, first, last)
+    if isinstance(days, Trouble):
+        return Found(trouble=days)
+    if wanted.application:
+        days = [each for each in days if each.application == wanted.application]
+    busiest = reports.busiest(
+        url, manifest, first, last, application=wanted.application, by=wanted.by, most=_IDS
+    )
+    return Found(trouble=busiest) if isinstance(busiest, Trouble) else Found(days, busiest)
+
+
+def _rows(days: Sequence[Day], first: str, last: str) -> Sequence[Row]:
+    """Return each application with its sums, those with the most ended transactions first."""
+    by_name: dict[str, list[Day]] = {}
+    for each in days:
+        by_name.setdefault(each.application, []).append(each)
+    rows = [
+        Row(name, name, total(day.figures for day in mine), _steps(mine, first, last))
+        for name, mine in by_name.items()
+    ]
+    return sorted(rows, key=lambda row: (-row.figures.commits - row.figures.aborts, row.name))
+
+
+def _steps(days: Sequence[Day], first: str, last: str) -> Sequence[int]:
+    ended = {each.day: each.figures.commits + each.figures.aborts for each in days}
+    return [ended.get(day, 0) for day in _between(first, last)]
+
+
+def _between(first: str, last: str) -> Sequence[str]:
+    start = date.fromisoformat(first)
+    return [str(start + timedelta(days=n)) for n in range((date.fromisoformat(last) - start).days + 1)]
+
+
+def _chart(days: Sequence[Day], first: str, last: str) -> Mapping[str, Any]:
+    """Return commits and aborts by day, as a figure, in words and as a table."""
+    if not days:
+        return {"chart": None}
+    by_day: dict[str, list[Figures]] = {}
+    for each in days:
+        by_day.setdefault(each.day, []).append(each.figures)
+    sums = [(day, total(by_day.get(day, ()))) for day in _between(first, last)]
+    figure = charts.strip([Bucket(_start_ms(day), _DAY_MS, each.counts) for day, each in sums])
+    figure["layout"]["xaxis"]["hoverformat"] = "%b %d"
+    whole = total(each for _, each in sums)
+    said = f"By day: {count(whole.commits, 'commit')}, {count(whole.aborts, 'abort')}."
+    lines = [Row(day, "", each) for day, each in reversed(sums) if each.counts]
+    return {"chart": figure, "chart_words": said, "lines": lines}
+
+
+def _start_ms(day: str) -> int:
+    return int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp() * 1_000)
+
+
+def _headline(found: Found, manifest: Manifest | None, whole: Figures, wanted: Wanted, cluster: str) -> str:
+    if not cluster:
+        return "No cluster is configured."
+    if found.trouble is not None:
+        return f"{found.trouble.what}."
+    if manifest is None:
+        return "No place for reports is configured."
+    ended = whole.commits + whole.aborts
+    of = f" of {clip(wanted.application)}" if wanted.application else ""
+    if not ended:
+        return f"No transaction{of} ended in these {RANGES[wanted.since]} days."
+    share = 100 * whole.aborts / ended
+    said = "none" if not whole.aborts else f"{share:.2f} %" if share >= 0.01 else "less than 0.01 %"
+    days = RANGES[wanted.since]
+    return f"{count(ended, 'transaction')}{of} ended in {days} days, {said} of them without their records."
+
+
+def _strange(manifest: Manifest | None) -> Sequence[tuple[str, int, int, int, str]]:
+    """Return what could not be decoded: reason, how many, where the first lies, what is wrong with it."""
+    if manifest is None:
+        return ()
+    return [(reason, n, *manifest.strange[reason]) for reason, n in sorted(manifest.undecoded.items())]
+
+
+def _how(cluster: str) -> Mapping[str, Any]:
+    """Return the command that makes these reports, whole, for this cluster."""
+    config = settings.FENCELINE
+    properties = config.clusters[cluster].properties if cluster in config.clusters else {}
+    url = config.history_url.rstrip("/") or "s3a://bucket/fenceline-history"
+    secured = properties.get("security.protocol", "PLAINTEXT")
+    lines = [
+        f"spark-submit --packages {_CONNECTOR} --py-files fenceline.zip",
+        "  spark_pipeline/history.py",
+        f"  --bootstrap-servers {properties.get('bootstrap.servers', 'HOST:9092')}",
+        f"  --cluster {cluster or 'NAME'}",
+        f"  --output {url}",
+        f"  --checkpoint {url}-checkpoint",
+    ]
+    if secured != "PLAINTEXT":
+        lines.append(f"  --kafka security.protocol={secured} @secret.args")
+    return {
+        "command": " \\\n".join(lines),
+        "secured": secured != "PLAINTEXT",
+        "config_file": config.path.name if config.path else "fenceline.toml",
+        "history_url": config.history_url,
+        "suggested_url": url,
+    }

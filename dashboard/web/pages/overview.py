@@ -1,0 +1,107 @@
+"""The first page: is anything stuck, and what needs somebody."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+
+from dashboard import queries
+from dashboard.alerts import queries as alerting
+from dashboard.groups import queries as groups
+from dashboard.history import queries as history
+from dashboard.labels.status import WORST_VERDICTS
+from dashboard.partitions import queries as partitions
+from dashboard.streaming import queries as streaming
+from dashboard.web import charts
+from dashboard.web import page_context as context
+from dashboard.web.headlines import verdict
+from dashboard.web.pages.queries import rows as query_rows
+from dashboard.web.rendering import answer, signed_in
+from dashboard.web.request_time import now_ms
+from fenceline.facts import Kind
+from fenceline.kafka.groups import Status
+
+_STRIP_MS = 3_600_000
+_STRIP_KINDS = ((Kind.COMMIT,), *(kinds for _, kinds, _ in charts.STRIP))
+#: How many of the longest open transactions the page lists.
+_LONGEST_OPEN = 8
+#: How many of the queries that need somebody most it lists.
+_MOST_QUERIES = 6
+
+
+@signed_in
+def overview(request: HttpRequest) -> HttpResponse:
+    """Show the verdict, the findings and the freshness of what they stand on."""
+    # The strip moves with the clock.
+    moved = (now_ms(request) // 60_000, collector_states(request))
+    return answer(request, "overview", lambda: _read(request), depends_on=moved)
+
+
+def collector_states(request: HttpRequest) -> object:
+    """Return what collectors say of themselves: it changes without a new revision."""
+    rows = context.of(request).freshness.collectors
+    return [(row.pk, row.token, row.seen_through_ms, row.behind, row.alive) for row in rows]
+
+
+def _read(request: HttpRequest) -> Mapping[str, Any]:
+    frame = context.of(request)
+    states = queries.states(frame.cluster)
+    longest = queries.open_longest(frame.cluster, _LONGEST_OPEN)
+    open_now = sum(states[state] for state in queries.OPEN)
+    clusters = [frame.cluster] if frame.cluster else [row.name for row in frame.clusters]
+    held, waiting = partitions.counts(frame.cluster), groups.statuses(frame.cluster)
+    pinned = held.of(partitions.PINNED, internal=True)
+    said = verdict(
+        frame.all_findings,
+        frame.freshness,
+        clusters=clusters,
+        ids=sum(states.values()),
+        open_now=open_now,
+        oldest_ms=longest[0].started_ms if longest else None,
+        pinned=pinned,
+        blocked=waiting[Status.BLOCKED],
+        now_ms=now_ms(request),
+    )
+    return {
+        "looked": [row.name for row in frame.freshness.collectors if row.seen_through_ms is not None],
+        "held": [(each.value, held.of(each, internal=True)) for each in WORST_VERDICTS],
+        "pinned": pinned,
+        "waiting": waiting,
+        "verdict": said,
+        "quiet": alerting.untold(frame.cluster)[1],
+        "states": states,
+        "ids": sum(states.values()),
+        "open": open_now,
+        "longest": longest,
+        **_queries(request, frame.cluster),
+        "several": len(clusters) > 1,
+        **_strip(request, frame.cluster),
+    }
+
+
+def _queries(request: HttpRequest, cluster: str) -> Mapping[str, Any]:
+    """Return the streaming queries that need somebody most, and how many there are."""
+    worst = streaming.worst(cluster, _MOST_QUERIES)
+    number = len(worst) if len(worst) < _MOST_QUERIES else streaming.number(cluster)
+    return {"query_number": number, "queries": query_rows(worst, now_ms(request))}
+
+
+def _strip(request: HttpRequest, cluster: str) -> Mapping[str, Any]:
+    """Return what happened in each minute of the last hour, as a chart, in words and in figures."""
+    now = now_ms(request)
+    minutes = history.buckets(cluster, since_ms=now - _STRIP_MS, until_ms=now, step_s=history.MINUTE_S)
+    sums = [("commits", Kind.COMMIT, sum(minute.of([Kind.COMMIT]) for minute in minutes))]
+    sums += [
+        (words, like, sum(minute.of(kinds) for minute in minutes)) for words, kinds, like in charts.STRIP
+    ]
+    said = ", ".join(f"{n:,} {words[:-1] if n == 1 else words}" for words, _, n in sums)
+    return {
+        "strip": charts.strip(minutes) if any(n for _, _, n in sums) else None,
+        "strip_words": f"Per minute, in the last hour: {said}.",
+        "strip_sums": sums,
+        "minutes": [
+            (each.start_ms, [each.of(kinds) for kinds in _STRIP_KINDS]) for each in reversed(minutes)
+        ],
+    }

@@ -1,0 +1,207 @@
+"""Every watched partition: the list, each one's own page, and the question to all of its replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from kombu.exceptions import OperationalError
+
+from dashboard import queries
+from dashboard.celery import app
+from dashboard.groups import queries as groups
+from dashboard.labels.status import NEXT_STEPS
+from dashboard.models import PartitionRecord, PinRecord, ReplicaLook
+from dashboard.partitions import queries as partitions
+from dashboard.streaming import lag as reading
+from dashboard.system import access, owners
+from dashboard.web import addresses
+from dashboard.web import page_context as context
+from dashboard.web.empty_state import why_empty
+from dashboard.web.errors import forbidden
+from dashboard.web.forms import lists as asked
+from dashboard.web.forms.columns import SIZES, Heading, columns
+from dashboard.web.rendering import acting, answer, signed_in
+from dashboard.web.request_time import now_ms
+from fenceline.explanations import because
+from fenceline.facts import Severity
+from fenceline.kafka.end_offset_history import unpack
+from fenceline.kafka.partitions import Ground
+from fenceline.owners import Owner
+
+#: How many groups of a partition its page shows, those that wait first.
+_MOST_READERS = 100
+#: After so long without an answer a page says that nobody seems to be there to ask.
+_UNANSWERED_MS = 15_000
+#: A question that nobody took up by then is not asked any more.
+_ASK_WITHIN_S = 30
+_LARGEST = 2**31
+_HEADINGS: Sequence[Heading] = (
+    ("Partition", "name", "col-name", "asc"),
+    ("Verdict", "worst", "col-verdict", "asc"),
+    ("Cluster", "", "col-cluster", ""),
+    ("Log start", "", "col-start number", ""),
+    ("LSO", "", "col-lso number", ""),
+    ("High watermark", "", "col-high number", ""),
+    ("Held", "held", "col-held number", "desc"),
+    ("Blocked for", "age", "col-age number", "asc"),
+    ("Held back by", "", "col-blocker", ""),
+    ("Leader", "", "col-leader number", ""),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One partition, and the transactions open in it, the one at the LSO first."""
+
+    of: PartitionRecord
+    pins: Sequence[PinRecord]
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """One open transaction: whose it is, why this verdict, and what to do."""
+
+    pin: PinRecord
+    why: str
+    next_step: str
+    owner: Owner | None
+
+
+@signed_in
+def partition_list(request: HttpRequest) -> HttpResponse:
+    """Show one page of the partitions that the query string asks for."""
+    frame = context.of(request)
+    wanted = asked.parse_partitions(request.GET.dict(), frame.cluster, [row.name for row in frame.clusters])
+    return answer(request, "partitions", lambda: _list(request, wanted))
+
+
+@signed_in
+def partition_detail(request: HttpRequest, cluster: str, topic: str, partition: int) -> HttpResponse:
+    """Show what holds one partition back, who waits, and who writes to it."""
+    if not any(row.name == cluster for row in context.of(request).clusters):
+        raise Http404(f"No cluster “{cluster}” is configured.")
+    # Whether an answer is late changes without any revision, and so do looks at replicas.
+    moving = now_ms(request) // 1_000 if "asked" in request.GET else 0
+    return answer(
+        request, "partition", lambda: _detail(request, cluster, topic, partition), depends_on=moving
+    )
+
+
+@acting
+def ask_replicas(request: HttpRequest, cluster: str, topic: str, partition: int) -> HttpResponse:
+    """Have every replica of a partition asked for its producers, and show its page again."""
+    if refused := access.refusal(access.actor_of(request, "page"), access.ASK_REPLICAS):
+        return forbidden(request, refused)
+    if partitions.partition(cluster, topic, partition) is None or not any(
+        row.name == cluster for row in context.of(request).clusters
+    ):
+        raise Http404("No such partition is known.")
+    said = str(now_ms(request))
+    try:
+        app.send_task(
+            "collectors.look_at_replicas",
+            (cluster, topic, partition),
+            queue="default",
+            expires=_ASK_WITHIN_S,
+            retry=False,
+        )
+    except OperationalError:
+        said = "failed"
+    where = addresses.partition(cluster, topic, partition)
+    return HttpResponseRedirect(f"{where}?asked={said}#replicas", status=303)
+
+
+def _list(request: HttpRequest, wanted: asked.Wanted[partitions.Filter]) -> Mapping[str, Any]:
+    frame, only = context.of(request), wanted.filter
+    several = len(frame.clusters) > 1 and not frame.cluster
+    page = partitions.page(only, page=wanted.page, size=wanted.size)
+    counts = partitions.counts(frame.cluster)
+    open_in = partitions.pins((row.cluster_id, row.topic, row.partition) for row in page.items)
+    headings = [each for each in _HEADINGS if each[0] != "Cluster" or several]
+    narrowed = bool(only.verdict or only.q)
+    return {
+        "wanted": wanted,
+        "narrowed": narrowed,
+        "page": page,
+        "rows": [Row(row, open_in.get((row.cluster_id, row.topic, row.partition), ())) for row in page.items],
+        "columns": columns(headings, only.sort, descending=only.descending),
+        "verdicts": [(each, counts.of(each, internal=only.internal)) for each in asked.VERDICTS],
+        "hidden": 0 if only.internal else counts.hidden(""),
+        "hidden_pinned": 0 if only.internal else counts.hidden("pinned"),
+        "sizes": SIZES,
+        "several": several,
+        "empty": "" if page.items else why_empty(frame, narrowed=narrowed),
+    }
+
+
+def _detail(request: HttpRequest, cluster: str, topic: str, number: int) -> Mapping[str, Any]:
+    row = partitions.partition(cluster, topic, number) if number < _LARGEST else None
+    shown = topic if len(topic) <= 249 else f"{topic[:249]}…"
+    if row is None:
+        return {"row": None, "cluster": cluster, "name": f"{shown}-{number}", "status": 404}
+    name = (row.cluster_id, row.topic, row.partition)
+    found = queries.findings(cluster, f"partition:{row}")
+    ends = unpack(row.ends)
+    readers = groups.readers(row.cluster_id, topic, number, most=_MOST_READERS + 1)
+    return {
+        "row": row,
+        "cluster": cluster,
+        "name": str(row),
+        "findings": found,
+        "tone": next((each.severity for each in found if each.severity != Severity.INFO), ""),
+        "open": [_open(pin) for pin in partitions.pins([name]).get(name, ())],
+        "owner": owners.whose(str(row), row.topic),
+        "readers": readers[:_MOST_READERS],
+        "more_readers": len(readers) > _MOST_READERS,
+        "queries": reading.readers(row, most=_MOST_READERS),
+        "waiting": sum(each.waiting == "probably" for each in readers),
+        "ends": [(end, max(0, end.high_watermark - end.lso)) for end in reversed(ends)],
+        "held": [(end.at_ms, max(0, end.high_watermark - end.lso)) for end in ends],
+        **_replicas(request, row),
+    }
+
+
+def _open(pin: PinRecord) -> Open:
+    why = because(Ground(pin.ground))
+    return Open(
+        pin,
+        f"{why[:1].upper()}{why[1:]}.",
+        NEXT_STEPS[pin.ground],
+        owners.of_transaction(pin.transactional_id),
+    )
+
+
+def _replicas(request: HttpRequest, row: PartitionRecord) -> Mapping[str, Any]:
+    """Return what replicas said, and how a question that was just asked stands."""
+    looks = partitions.looks(row)
+    value = request.GET.get("asked", "")
+    at_ms = int(value) if value.isascii() and value.isdigit() and len(value) <= 15 else 0
+    passed_ms = now_ms(request) - at_ms
+    answered = {each.broker for each in looks if each.seen_ms >= at_ms}
+    waiting = at_ms > 0 and not (answered and answered >= set(row.replicas))
+    return {
+        "looks": looks,
+        "differ": _differ(looks),
+        "cannot_ask": access.refusal(access.actor_of(request, "page"), access.ASK_REPLICAS),
+        "question": "failed" if value == "failed" else _stands(waiting, passed_ms),
+    }
+
+
+def _stands(waiting: bool, passed_ms: int) -> str:
+    """Return how a question stands: "asking", "unanswered", or "" where nothing is waited for."""
+    if not waiting:
+        return ""
+    return "asking" if passed_ms <= _UNANSWERED_MS else "unanswered"
+
+
+def _differ(looks: Sequence[ReplicaLook]) -> bool:
+    """Return whether replicas name different open transactions: a follower may lag behind its leader."""
+    found = {
+        frozenset((each["producer_id"], each["start_offset"]) for each in look.producers)
+        for look in looks
+        if not look.error
+    }
+    return len(found) > 1

@@ -1,0 +1,131 @@
+"""Every streaming query: the list, and each query's own page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse
+
+from dashboard.models import Batch, Query
+from dashboard.streaming import lag as reading
+from dashboard.streaming import queries as streaming
+from dashboard.streaming.batch_state import chains_of, safe_each
+from dashboard.web import page_context as context
+from dashboard.web import query_detail as one_query
+from dashboard.web import query_headlines as query_verdict
+from dashboard.web.empty_state import why_empty
+from dashboard.web.forms import lists as asked
+from dashboard.web.forms.columns import SIZES, Heading, columns
+from dashboard.web.onboarding import attaching
+from dashboard.web.rendering import answer, signed_in
+from dashboard.web.request_time import now_ms
+from fenceline.spark.batch_chain import ChainLink
+from fenceline.spark.safe_to_restart import RestartSafety
+
+#: Countdowns end, and heartbeats fall due, without any change: a page is made anew so often.
+_PASSING_MS = 2_000
+_HEADINGS: Sequence[Heading] = (
+    ("Query", "name", "col-name", "asc"),
+    ("State", "worst", "col-status", "asc"),
+    ("Cluster", "", "col-cluster", ""),
+    ("Batch", "batch", "col-batch number", "desc"),
+    ("Planned to checkpointed", "", "col-chain", ""),
+    ("Last commit", "age", "col-age number", "asc"),
+    ("Rows/s", "", "col-rate", ""),
+    ("Lag to LSO", "", "col-unread number", ""),
+    ("Lag to end", "", "col-lag number", ""),
+    ("A restart", "", "col-restart", ""),
+    ("Safe to restart", "", "col-stop", ""),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Rows per second over the last batches: when each began, oldest first, and the newest."""
+
+    points: Sequence[tuple[int, int]]
+    newest: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One query: its newest batch and that one's chain, how fast and how far behind it is."""
+
+    of: Query
+    newest: int | None
+    chain: Sequence[ChainLink]
+    rate: Rate
+    lag: reading.Lag
+    safe: RestartSafety
+
+
+@signed_in
+def query_list(request: HttpRequest) -> HttpResponse:
+    """Show one page of the streaming queries that the query string asks for."""
+    frame = context.of(request)
+    wanted = asked.parse_queries(request.GET.dict(), frame.cluster, [row.name for row in frame.clusters])
+    passing = now_ms(request) // _PASSING_MS
+    return answer(request, "queries", lambda: _list(request, wanted), depends_on=passing)
+
+
+@signed_in
+def query_detail(request: HttpRequest, cluster: str, ident: str) -> HttpResponse:
+    """Show how one query does from its offset log to the brokers, or say plainly that it is not known."""
+    if not any(row.name == cluster for row in context.of(request).clusters):
+        raise Http404(f"No cluster “{cluster}” is configured.")
+    passing = now_ms(request) // _PASSING_MS
+    return answer(request, "query", lambda: one_query.shown(request, cluster, ident), depends_on=passing)
+
+
+def rows(found: Sequence[Query], at_ms: int) -> Sequence[Row]:
+    """Return queries as lists show them, each with its newest batch: in a dozen questions for all of them."""
+    newest, lately, read = streaming.newest(found), streaming.lately(found), reading.sources(found)
+    chains, safe = chains_of(found, now_ms=at_ms), safe_each(found, at_ms)
+    return [
+        Row(
+            of=each,
+            newest=newest.get(each.pk),
+            chain=chains.get(each.pk, ()),
+            rate=_rate(lately.get(each.pk, ())),
+            lag=reading.lag(read[each.pk]),
+            safe=safe[each.pk],
+        )
+        for each in found
+    ]
+
+
+def _rate(lately: Sequence[Batch]) -> Rate:
+    told = [batch for batch in lately if batch.processed_rate is not None]
+    points = [(batch.started_ms or 0, round(batch.processed_rate or 0)) for batch in told]
+    return Rate(points, told[-1].processed_rate if told else None)
+
+
+def _list(request: HttpRequest, wanted: asked.Wanted[streaming.Filter]) -> Mapping[str, Any]:
+    frame, only = context.of(request), wanted.filter
+    several = len(frame.clusters) > 1 and not frame.cluster
+    page = streaming.page(only, page=wanted.page, size=wanted.size)
+    states, sinks = streaming.states(frame.cluster), streaming.sinks(frame.cluster)
+    number = sum(sinks.values())
+    narrowed = bool(only.state or only.sink or only.q)
+    headings = [each for each in _HEADINGS if each[0] != "Cluster" or several]
+    found = [row for row in frame.all_findings if row.subject.startswith("query:")]
+    return {
+        "wanted": wanted,
+        "narrowed": narrowed,
+        "page": page,
+        "rows": rows(page.items, now_ms(request)),
+        "columns": columns(headings, only.sort, descending=only.descending),
+        "states": states.items(),
+        "sinks": [(sink, n) for sink, n in sinks.items() if n or sink == only.sink],
+        "number": number,
+        "said": query_verdict.verdict(
+            number, states, query_verdict.stuck(frame.cluster, now_ms(request)), found, now_ms(request)
+        ),
+        "sizes": SIZES,
+        "several": several,
+        "empty": "" if page.items else ("none" if not number and not narrowed else "unmatched"),
+        "blind": why_empty(frame, narrowed=False) if not number else "",
+        "how": attaching(request),
+    }

@@ -1,0 +1,209 @@
+"""Episodes: what was ended against its producer's wish, who waited, what was lost, when work went on."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from io import StringIO
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse
+
+from dashboard.actions import audit as acted
+from dashboard.labels.transition import LOOKS
+from dashboard.models import Recovery
+from dashboard.recoveries import queries as recoveries
+from dashboard.system import owners
+from dashboard.web import page_context as context
+from dashboard.web.empty_state import why_empty
+from dashboard.web.forms import fencing as told
+from dashboard.web.forms import lists as asked
+from dashboard.web.rendering import answer, signed_in
+from dashboard.web.request_time import now_ms
+from dashboard.web.transaction_steps import Step
+from fenceline.facts import Kind
+from fenceline.formatting import count, duration
+from fenceline.recoveries import Lost, Outcome
+
+_ROWS = 50
+_DAY_MS = 86_400_000
+#: How many of those who waited a line of the list names.
+_NAMED = 2
+_COLUMNS = ("topic", "partition", "first_offset", "last_offset", "records", "sure", "note")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One episode; how long until readers were released and until somebody committed again."""
+
+    of: Recovery
+    release_ms: int | None
+    resume_ms: int | None
+    #: Each group that waited, once.
+    waited: Sequence[str]
+    #: Aborted records; None where that is not known, and then why.
+    lost: int | None
+    #: "at least", "at most" or "".
+    lost_bound: str
+    lost_unknown: str
+
+    @property
+    def named(self) -> Sequence[str]:
+        """Return those of whom a line has room to tell."""
+        return self.waited[:_NAMED]
+
+    @property
+    def more(self) -> int:
+        """Return how many more there are."""
+        return len(self.waited) - len(self.named)
+
+
+@signed_in
+def recovery_list(request: HttpRequest) -> HttpResponse:
+    """Show the newest episodes that the query string asks for."""
+    frame = context.of(request)
+    wanted = asked.parse_recoveries(request.GET.dict(), frame.cluster, [row.name for row in frame.clusters])
+    # What "in 24 h" means moves with the clock.
+    return answer(request, "recoveries", lambda: _list(request, wanted), depends_on=now_ms(request) // 60_000)
+
+
+@signed_in
+def recovery_detail(request: HttpRequest, cluster: str, number: int) -> HttpResponse:
+    """Show one episode, or what it lost as CSV (`?format=csv`)."""
+    frame = context.of(request)
+    found = recoveries.recovery(cluster, number) if number < 2**63 else None
+    if found is None or not any(row.name == cluster for row in frame.clusters):
+        raise Http404("No such episode is known: the list of recoveries has all that are kept.")
+    if request.GET.get("format") == "csv":
+        return _csv(found)
+    return answer(request, "recovery", lambda: _detail(found))
+
+
+def row_of(found: Recovery) -> Row:
+    """Return an episode as a line of a list."""
+    lost, bound = recoveries.lost_records(found)
+    return Row(
+        found,
+        None if found.released_ms is None else max(0, found.released_ms - found.opened_ms),
+        None if found.resumed_ms is None else max(0, found.resumed_ms - found.opened_ms),
+        list(dict.fromkeys(wait.group for wait in recoveries.waited(found))),
+        lost,
+        bound,
+        "not known: see its page" if found.lost_complete else "the log is still being read",
+    )
+
+
+def _list(request: HttpRequest, wanted: asked.Wanted[recoveries.Filter]) -> Mapping[str, Any]:
+    frame, only = context.of(request), wanted.filter
+    found, more = recoveries.newest(only, before=wanted.before, limit=_ROWS)
+    summary = recoveries.summary(frame.cluster, since_ms=now_ms(request) - _DAY_MS)
+    narrowed = bool(only.outcome or only.cause or only.q or only.application)
+    empty = "past" if wanted.before else why_empty(frame, narrowed=narrowed)
+    return {
+        "wanted": wanted,
+        "narrowed": narrowed,
+        "rows": [row_of(each) for each in found],
+        "next": told.place(more),
+        "outcomes": asked.OUTCOMES,
+        "causes": asked.CAUSES,
+        "headline": _headline(frame, summary),
+        "summary": summary,
+        "several": len(frame.clusters) > 1 and not frame.cluster,
+        "empty": "" if found else empty,
+    }
+
+
+def _headline(frame: context.Chrome, summary: recoveries.Summary) -> str:
+    """Say what an operator came to know: is something still to be recovered, and how did the rest go."""
+    if not frame.clusters:
+        return "No cluster is configured."
+    if frame.freshness.unseen:
+        return "Not everything has been seen yet."
+    if summary.open:
+        return f"{count(summary.open, 'episode')} {'is' if summary.open == 1 else 'are'} still open."
+    if summary.not_resumed:
+        number = count(summary.not_resumed, "producer")
+        return f"Nothing is blocked any more; {number} did not come back in the last 24 h."
+    if summary.number:
+        return "All that was aborted in the last 24 h has gone on."
+    return "Nothing had to recover in the last 24 h."
+
+
+def _detail(found: Recovery) -> Mapping[str, Any]:
+    lost = recoveries.lost(found)
+    return {
+        "row": row_of(found),
+        "cluster": found.cluster.name,
+        "steps": list(_steps(found)),
+        "waited": recoveries.waited(found),
+        "lost": [(each, recoveries.at_most(each)) for each in lost],
+        "text": _text(lost),
+        "owner": owners.of_transaction(found.transactional_id),
+        "action": acted.cause_of(found),
+        "closed_after_ms": None if found.closed_ms is None else found.closed_ms - found.opened_ms,
+    }
+
+
+def _steps(found: Recovery) -> Iterator[Step]:
+    """Yield the way of an episode: what was done, and what is still waited for."""
+    look = LOOKS[Kind(found.cause)]
+    if found.begun_ms is not None:
+        yield Step("done", "Begun", f"producer id {found.producer_id}", at_ms=found.begun_ms)
+    cause = f"{look.means}; the verdict is {found.confidence}"
+    yield Step("done", f"Aborted: {look.words}", cause, at_ms=found.opened_ms)
+    if found.completed_ms is not None:
+        yield Step("done", "Abort markers sent", at_ms=found.completed_ms)
+    yield _released(found)
+    yield _resumed(found)
+
+
+def _released(found: Recovery) -> Step:
+    if found.released_ms is None:
+        if found.outcome == Outcome.UNSEEN:
+            return Step("ahead", "Whether consumers were unblocked was not seen")
+        if found.outcome == Outcome.TOPIC_DELETED:
+            return Step("done", "Topic deleted", "its records are gone", at_ms=found.closed_ms)
+        return Step("waiting", "Waiting for the LSO to pass everywhere", since_ms=found.opened_ms)
+    took = duration(max(0, found.released_ms - found.opened_ms))
+    records = found.records_released
+    which = f", {count(records, 'offset')} became readable" if records is not None else ""
+    if found.release_noticed:
+        noticed = f"noticed {took} after the abort{which}"
+        return Step("done", "Consumers unblocked by", noticed, at_ms=found.released_ms)
+    return Step("done", "Consumers unblocked", f"{took} after the abort{which}", at_ms=found.released_ms)
+
+
+def _resumed(found: Recovery) -> Step:
+    if found.resumed_ms is not None:
+        by = found.resumed_by if len(found.resumed_by) <= 80 else f"{found.resumed_by[:80]}…"
+        took = duration(max(0, found.resumed_ms - found.opened_ms))
+        return Step("done", "Work goes on", f"{took} after the abort, {by} committed", at_ms=found.resumed_ms)
+    if found.outcome == Outcome.OPEN:
+        return Step("waiting", "Waiting for the id, or its application, to commit again", "for 10 m at most")
+    if found.outcome == Outcome.TOPIC_DELETED:
+        return Step("ahead", "Whether its producer committed again was not followed")
+    return Step("ahead", "Nobody was seen to commit again")
+
+
+def _text(lost: Sequence[Lost]) -> str:
+    """Ranges that can be read again, as lines to copy: `topic partition first last`."""
+    return "\n".join(
+        f"{each.topic} {each.partition} {each.first} {each.last}"
+        for each in lost
+        if each.last is not None and not each.deleted
+    )
+
+
+def _csv(found: Recovery) -> HttpResponse:
+    """Return what was lost for a program: no topic holds what a spreadsheet would calculate with."""
+    out = StringIO()
+    lines = csv.writer(out, lineterminator="\r\n")
+    lines.writerow(_COLUMNS)
+    for each in recoveries.lost(found):
+        sure = "true" if each.sure else "false"
+        lines.writerow([each.topic, each.partition, each.first, each.last, each.records, sure, each.note])
+    response = HttpResponse(out.getvalue(), content_type="text/csv; charset=utf-8")
+    response.headers["Content-Disposition"] = f'attachment; filename="lost-{found.pk}.csv"'
+    response.headers["Cache-Control"] = "no-store"
+    return response

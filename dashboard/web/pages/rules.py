@@ -1,0 +1,39 @@
+"""The rules: what each means, why it finds something, what to do. Pages of the documentation."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from django.conf import settings
+from django.http import Http404, HttpRequest, HttpResponse
+
+from dashboard.web import markdown
+from dashboard.web import page_context as context
+from dashboard.web.rendering import answer, signed_in
+
+
+@signed_in
+def rule_list(request: HttpRequest) -> HttpResponse:
+    """Show every rule, and how much each finds now."""
+
+    def read() -> Mapping[str, Any]:
+        active = Counter(row.rule for row in context.of(request).all_findings)
+        return {"rules": [(entry, active[entry.name]) for entry in markdown.rule_index()]}
+
+    return answer(request, "rules", read)
+
+
+@signed_in
+def rule(request: HttpRequest, name: str) -> HttpResponse:
+    """Show a rule's page with the limits in effect, and what it finds now."""
+    body = markdown.rule(name, settings.FENCELINE.limits) if name.islower() else None
+    if body is None:
+        raise Http404(f"No rule is called “{name}”.")
+
+    def read() -> Mapping[str, Any]:
+        found = [row for row in context.of(request).all_findings if row.rule == name]
+        return {"name": name, "body": body, "found": found}
+
+    return answer(request, "rule", read)

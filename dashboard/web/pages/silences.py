@@ -1,0 +1,180 @@
+"""Silences: who keeps what quiet until when; making one with a preview, and ending it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
+from django.shortcuts import render
+from django.urls import reverse
+
+from dashboard.alerts import queries as alerting
+from dashboard.alerts import silences
+from dashboard.alerts import validation as checks
+from dashboard.models import Alert, Silence
+from dashboard.system import access
+from dashboard.system.access import actor_of
+from dashboard.web.errors import forbidden
+from dashboard.web.forms.columns import page_number
+from dashboard.web.rendering import acting, answer, signed_in
+from dashboard.web.request_time import now_ms
+from fenceline.alerts import matchers as matching
+from fenceline.formatting import duration
+
+_EXPIRED = 50
+#: For how long, as the form offers it, in seconds.
+_LASTS = tuple((str(s), duration(s * 1_000)) for s in (900, 3_600, 7_200, 14_400, 28_800, 86_400, 604_800))
+_USUAL = "7200"
+#: Labels by which one alert is silenced and no other.
+_ONE = ("alertname", "cluster", "subject", "query_name")
+
+
+@signed_in
+def silence_list(request: HttpRequest) -> HttpResponse:
+    """Show the silences: active, scheduled, expired."""
+    now = now_ms(request)
+    active = list(alerting.silences("active", now_ms=now))
+    scheduled = list(alerting.silences("scheduled", now_ms=now))
+    moves = ([row.pk for row in active], [row.pk for row in scheduled])
+    return answer(request, "silences", lambda: _list(request, active, scheduled), depends_on=moves)
+
+
+@signed_in
+def silence_detail(request: HttpRequest, number: int) -> HttpResponse:
+    """Show one silence and what it keeps quiet now."""
+    found, now = _found(number), now_ms(request)
+    state = alerting.state_of(found, now_ms=now)
+    return answer(request, "silence", lambda: _detail(request, found, state), depends_on=state)
+
+
+@signed_in
+def new(request: HttpRequest) -> HttpResponse:
+    """Show a form: empty, for an alert (`alert=N`), or with the matchers of a silence (`silence=N`)."""
+    if refused := _refusal(request):
+        return forbidden(request, refused)
+    text = request.GET.get("matchers", "")
+    if alert := alerting.alert(_number(request, "alert")):
+        text = matching.told([(name, "=", alert.labels[name]) for name in _ONE if name in alert.labels])
+    elif silence := alerting.silence(_number(request, "silence")):
+        text = matching.told(silence.matchers)
+    return _form(request, {"matchers": text, "lasts": _USUAL}, {})
+
+
+@signed_in
+def preview(request: HttpRequest) -> HttpResponse:
+    """Show which alerts some matchers would keep quiet now, or what is wrong with them."""
+    shown = _previewed(request.GET.get("matchers", ""))
+    response = render(request, "_fragments/silence_preview.html", shown)
+    response.headers["Cache-Control"] = "no-store"
+    return response
+
+
+@acting
+def make(request: HttpRequest) -> HttpResponse:
+    """Make a silence and show it, or show the form again with what is wrong."""
+    actor = actor_of(request, "page")
+    if refused := access.refusal(actor, access.SILENCE):
+        return forbidden(request, refused)
+    try:
+        row = silences.make(_draft(request.POST), by=actor.name, now_ms=now_ms(request))
+    except checks.Unfit as error:
+        return _form(request, request.POST.dict(), error.fields)
+    return HttpResponseRedirect(reverse("silence", args=[row.pk]), status=303)
+
+
+@acting
+def end(request: HttpRequest, number: int) -> HttpResponse:
+    """End a silence now."""
+    actor, found = actor_of(request, "page"), _found(number)
+    if refused := access.refusal(actor, access.SILENCE):
+        return forbidden(request, refused)
+    silences.end(found, by=actor.name, now_ms=now_ms(request))
+    return HttpResponseRedirect(reverse("silence", args=[number]), status=303)
+
+
+def _found(number: int) -> Silence:
+    found = alerting.silence(number)
+    if found is None:
+        raise Http404("No such silence is known: the list of silences has all there were.")
+    return found
+
+
+def _refusal(request: HttpRequest) -> str:
+    return access.refusal(actor_of(request, "page"), access.SILENCE)
+
+
+def _number(request: HttpRequest, key: str) -> int:
+    value = request.GET.get(key, "")
+    return int(value) if value.isascii() and value.isdigit() and len(value) <= 18 else 0
+
+
+def _list(request: HttpRequest, active: Sequence[Silence], scheduled: Sequence[Silence]) -> Mapping[str, Any]:
+    page = alerting.silences_page(
+        page=page_number(request.GET.dict(), []), size=_EXPIRED, now_ms=now_ms(request)
+    )
+    alerts = alerting.active_labels() if active else ()
+    return {
+        "active": active,
+        "lists": [
+            ("active", [(row, len(silences.matched(row.matchers, alerts))) for row in active]),
+            ("scheduled", [(row, 0) for row in scheduled]),
+            ("expired", [(row, 0) for row in page.items]),
+        ],
+        "any": bool(active or scheduled or page.items),
+        "page": page,
+        "cannot_silence": _refusal(request),
+    }
+
+
+def _detail(request: HttpRequest, row: Silence, state: str) -> Mapping[str, Any]:
+    quieted: Sequence[Alert] = () if state == "expired" else silences.matched(row.matchers)
+    return {"row": row, "state": state, "quieted": quieted, "cannot_silence": _refusal(request)}
+
+
+def _previewed(text: str) -> Mapping[str, Any]:
+    """Return the alerts that matchers match, or what is wrong with them, for the preview."""
+    if not text.strip():
+        return {"wrong": "Write matchers: what they would keep quiet now appears here.", "found": ()}
+    try:
+        matchers = silences.fit_matchers(matching.parse_matchers(text), none_allowed=False)
+    except ValueError as error:
+        return {"wrong": str(error), "found": ()}
+    return {"wrong": "", "found": silences.matched(matchers)}
+
+
+def _form(request: HttpRequest, values: Mapping[str, Any], wrong: Mapping[str, str]) -> HttpResponse:
+    shown = {
+        "values": values,
+        "problems": wrong,
+        "lasts": _LASTS,
+        "labels": checks.LABELS,
+        "preview": _previewed(str(values.get("matchers", ""))),
+    }
+    return render(request, "silence_new.html", shown, status=422 if wrong else 200)
+
+
+def _draft(asked: QueryDict) -> silences.Draft:
+    """Return what a form asks for; what is no instant is told by its check."""
+    lasts = asked.get("lasts", "")
+    return silences.Draft(
+        matchers=partial(matching.parse_matchers, asked.get("matchers", "")),
+        reason=asked.get("reason", ""),
+        starts=partial(_instant, asked.get("starts", ""), "start"),
+        ends=partial(_instant, asked.get("ends", ""), "end"),
+        lasts_ms=int(lasts) * 1_000 if lasts in dict(_LASTS) else None,
+    )
+
+
+def _instant(text: str, what: str) -> int | None:
+    """Return an instant in milliseconds, None for none; raises ValueError for what is none."""
+    if not text.strip():
+        return None
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError as error:
+        raise ValueError(f"The {what} “{checks.clip(text)}” is no date and time.") from error
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return int(aware.timestamp() * 1_000)

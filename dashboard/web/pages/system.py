@@ -1,0 +1,160 @@
+"""What Fenceline itself sees and does: clusters, collectors, leases, positions, gaps, versions."""
+
+from __future__ import annotations
+
+import platform
+import sqlite3
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from itertools import groupby
+from typing import Any
+
+from django.conf import settings
+from django.db import connection
+from django.http import HttpRequest, HttpResponse
+
+from dashboard import queries
+from dashboard.models import Collector, GapRecord, Position
+from dashboard.runtime.collector_names import RECONCILE
+from dashboard.web import page_context as context
+from dashboard.web.pages.overview import collector_states
+from dashboard.web.rendering import answer, signed_in
+from dashboard.web.request_time import now_ms
+from fenceline.kafka.reconcile import agreement
+
+#: Libraries whose version decides how brokers, pages or jobs behave.
+_LIBRARIES = (
+    "django",
+    "channels",
+    "celery",
+    "redis",
+    "uvicorn",
+    "confluent-kafka",
+    "kafka-python",
+    "pyspark",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """How far one internal topic of a cluster was read."""
+
+    cluster: str
+    name: str
+    partitions: Sequence[Position]
+
+    @property
+    def behind(self) -> int:
+        """Return the records between the positions and the end, as far as is known."""
+        return sum(max(0, row.end_offset - row.next_offset) for row in self.partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """How one cluster's rows hold against its coordinators' lists, and what looking costs it."""
+
+    cluster: str
+    words: str
+    compared: int | None
+    corrected: int | None
+    hidden: int | None
+    requests_per_s: float
+    broker_ms_per_s: float
+    unseen: Sequence[str]
+
+
+@signed_in
+def system(request: HttpRequest) -> HttpResponse:
+    """Show what is watched, who watches it, and what could not be seen."""
+    return answer(request, "system", lambda: _read(request), depends_on=collector_states(request))
+
+
+def _read(request: HttpRequest) -> Mapping[str, Any]:
+    frame = context.of(request)
+    names = [frame.cluster] if frame.cluster else [row.name for row in frame.clusters]
+    shown = settings.FENCELINE.clusters
+    return {
+        "configured": [(name, shown[name].shown() if name in shown else None) for name in names],
+        "config_path": settings.FENCELINE.path,
+        "limits": settings.FENCELINE.limits.as_mapping(),
+        "retention": settings.FENCELINE.retention.as_mapping(),
+        "collectors": frame.freshness.collectors,
+        "checks": list(_checks(names, frame.freshness.collectors, now_ms(request))),
+        "topics": _topics(queries.positions(frame.cluster)),
+        "gaps": [*queries.sight(frame.cluster).gaps, *_closed(frame.cluster)],
+        "versions": versions(),
+    }
+
+
+def _checks(names: Sequence[str], collectors: Sequence[Collector], now_ms: int) -> Iterator[Check]:
+    """Yield, for each cluster, how its rows hold against its coordinators and what all collectors cost it."""
+    for name in names:
+        rows = [row for row in collectors if row.cluster.name == name]
+        if rows:
+            detail: dict[str, Any] = next((row.detail for row in rows if row.name == RECONCILE), {})
+            requests, broker_ms = _cost(rows, now_ms // 60_000 - 1)
+            yield Check(
+                name,
+                _agreement(detail),
+                detail.get("compared"),
+                detail.get("corrected"),
+                detail.get("hidden"),
+                requests / 60,
+                broker_ms / 60,
+                detail.get("unseen", ()),
+            )
+
+
+def _agreement(detail: Mapping[str, Any]) -> str:
+    """Return how far the tail and the coordinators agree, in words; the full list says most."""
+    if detail.get("alone"):
+        return "known from lists alone"
+    for which in ("", "open_"):
+        if detail.get(f"{which}compared"):
+            return f"agree: {agreement(detail[f'{which}agreed'], detail[f'{which}compared'])}"
+    return "nothing to compare yet" if detail else "not asked"
+
+
+def _cost(rows: Sequence[Collector], minute: int) -> tuple[int, int]:
+    """Return the requests, and the milliseconds of waiting for them, of all collectors in one minute."""
+    found = [cost for row in rows for cost in row.costs if cost[0] == minute]
+    return sum(cost[1] for cost in found), sum(cost[2] for cost in found)
+
+
+def _closed(cluster: str) -> Sequence[GapRecord]:
+    return [gap for gap in queries.gaps_closed() if not cluster or gap.cluster.name == cluster]
+
+
+def _topics(rows: Sequence[Position]) -> Sequence[Topic]:
+    grouped = groupby(rows, key=lambda row: (row.cluster.name, row.topic))
+    return [Topic(cluster, topic, list(positions)) for (cluster, topic), positions in grouped]
+
+
+@cache
+def versions() -> Sequence[tuple[str, str]]:
+    """Return name and version of Fenceline, of what it runs on, and of the libraries that decide its ways."""
+    found = [("Fenceline", _own()), ("Python", platform.python_version()), _database()]
+    return [*found, *((name, _version(name)) for name in _LIBRARIES)]
+
+
+def _database() -> tuple[str, str]:
+    if connection.vendor == "sqlite":
+        return "SQLite", sqlite3.sqlite_version
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW server_version")
+        return "PostgreSQL", str(cursor.fetchone()[0])
+
+
+def _own() -> str:
+    project = tomllib.loads((settings.ROOT / "pyproject.toml").read_text())
+    return str(project["project"]["version"])
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "not installed"

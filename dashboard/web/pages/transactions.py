@@ -1,0 +1,238 @@
+"""Every transactional id: the list, and each one's own page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse
+
+from dashboard import queries
+from dashboard.evaluation import blocking as waits
+from dashboard.history import queries as history
+from dashboard.models import Action, FindingRecord, Transaction
+from dashboard.recoveries import queries as recoveries
+from dashboard.streaming import batches as micro_batches
+from dashboard.system import owners
+from dashboard.transactions import attributions
+from dashboard.transactions import queries as ids
+from dashboard.web import charts
+from dashboard.web import page_context as context
+from dashboard.web import state_diagram as machine
+from dashboard.web import transaction_steps as way
+from dashboard.web import transaction_timeline as lived
+from dashboard.web.empty_state import why_empty
+from dashboard.web.forms.columns import SIZES, STATES, Wanted, columns, parse
+from dashboard.web.pages.fencing import rows
+from dashboard.web.pages.recoveries import row_of
+from dashboard.web.rendering import answer, signed_in
+from dashboard.web.request_time import now_ms
+from fenceline.decode import text
+from fenceline.explanations import explain
+from fenceline.facts import Reason, Severity, State, Transition
+
+#: How often a page looks whether a timeout has passed meanwhile.
+_PASSING_MS = 15_000
+_LONGEST_ASKED = 200
+#: How many episodes of an id its page shows.
+_EPISODES = 10
+#: Over which time an application's usual durations are taken.
+_DAY_MS = 86_400_000
+#: How many partitions of a transaction its page shows one by one.
+_MOST_PLACES = 50
+#: How many notable transitions of an id its page shows.
+_NOTABLE_SHOWN = 20
+_WAITING = "Waiting"
+#: Words, sort key, class, and the direction that puts the interesting end first.
+_COLUMNS = (
+    ("State", "state", "col-state", "asc"),
+    ("Transactional id", "id", "", "asc"),
+    ("Cluster", "", "col-cluster", ""),
+    ("Open for", "started", "col-age number", "asc"),
+    ("Producer id", "producer", "col-producer number", "asc"),
+    ("Epoch", "epoch", "col-epoch number", "desc"),
+    (_WAITING, "", "col-waiting number", ""),
+    ("Timeout", "timeout", "col-timeout number", "desc"),
+    ("Partitions", "partitions", "col-partitions number", "desc"),
+    ("Last update", "updated", "col-updated number", "desc"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """One of the last transitions of an id, and the evidence for it."""
+
+    told: Transition
+    evidence: str
+    #: Our action that caused it, None for every other.
+    action: Action | None
+
+
+@signed_in
+def transaction_list(request: HttpRequest) -> HttpResponse:
+    """Show one page of the transactional ids that the query string asks for."""
+    frame = context.of(request)
+    wanted = parse(request.GET.dict(), frame.cluster, [row.name for row in frame.clusters])
+    # A filter by age lets rows in as time passes, without any change.
+    ageing = now_ms(request) if wanted.filter.min_age_s is not None else 0
+    return answer(request, "transactions", lambda: _list(request, wanted), depends_on=ageing)
+
+
+@signed_in
+def transaction_detail(request: HttpRequest, cluster: str, transactional_id: str) -> HttpResponse:
+    """Show what is known of one transactional id, or say plainly that it is not known."""
+    if not any(row.name == cluster for row in context.of(request).clusters):
+        raise Http404(f"No cluster “{cluster}” is configured.")
+    # A timeout passes without any change.
+    passing = now_ms(request) // _PASSING_MS
+    return answer(
+        request, "transaction", lambda: _detail(request, cluster, transactional_id), depends_on=passing
+    )
+
+
+def _list(request: HttpRequest, wanted: Wanted) -> Mapping[str, Any]:
+    frame = context.of(request)
+    several = len(frame.clusters) > 1 and not frame.cluster
+    # Who waits is asked for open transactions alone: of a page of them in three queries.
+    waiting = wanted.filter.only_open
+    shown = {"Cluster": several, _WAITING: waiting}
+    headings = [each for each in _COLUMNS if shown.get(each[0], True)]
+    page = ids.transactions(wanted.filter, now_ms=now_ms(request), page=wanted.page, size=wanted.size)
+    return {
+        "wanted": wanted,
+        "page": page,
+        "unsorted": "" if page.sorted else wanted.filter.sort,
+        "first": (page.number - 1) * page.size + 1,
+        "last": (page.number - 1) * page.size + len(page.items),
+        "columns": columns(headings, wanted.filter.sort, descending=wanted.filter.descending),
+        "states": STATES,
+        "sizes": SIZES,
+        "several": several,
+        "waiting": waiting,
+        "waits": waits.of(page.items) if waiting else {},
+        "found": _found_by_name(frame.findings),
+        "empty": "" if page.items else why_empty(frame, narrowed=wanted.narrowed),
+    }
+
+
+def _found_by_name(findings: Sequence[FindingRecord]) -> dict[tuple[str, str], FindingRecord]:
+    """Return the worst finding about each transaction, by cluster and id."""
+    prefix = "transaction:"
+    return {
+        (row.cluster.name, row.subject.removeprefix(prefix)): row
+        for row in reversed(findings)
+        if row.subject.startswith(prefix)
+    }
+
+
+def _detail(request: HttpRequest, cluster: str, transactional_id: str) -> Mapping[str, Any]:
+    row = queries.transaction(cluster, transactional_id)
+    if row is not None:
+        life = history.life(cluster, bytes(row.key), row.log_partition)
+        kept = history.Kept(bytes(row.key), row.transactional_id, row.application, life)
+        return {"row": row, "kept": kept, **_known(request, row), **_lived(request, cluster, kept, row)}
+    gone = history.forgotten(cluster, transactional_id)
+    if gone is not None:
+        return {"row": None, "kept": gone, **_lived(request, cluster, gone, None)}
+    # No name longer than a line belongs into a sentence.
+    shown = transactional_id
+    if len(shown) > _LONGEST_ASKED:
+        shown = f"{shown[:_LONGEST_ASKED]}…"
+    return {"cluster": cluster, "asked": text.escape(shown.encode()), "status": 404}
+
+
+def _known(request: HttpRequest, row: Transaction) -> Mapping[str, Any]:
+    """Return what the newest record of an id says."""
+    partitions = queries.partitions_of(row)
+    findings = queries.findings(row.cluster.name, f"transaction:{row.transactional_id}")
+    found = waits.of([row])[row.pk]
+    places = waits.places(row, found, most=_MOST_PLACES + 1)
+    return {
+        "waits": found,
+        "places": places[:_MOST_PLACES],
+        "more_places": len(places) > _MOST_PLACES,
+        "candidates": waits.candidates(row, found),
+        "offsets_wait": [each for each in found.waiting if each.pending],
+        "owner": owners.of_transaction(row.transactional_id),
+        "written_for": micro_batches.written_for(row.cluster_id, row.transactional_id),
+        "deadline": way.deadline(row, now_ms(request)),
+        "findings": findings,
+        "tone": next((found.severity for found in findings if found.severity != Severity.INFO), ""),
+        "machine": machine.drawn(row.state),
+        "partitions": [part for part in partitions if part.topic != way.OFFSETS],
+        "offsets": [part for part in partitions if part.topic == way.OFFSETS],
+        "raw": json.dumps(_raw(row, partitions), indent=2, ensure_ascii=False),
+    }
+
+
+def _lived(
+    request: HttpRequest, cluster: str, kept: history.Kept, row: Transaction | None
+) -> Mapping[str, Any]:
+    """Return what happened to an id so far, and how long that usually takes."""
+    now, recent = now_ms(request), kept.life.recent
+    notable = history.of_id(cluster, kept.key, limit=_NOTABLE_SHOWN)
+    names = [kept.application]
+    figures = history.figures(cluster, since_ms=now - _DAY_MS, until_ms=now, applications=names)
+    mine = figures.get(kept.application, history.Figures())
+    usual = lived.usual(recent, kept.application, mine.open_times, mine.marker_times)
+    bars, marks = lived.bars(recent, row, now), lived.marks(recent)
+    broker = None if row is None else waits.coordinators([row]).get(row.pk)
+    told = lived.newest(recent, [history.transition_of(each) for each in notable])
+    lines = _recent(cluster, kept)
+    actions = {each.told.offset: attributions.name(each.action) for each in lines}
+    return {
+        "broker": broker,
+        "steps": _steps(row, told, broker, actions) if row is not None else (),
+        "fence": _last_fence(row, lines),
+        "chart": charts.timeline(bars, marks, now_ms=now) if bars or marks else None,
+        "chart_words": lived.said(bars, marks),
+        "recent": lines,
+        "usual": usual,
+        "own": next((each for each in usual if each.whose == lived.THIS), None),
+        "notable": rows(notable),
+        "episodes": [row_of(each) for each in recoveries.of_id(cluster, kept.key, limit=_EPISODES)],
+    }
+
+
+def _recent(cluster: str, kept: history.Kept) -> Sequence[Recent]:
+    recent = kept.life.recent
+    actions = attributions.of_transitions(cluster, kept.key, recent)
+    pairs = zip(recent, actions, strict=True)
+    return [Recent(each, explain(each, attributions.name(action)), action) for each, action in pairs]
+
+
+def _last_fence(row: Transaction | None, recent: Sequence[Recent]) -> Action | None:
+    """The fence of ours after which no producer has come back, None where that is not so."""
+    last = recent[0] if recent else None
+    if row is None or row.state != State.EMPTY or last is None:
+        return None
+    return last.action if last.told.reason is Reason.FENCED_BY_ACTION else None
+
+
+def _steps(
+    row: Transaction, told: lived.Now, broker: int | None, names: Mapping[int, str]
+) -> Sequence[way.Step]:
+    log_partitions = queries.state_log_partitions(row.cluster.name)
+    return way.steps(row, queries.partitions_of(row), log_partitions, told, broker, names)
+
+
+def _raw(row: Transaction, partitions: Sequence[Any]) -> dict[str, Any]:
+    names = (
+        "transactional_id",
+        "state",
+        "producer_id",
+        "producer_epoch",
+        "timeout_ms",
+        "started_ms",
+        "updated_ms",
+        "client_version",
+        "log_partition",
+        "log_offset",
+        "rev",
+    )
+    facts: dict[str, Any] = {"cluster": row.cluster.name} | {name: getattr(row, name) for name in names}
+    facts["partitions"] = {part.topic: list(part.partitions) for part in partitions}
+    facts["transactional_id_bytes"] = len(text.unescape(row.transactional_id))
+    return facts

@@ -1,0 +1,200 @@
+"""What the page of one action shows: the plan while it waits, the audit entry once it was confirmed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Any
+
+from django.http import HttpRequest
+
+from dashboard.actions import audit as acted
+from dashboard.actions import offers
+from dashboard.actions.execute import MOST_REASON
+from dashboard.actions.offers import Offer
+from dashboard.labels import action as acts
+from dashboard.models import Action
+from dashboard.streaming import queries as streaming
+from dashboard.system import access
+from dashboard.system.owners import split
+from dashboard.web import action_buttons as acting
+from dashboard.web import addresses
+from dashboard.web.action_buttons import Button
+from dashboard.web.request_time import now_ms
+from fenceline.formatting import count
+from fenceline.plans.plan import Act, Bound, Effect, Ground, Plan, SubjectPlan
+
+#: With more subjects than these each is folded away under its title.
+_UNFOLDED = 3
+#: States after which what was not done may be planned again.
+_NOT_ALL = (Action.State.PARTLY, Action.State.STALE, Action.State.FAILED, Action.State.UNKNOWN)
+#: Effects that a folded subject shows.
+_SUMMED = {
+    "records_released": "released",
+    "records_aborted": "aborted",
+    "records_lost": "lost",
+    "records_committed": "committed",
+}
+_LINKS = {"transaction": "Open transaction", "partition": "Open partition", "query": "Open query"}
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One subject: its plan, what came of it, where it is, and what may be done instead."""
+
+    of: SubjectPlan
+    url: str
+    link: str
+    #: As `Action.results` has it, None before.
+    result: Mapping[str, Any] | None
+    instead: Sequence[Button] = field(default_factory=list)
+
+    @property
+    def standing(self) -> str:
+        """Return what came of it, or whether it may be done at all."""
+        if self.result is not None:
+            return str(self.result["outcome"])
+        return "refused" if self.of.refused else ""
+
+    @property
+    def sum(self) -> str:
+        """Return what it would do to records, for a line that folds the rest away."""
+        found = [each for each in self.of.effects if each.amount is not None and each.name in _SUMMED]
+        return ", ".join(f"{bound_sign(each)}{each.amount:,} {_SUMMED[each.name]}" for each in found)
+
+    @property
+    def forceable(self) -> bool:
+        """Return whether an admin may have it planned all the same."""
+        return self.of.refused and all(each.forceable for each in self.of.refusals)
+
+
+def bound_sign(effect: Effect) -> str:
+    """Return what precedes an amount that is a bound: "≥ ", "≤ ", or nothing; at least 0 needs no sign."""
+    if not effect.amount:
+        return ""
+    return _SIGNS[effect.bound]
+
+
+_SIGNS = {Bound.EXACT: "", Bound.AT_LEAST: "≥ ", Bound.AT_MOST: "≤ "}
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """A form that makes another plan: of what was not done, or by force."""
+
+    words: str
+    cluster: str
+    act: str
+    subjects: Sequence[str]
+    force: bool
+    why_not: str
+
+
+def shown_plan(request: HttpRequest, action: Action) -> Mapping[str, Any]:
+    """Return what the page of an action shows."""
+    at_ms = now_ms(request)
+    shown = acted.shown(action, now_ms=at_ms)
+    plan = shown.plan
+    subjects = list(_subjects(request, action, plan))
+    look = acts.ACTS[plan.act]
+    return {
+        "action": action,
+        "cluster": action.cluster.name,
+        "plan": plan,
+        "shown": shown,
+        "look": look,
+        "title": _title(plan, shown, look),
+        "subjects": subjects,
+        "folded": len(subjects) > _UNFOLDED,
+        "refused": [each for each in subjects if each.of.refused],
+        "confirms": shown.state == "planned",
+        "why_not": _why_not(request, plan),
+        "again": _again(request, action, shown, subjects),
+        "by_force": _by_force(request, plan, shown, subjects),
+        "confirmed_ms": acted.confirmed_ms(action),
+        "planned_ms": plan.made_ms,
+        "episodes": acted.episodes(action),
+        "most_reason": MOST_REASON,
+        "sent_to": count(len(plan.doable), "subject"),
+    }
+
+
+def _title(plan: Plan, shown: acted.Shown, look: acts.ActLook) -> str:
+    return f"{look.verb} {shown.title}" if not shown.more else f"{look.verb} {len(plan.subjects):,} at once"
+
+
+def _subjects(request: HttpRequest, action: Action, plan: Plan) -> Iterator[Subject]:
+    # Two subjects may be one partition's: results come in the order of the plan's subjects.
+    for each, result in zip_longest(plan.subjects, action.results[: len(plan.subjects)]):
+        kind, _, name = each.subject.partition(":")
+        url = _url(plan.cluster, kind, name)
+        yield Subject(each, url, _LINKS.get(kind, "Open it"), result, _instead(request, action, each))
+
+
+def _url(cluster: str, kind: str, name: str) -> str:
+    """Return where a subject is; "" for what has no page."""
+    if kind == "transaction":
+        return addresses.transaction(cluster, name)
+    if kind == "query":
+        return addresses.query(cluster, name)
+    at = split(name) if kind == "partition" else None
+    return addresses.partition(cluster, *at) if at else ""
+
+
+def _instead(request: HttpRequest, action: Action, subject: SubjectPlan) -> Sequence[Button]:
+    """Return the other acts that the planners offer for what is refused here."""
+    kind, _, name = subject.subject.partition(":")
+    found: Sequence[Offer] = ()
+    if kind == "transaction" and any(each.ground is Ground.OWN_SINK for each in subject.refusals):
+        found = offers.of_sink(action.cluster_id, name, now_ms=now_ms(request))
+    elif kind == "query" and subject.refused:
+        found = _of_batch(request, action.cluster.name, acted.named(subject))
+    return acting.buttons(request, [each for each in offers.offered(found) if each.act != action.act])
+
+
+def _of_batch(request: HttpRequest, cluster: str, name: str) -> Sequence[Offer]:
+    ident, at, batch = name.rpartition("@")
+    query = streaming.query(cluster, ident) if at else None
+    return () if query is None else offers.of_batch(query, int(batch), now_ms=now_ms(request))
+
+
+def _why_not(request: HttpRequest, plan: Plan) -> str:
+    """Return why whoever looks may not confirm it, "" where they may."""
+    actor = acting.actor(request)
+    why_not = access.refusal(actor, access.OF_ACT[plan.act])
+    return why_not or (access.refusal(actor, access.FORCE) if plan.forced else "")
+
+
+def _again(
+    request: HttpRequest, action: Action, shown: acted.Shown, subjects: Sequence[Subject]
+) -> Again | None:
+    """Return the form that looks again: all of it where nothing was sent, else what was not done."""
+    if shown.state in ("expired", "refused"):
+        names = [acted.named(each.of) for each in subjects]
+    elif shown.state in _NOT_ALL:
+        names = [acted.named(each.of) for each in subjects if each.standing not in ("done", "skipped")]
+    else:
+        return None
+    words = "Plan again" if len(names) == len(subjects) else f"Plan the other {len(names)} again"
+    return _form(request, action, words, names, force=action.forced) if names else None
+
+
+def _by_force(
+    request: HttpRequest, plan: Plan, shown: acted.Shown, subjects: Sequence[Subject]
+) -> Again | None:
+    """Return the form that plans by force what may be forced, None where nothing may."""
+    names = [acted.named(each.of) for each in subjects if each.forceable]
+    if plan.forced or not names or shown.state not in ("planned", "refused", "expired"):
+        return None
+    why_not = _why_not(request, plan) or access.refusal(acting.actor(request), access.FORCE)
+    words = "Plan it by force…" if len(names) == 1 else f"Plan {len(names)} by force…"
+    return Again(words, plan.cluster, plan.act.value, names, True, why_not)
+
+
+def _form(request: HttpRequest, action: Action, words: str, names: Sequence[str], *, force: bool) -> Again:
+    actor = acting.actor(request)
+    why_not = access.refusal(actor, access.OF_ACT[Act(action.act)])
+    if force and not why_not:
+        why_not = access.refusal(actor, access.FORCE)
+    return Again(words, action.cluster.name, action.act, names, force, why_not)

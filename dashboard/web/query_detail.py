@@ -1,0 +1,168 @@
+"""One streaming query: its chain, batches, sources, checkpoint, ledger and runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.http import HttpRequest
+
+from dashboard import queries
+from dashboard.labels import query as query_looks
+from dashboard.models import Batch, Query
+from dashboard.runtime import paging
+from dashboard.runtime.paging import Page
+from dashboard.streaming import batches as micro_batches
+from dashboard.streaming import charts as query_charts
+from dashboard.streaming import lag as reading
+from dashboard.streaming import queries as streaming
+from dashboard.streaming.batch_state import chain_of, newest_batch, safe_to_restart
+from dashboard.streaming.batches import Entry
+from dashboard.system import owners
+from dashboard.web.checkpoint_context import inspected
+from dashboard.web.forms import columns as listing
+from dashboard.web.onboarding import attaching
+from dashboard.web.request_time import now_ms
+from fenceline.facts import Severity
+from fenceline.spark.batch_chain import broken
+
+#: Batches of the charts, batches and partitions of a page.
+_CHARTED, _BATCHES, _PARTITIONS = 60, 25, 50
+_LONGEST_ASKED = 200
+
+
+def shown(request: HttpRequest, cluster: str, ident: str) -> Mapping[str, Any]:
+    """Return what the page of a query shows, or that it is not known."""
+    row = streaming.query(cluster, ident)
+    if row is None:
+        return {"row": None, "cluster": cluster, "asked": ident[:_LONGEST_ASKED], "status": 404}
+    at_ms = now_ms(request)
+    safe, newest = safe_to_restart(row, at_ms), newest_batch(row)
+    found = queries.findings(cluster, f"query:{row.ident}")
+    return {
+        "row": row,
+        "cluster": cluster,
+        "safe": safe,
+        # The first one is in the sentence, unless that says yes.
+        "safe_reasons": safe.reasons if safe.safe else safe.reasons[1:],
+        "findings": found,
+        "tone": next((each.severity for each in found if each.severity != Severity.INFO), ""),
+        "owner": owners.of_query(row),
+        "sink_means": query_looks.SINK_MEANS.get(row.sink, ""),
+        **_chain(request, row, newest, at_ms),
+        **_history(request, row),
+        **_reads(request, row, at_ms),
+        **inspected(row, newest),
+        "how": attaching(request),
+        "open_decisions": micro_batches.open_decisions([row]),
+        "decided": micro_batches.decided(row),
+        "runs": streaming.runs(row),
+    }
+
+
+def _chain(request: HttpRequest, row: Query, newest: Batch | None, at_ms: int) -> Mapping[str, Any]:
+    """Return the chain of the batch that the address asks for, else of the newest."""
+    asked = request.GET.get("batch", "")
+    number = int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 19 else None
+    entry = _entry(row, number, newest)
+    links = chain_of(row, entry.batch if entry else None, now_ms=at_ms)
+    decision = entry.decision if entry else None
+    return {
+        "asked_batch": number,
+        "newest": newest,
+        "entry": entry,
+        "links": links,
+        "broken": broken(links),
+        "sent": micro_batches.sent(row, decision),
+        "expires_ms": _expires_ms(entry),
+    }
+
+
+def _entry(row: Query, number: int | None, newest: Batch | None) -> Entry | None:
+    wanted = number if number is not None else newest.batch_id if newest else None
+    return None if wanted is None else micro_batches.entry(row, wanted)
+
+
+def _expires_ms(entry: Entry | None) -> int | None:
+    """Return when the first transaction of a batch times out, None unless it is prepared and waits."""
+    decision = entry.decision if entry else None
+    if decision is None or decision.outcome or decision.decided != "prepared":
+        return None
+    return min((each["started_ms"] + each["timeout_ms"] for each in decision.transactions), default=None)
+
+
+def _history(request: HttpRequest, row: Query) -> Mapping[str, Any]:
+    """Return the batch table, and the charts of the batches that a listener told of."""
+    page = micro_batches.page(row, page=listing.page_number(request.GET.dict(), []), size=_BATCHES)
+    lately = micro_batches.lately(row, _CHARTED)
+    phases = query_charts.phases_of(lately)
+    told = bool(lately) and any(batch.durations for batch in lately)
+    written = {each.batch.batch_id: each.output_rows for each in micro_batches.entries(row, lately)}
+    return {
+        "page": page,
+        "lately": lately,
+        "durations": query_charts.durations(lately) if told else None,
+        "durations_words": _durations_words(lately),
+        "rows_chart": query_charts.rows(lately, written) if lately else None,
+        "rows_words": _rows_words(lately),
+        "row_counts": [(batch, written.get(batch.batch_id)) for batch in reversed(lately)],
+        "phases": phases,
+        "phase_rows": [
+            (batch, [query_charts.phase_ms(batch, phase) for phase in phases]) for batch in reversed(lately)
+        ],
+        "figures": _figures(lately),
+        "operators": lately[-1].operators if lately else [],
+    }
+
+
+def _figures(lately: Sequence[Batch]) -> Mapping[str, Any]:
+    """Return how long the last batches took, and how fast they went."""
+    took = sorted(batch.duration_ms for batch in lately if batch.duration_ms is not None)
+    return {
+        "number": len(took),
+        "p50": took[len(took) // 2] if took else None,
+        "p99": took[min(len(took) - 1, len(took) * 99 // 100)] if took else None,
+        "rate": lately[-1].processed_rate if lately else None,
+        "input_rate": lately[-1].input_rate if lately else None,
+        "points": [
+            (batch.started_ms or 0, round(batch.processed_rate))
+            for batch in lately
+            if batch.processed_rate is not None
+        ],
+    }
+
+
+def _durations_words(lately: Sequence[Batch]) -> str:
+    if not lately:
+        return ""
+    took = [batch.duration_ms or 0 for batch in lately]
+    return (
+        f"How long each phase of batches {lately[0].batch_id:,} to {lately[-1].batch_id:,} took: "
+        f"{min(took):,} to {max(took):,} ms in all."
+    )
+
+
+def _rows_words(lately: Sequence[Batch]) -> str:
+    if not lately:
+        return ""
+    read = [batch.input_rows for batch in lately if batch.input_rows is not None]
+    span = f"{min(read):,} to {max(read):,} rows read a batch" if read else "rows read are not reported"
+    return f"Rows of batches {lately[0].batch_id:,} to {lately[-1].batch_id:,} and rows per second: {span}."
+
+
+def _reads(request: HttpRequest, row: Query, at_ms: int) -> Mapping[str, Any]:
+    """Return its sources, and a page of their partitions, those that need somebody first."""
+    sources = reading.sources([row])[row.pk]
+    parts = reading.worst_first(part for source in sources for part in source.parts)
+    number, part = paging.part(_parts_page(request), len(parts), _PARTITIONS)
+    shown = reading.timed(parts[part], row.cluster_id, at_ms)
+    return {
+        "sources": sources,
+        "lag": reading.lag(sources),
+        "parts": Page(shown, len(parts), number, _PARTITIONS),
+        "lost": sum(part.lost or 0 for part in parts),
+    }
+
+
+def _parts_page(request: HttpRequest) -> int:
+    return listing.page_number({"page": request.GET.get("parts", "")}, [])

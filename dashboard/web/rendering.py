@@ -1,0 +1,103 @@
+"""One answer for two askers: the whole page for a browser, its live part for a doorbell's refetch."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec
+
+from django.contrib.auth.views import redirect_to_login
+from django.http import HttpRequest, HttpResponse, HttpResponseNotModified
+from django.shortcuts import render
+from django.utils.cache import patch_vary_headers
+from django.views.decorators.http import require_POST, require_safe
+
+from dashboard import queries
+from dashboard.system import access
+from dashboard.web import page_context as context
+from dashboard.web.request_time import now_ms
+
+P = ParamSpec("P")
+View = Callable[Concatenate[HttpRequest, P], HttpResponse]
+
+
+def signed_in(view: View[P]) -> View[P]:
+    """Let only GET and HEAD of users with a role through; a refetch by anyone else reloads its page."""
+
+    @wraps(view)
+    def guarded(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
+        refused = refusal_of(request, request.get_full_path())
+        if refused is None:
+            return view(request, *args, **kwargs)
+        if request.headers.get("HX-Request"):
+            # A redirect would be followed, and the sign-in page put inside the open one.
+            return HttpResponse(status=401, headers={"HX-Refresh": "true"})
+        return refused
+
+    return require_safe(guarded)
+
+
+def acting(view: View[P]) -> View[P]:
+    """Let only POST of users with a role through; Django has checked their token by then."""
+
+    @wraps(view)
+    def guarded(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
+        # Back to the page, not to an address that only takes POST.
+        refused = refusal_of(request, request.path.rsplit("/", 1)[0])
+        return view(request, *args, **kwargs) if refused is None else refused
+
+    return require_POST(guarded)
+
+
+def refusal_of(request: HttpRequest, back: str) -> HttpResponse | None:
+    """Return the answer for who may see nothing: the sign-in, which leads `back`, or 403 without a role."""
+    if not request.user.is_authenticated:
+        return redirect_to_login(back)
+    if not access.may_view(request.user):
+        return render(request, "no_role.html", status=403)
+    return None
+
+
+def answer(
+    request: HttpRequest,
+    name: str,
+    read: Callable[[], Mapping[str, Any]],
+    *,
+    depends_on: object = (),
+) -> HttpResponse:
+    """Answer with `NAME.html`, or with `_fragments/NAME.html` for a refetch, filled with what `read` returns.
+
+    `read` is not called when the page in the browser is still the newest. A page changes with its clusters'
+    revision, with how far they are seen, and with what it `depends_on` besides. A "status" among what
+    `read` returns is the answer's.
+    """
+    tag = _tag(request, depends_on)
+    if _is_refetch(request) and request.headers.get("If-None-Match") == tag:
+        return _dressed(HttpResponseNotModified(), request, tag)
+    template = f"_fragments/{name}.html" if _is_refetch(request) else f"{name}.html"
+    shown = dict(read())
+    return _dressed(render(request, template, shown, status=shown.get("status", 200)), request, tag)
+
+
+def _is_refetch(request: HttpRequest) -> bool:
+    return request.headers.get("HX-Request") == "true"
+
+
+def _tag(request: HttpRequest, depends_on: object) -> str:
+    """Return the page's ETag: the revision, and what pages say of sight, which time alone can change."""
+    frame = context.of(request)
+    blind = [(r.cluster, r.what, r.since_ms, r.reason) for r in frame.freshness.blind]
+    known = (queries.rev(frame.cluster), blind, list(frame.freshness.unseen), depends_on)
+    return f'"{hashlib.sha256(repr(known).encode()).hexdigest()[:20]}"'
+
+
+def _dressed(response: HttpResponse, request: HttpRequest, tag: str) -> HttpResponse:
+    """Add what `live.js` reads: the ETag, the server's clock, and how far was seen."""
+    as_of_ms = context.of(request).freshness.as_of_ms
+    response.headers["Cache-Control"] = "no-store"
+    response.headers["Fenceline-Now"] = str(now_ms(request))
+    response.headers["Fenceline-As-Of"] = "" if as_of_ms is None else str(as_of_ms)
+    response.headers["ETag"] = tag
+    patch_vary_headers(response, ["HX-Request"])
+    return response

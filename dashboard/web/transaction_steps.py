@@ -1,0 +1,226 @@
+"""A transaction's way from its id to its end (KIP-98), with the evidence for each step. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from dashboard.labels.transition import LOOKS
+from dashboard.models import Transaction
+from dashboard.web.transaction_timeline import Now
+from fenceline.decode import text
+from fenceline.explanations import explain
+from fenceline.facts import (
+    NOT_FROM_LOG,
+    NOT_TOLD,
+    OPEN_STATES,
+    TWO_PHASE_COMMIT_TIMEOUT_MS,
+    Confidence,
+    Kind,
+    Reason,
+    State,
+    TopicPartitions,
+    Transition,
+)
+from fenceline.formatting import count, duration
+from fenceline.kafka.coordinator import java_hash
+
+#: Partitions of this topic in a transaction are consumer positions: read, process, write.
+OFFSETS = "__consumer_offsets"
+#: How many later additions are listed one by one.
+_MOST_ADDED = 6
+_PREPARED = {State.PREPARE_COMMIT: "commit", State.PREPARE_ABORT: "abort"}
+_COMPLETE = {State.COMPLETE_COMMIT: "committed", State.COMPLETE_ABORT: "aborted"}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step: done at `at_ms`, waiting since `since_ms`, or still ahead."""
+
+    state: str
+    words: str
+    evidence: str = ""
+    at_ms: int | None = None
+    since_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """When the coordinator ends an open transaction by itself."""
+
+    at_ms: int
+    passed: bool
+    never: bool
+
+
+def deadline(row: Transaction, now_ms: int) -> Deadline | None:
+    """Return when an Ongoing transaction times out, None for one that cannot."""
+    if row.state != State.ONGOING or row.started_ms is None:
+        return None
+    at_ms = row.started_ms + row.timeout_ms
+    return Deadline(at_ms, at_ms < now_ms, row.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS)
+
+
+def steps(
+    row: Transaction,
+    partitions: Sequence[TopicPartitions],
+    log_partitions: int,
+    told: Now,
+    broker: int | None = None,
+    actions: Mapping[int, str] = MappingProxyType({}),
+) -> Sequence[Step]:
+    """Return the way as far as the newest record and the transitions before it tell it.
+
+    `actions` names, by the offset of a transition, the action of ours that caused it.
+
+    `log_partitions` is how many partitions `__transaction_state` has, 0 where that is not known; `broker`
+    leads the id's.
+    """
+    found = Step("done", "Coordinator found by the id", _place(row, log_partitions) + _led(row, broker))
+    producer = Step(
+        "done",
+        f"Producer id {row.producer_id}{_epoch(row)}",
+        f"{_initialised(told)}; {_session(row)}",
+        at_ms=told.initialised_ms,
+    )
+    return list(_in_order([found, producer, *_begun(row, partitions, told), *_ended(row, told, actions)]))
+
+
+def _in_order(steps: Iterable[Step]) -> Iterator[Step]:
+    """Yield steps with instants that never go back: one that would is replaced by the reason.
+
+    Each record has the clock of the broker that coordinated the id then. The steps are in the order of the
+    log, so an instant that goes back is another broker's, or the clock was set back.
+    """
+    latest_ms: int | None = None
+    for step in steps:
+        if step.at_ms is None or latest_ms is None or step.at_ms >= latest_ms:
+            latest_ms = latest_ms if step.at_ms is None else step.at_ms
+            yield step
+        else:
+            back = (
+                f"its instant is {duration(latest_ms - step.at_ms)} before the step above: {_ANOTHER_CLOCK}"
+            )
+            yield replace(step, at_ms=None, evidence="; ".join(filter(None, (step.evidence, back))))
+
+
+_ANOTHER_CLOCK = "another broker coordinates the id since then, or its clock was set back"
+
+
+def _place(row: Transaction, log_partitions: int) -> str:
+    if row.log_offset == NOT_FROM_LOG:
+        return "its state was told by the coordinator; no record of the log says so"
+    where = f"__transaction_state-{row.log_partition}, offset {row.log_offset:,}"
+    if not log_partitions:
+        return where
+    hashed = abs(java_hash(text.unescape(row.transactional_id)))
+    return f"hash {hashed:,} mod {log_partitions} → {where}"
+
+
+def _led(row: Transaction, broker: int | None) -> str:
+    if broker is not None:
+        return f" → broker {broker}"
+    # Where no partition is known there is no leader to be missed.
+    return "" if row.log_partition == NOT_TOLD else "; which broker leads it was not seen yet"
+
+
+def _initialised(told: Now) -> str:
+    if told.initialised is None:
+        return "InitProducerId came before what is kept of this id"
+    before = told.initialised.previous_epoch
+    was = "" if before is None else f", after epoch {before}"
+    return f"InitProducerId: {LOOKS[told.initialised.kind].words}{was}"
+
+
+def _epoch(row: Transaction) -> str:
+    return "" if row.producer_epoch == NOT_TOLD else f", epoch {row.producer_epoch}"
+
+
+def _session(row: Transaction) -> str:
+    if row.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS:
+        return "two-phase commit: its transactions never time out"
+    if row.timeout_ms == NOT_TOLD:
+        return "its timeout was not told yet"
+    return f"each of its transactions may be open for {duration(row.timeout_ms)}"
+
+
+def _begun(row: Transaction, partitions: Sequence[TopicPartitions], told: Now) -> Iterator[Step]:
+    if row.state == State.EMPTY:
+        fenced = told.initialised is not None and told.initialised.reason is Reason.FENCED_BY_ACTION
+        yield Step(
+            "waiting",
+            "Waiting for a producer" if fenced else "Waiting for the first record",
+            "fenced; no producer has initialised it since" if fenced else "initialised, nothing sent yet",
+            since_ms=row.updated_ms,
+        )
+        yield Step("ahead", "Partitions added")
+        return
+    if told.end is not None and told.end.kind is Kind.EMPTY_ABORT:
+        yield Step("done", "Nothing begun", "the client aborted before it had sent anything")
+        return
+    begun = "" if told.begun is None else f"first partition added, offset {told.begun.offset:,}"
+    yield Step("done", "Begun", begun, at_ms=row.started_ms)
+    data = [part for part in partitions if part.topic != OFFSETS]
+    if data:
+        number = sum(len(part.partitions) for part in data)
+        yield Step("done", f"{count(number, 'partition')} added", _topics(data))
+    yield from _added(told)
+    if len(data) < len(partitions):
+        yield Step("done", "Offsets added", "a read-process-write transaction")
+    if not partitions and row.state in OPEN_STATES:
+        yield Step("ahead", "Partitions added")
+
+
+def _added(told: Now) -> Iterator[Step]:
+    """What was added after the beginning, and when: the records say when, the newest one says what in all."""
+    for number, extended in enumerate(told.extended[:_MOST_ADDED], 1):
+        ordinal = "More added" if number == 1 else "And more"
+        yield Step("done", ordinal, f"offset {extended.offset:,}", at_ms=extended.at_ms)
+    if len(told.extended) > _MOST_ADDED:
+        rest = told.extended[_MOST_ADDED:]
+        yield Step("done", f"And {count(len(rest), 'time')} more", at_ms=rest[-1].at_ms)
+
+
+def _topics(data: Sequence[TopicPartitions]) -> str:
+    shown = ", ".join(part.topic for part in data[:4])
+    return shown if len(data) <= 4 else f"{shown} and {len(data) - 4:,} more topics"
+
+
+def _ended(row: Transaction, told: Now, actions: Mapping[int, str]) -> Iterator[Step]:
+    state = State(row.state)
+    if state in _COMPLETE or state in _PREPARED:
+        yield _decided(row, state, told.end, actions)
+    if state in _COMPLETE:
+        # The instant of this record is from before the first marker was sent: what follows is not in it.
+        yield Step("done", "Markers sent", _marked(told.end), at_ms=row.updated_ms)
+        yield Step("done", "Complete", "every marker is written")
+    elif state in _PREPARED:
+        yield Step("waiting", "Markers being written to its partitions", since_ms=row.updated_ms)
+        yield Step("ahead", "Complete")
+    else:
+        if state is State.ONGOING:
+            yield Step("waiting", "Waiting for the producer to end it", since_ms=row.started_ms)
+        yield Step("ahead", "End transaction")
+        yield Step("ahead", "Markers written")
+        yield Step("ahead", "Complete")
+
+
+def _decided(row: Transaction, state: State, end: Transition | None, actions: Mapping[int, str]) -> Step:
+    """The decision: what it was, by whom as far as the records tell, and why they do."""
+    words = f"Ended: {_COMPLETE[state]}" if state in _COMPLETE else f"Decided: {_PREPARED[state]}"
+    if end is None:
+        known = state in _PREPARED
+        why = "only the coordinator can finish it now" if known else "when is not kept, only its completion"
+        return Step("done", words, why, at_ms=row.updated_ms if known else None)
+    sure = "" if end.confidence is Confidence.CERTAIN else f" ({end.confidence})"
+    cause = "" if end.kind is Kind.COMMIT else f" · {LOOKS[end.kind].words}{sure}"
+    return Step("done", f"{words}{cause}", explain(end, actions.get(end.offset, "")), at_ms=end.at_ms)
+
+
+def _marked(end: Transition | None) -> str:
+    if end is None or end.completed_ms is None:
+        return ""
+    if end.completed_ms < end.at_ms:
+        return ""
+    return f"from {duration(end.completed_ms - end.at_ms)} after the decision on"
