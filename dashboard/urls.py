@@ -6,7 +6,8 @@ from django.contrib import admin
 from django.contrib.auth.views import LogoutView
 from django.urls import path, re_path
 
-from dashboard.api import api, ingest, problems, scrape
+from dashboard.api import api, ingest, problems
+from dashboard.api import prometheus as scrape
 from dashboard.web.pages import (
     actions,
     alerts,

@@ -15,8 +15,8 @@ from dashboard.alerts import channels, deliver, redact
 from dashboard.alerts import queries as alerting
 from dashboard.alerts import validation as checks
 from dashboard.api import cursors, schemas
-from dashboard.api.allowed import MatcherIO, Matchers, Text, allowed, read, unfit, written
 from dashboard.api.deliveries import DeliveryDetail, detail
+from dashboard.api.permissions import MatcherIO, Matchers, Text, allowed, read, unfit, written
 from dashboard.models import Channel
 from dashboard.runtime.collector_names import ALERTS
 from dashboard.system import access

@@ -7,7 +7,7 @@ from ninja import Router, Schema
 
 from dashboard import queries
 from dashboard.api import schemas
-from dashboard.api.query_parts import SafeAnswer, safe_out
+from dashboard.api.query_schemas import SafeAnswer, safe_out
 from dashboard.groups import queries as groups
 from dashboard.partitions import queries as partitions
 from dashboard.runtime.collector_names import (

@@ -15,7 +15,7 @@ from dashboard.alerts import deliver
 from dashboard.alerts import queries as alerting
 from dashboard.alerts.notify import ring
 from dashboard.api import cursors, schemas
-from dashboard.api.allowed import allowed
+from dashboard.api.permissions import allowed
 from dashboard.models import Delivery
 from dashboard.runtime.collector_names import ALERTS
 from dashboard.system import access

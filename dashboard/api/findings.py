@@ -14,8 +14,8 @@ from dashboard import queries
 from dashboard.actions import offers
 from dashboard.actions.offers import Offer
 from dashboard.api import cursors, schemas
-from dashboard.api.named import OwnerOut
-from dashboard.api.offered import OfferOut
+from dashboard.api.common_schemas import OwnerOut
+from dashboard.api.offer_schemas import OfferOut
 from dashboard.models import FindingRecord
 from dashboard.runtime import loop as slices
 from dashboard.runtime.collector_names import EVERYTHING

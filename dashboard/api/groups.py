@@ -10,7 +10,7 @@ from pydantic import Field
 
 from dashboard import queries
 from dashboard.api import cursors, schemas
-from dashboard.api.named import BlockerOut, OwnerOut
+from dashboard.api.common_schemas import BlockerOut, OwnerOut
 from dashboard.groups import queries as groups
 from dashboard.models import Group, GroupOffset
 from dashboard.runtime.collector_names import GROUPS

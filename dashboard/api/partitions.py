@@ -11,7 +11,7 @@ from pydantic import Field, WithJsonSchema
 
 from dashboard import queries
 from dashboard.api import cursors, schemas
-from dashboard.api.named import OwnerOut
+from dashboard.api.common_schemas import OwnerOut
 from dashboard.groups import queries as groups
 from dashboard.models import PartitionRecord, PinRecord
 from dashboard.partitions import queries as partitions

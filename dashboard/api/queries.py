@@ -11,9 +11,9 @@ from pydantic import Field
 
 from dashboard import queries
 from dashboard.api import cursors, schemas
-from dashboard.api.named import OwnerOut
+from dashboard.api.common_schemas import OwnerOut
 from dashboard.api.problems import Refused
-from dashboard.api.query_parts import (
+from dashboard.api.query_schemas import (
     BatchOut,
     LinkOut,
     RunOut,

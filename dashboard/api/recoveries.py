@@ -10,7 +10,7 @@ from pydantic import Field, WithJsonSchema
 
 from dashboard import queries
 from dashboard.api import cursors, schemas
-from dashboard.api.named import OwnerOut
+from dashboard.api.common_schemas import OwnerOut
 from dashboard.models import Recovery
 from dashboard.recoveries import queries as recoveries
 from dashboard.runtime.collector_names import RECOVERIES

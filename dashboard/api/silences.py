@@ -15,7 +15,7 @@ from dashboard.alerts import queries as alerting
 from dashboard.alerts import silences
 from dashboard.alerts import validation as checks
 from dashboard.api import cursors, schemas
-from dashboard.api.allowed import MatcherIO, Matchers, Text, allowed, read, unfit, written
+from dashboard.api.permissions import MatcherIO, Matchers, Text, allowed, read, unfit, written
 from dashboard.models import Silence
 from dashboard.runtime import loop as slices
 from dashboard.runtime.collector_names import ALERTS

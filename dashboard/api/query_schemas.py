@@ -8,7 +8,7 @@ from typing import Any, Literal
 from ninja import Schema
 
 from dashboard.api import schemas
-from dashboard.api.named import BlockerOut
+from dashboard.api.common_schemas import BlockerOut
 from dashboard.groups.queries import Blocker
 from dashboard.models import PinRecord, Run, SinkDecision
 from dashboard.queries import Sight
