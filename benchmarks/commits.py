@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from benchmarks.reader import read_all
 from benchmarks.seeding import make_producer
-from collectors.kafka import consumer_properties
+from collectors.kafka.clients import consumer_properties
 from fenceline.kafka.coordinator import partition_for
 from sandbox.kafka import Broker
 from tests.brokers import create_topics

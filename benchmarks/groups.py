@@ -64,7 +64,7 @@ def main(bootstrap: str) -> None:
     import django
 
     django.setup()
-    from collectors.groups import GroupsCollector
+    from collectors.kafka.groups import GroupsCollector
     from dashboard.groups import store as save_groups
     from dashboard.runtime import leases
     from dashboard.runtime import loop as slices

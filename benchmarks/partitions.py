@@ -189,7 +189,7 @@ def main(arguments: Sequence[str]) -> None:
     import django
 
     django.setup()
-    from collectors.partitions import Watcher
+    from collectors.kafka.partitions import Watcher
     from dashboard.partitions import store as save_partitions
     from dashboard.runtime import leases
     from dashboard.runtime import loop as slices

@@ -1,6 +1,6 @@
 """One shard's tail without Celery: `python -m benchmarks.reader SHARD TASKS`, in one of `environment`'s.
 
-TASKS is `tails` for `__transaction_state`, `offsets` for `__consumer_offsets` (modules of collectors.tasks).
+TASKS is `tails` for `__transaction_state`, `offsets` for `__consumer_offsets` (modules of dashboard.tasks).
 
 Says `ready` once Django is, waits for a line, reads until it has seen everything that was there when it
 began, and prints one line of JSON: seconds of reading, records, resident memory.
@@ -101,7 +101,7 @@ def main(shard: int, tasks: str) -> None:
 
     django.setup()
     # A worker has them imported too.
-    importlib.import_module("collectors.tasks")
+    importlib.import_module("dashboard.tasks.collecting")
     print("ready", flush=True)
     sys.stdin.readline()
     records = _read(shard, tasks)
@@ -111,10 +111,10 @@ def main(shard: int, tasks: str) -> None:
 
 def _read(shard: int, tasks: str) -> int:
     """Read one cluster to its end as its tail does; return how many records that were."""
-    from collectors.tasks import offsets, tails
     from dashboard.models import Collector
     from dashboard.runtime import leases
     from dashboard.runtime import loop as slices
+    from dashboard.tasks import offsets, tails
 
     asked_ms = slices.now_ms()
     names = {"tails": tails.tail_name, "offsets": offsets.offsets_name}

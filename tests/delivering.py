@@ -136,10 +136,10 @@ def _configured(database_url: str) -> dict[str, Any]:
 
 def send() -> None:
     """Send what is due until killed: the task's slices, whose lease the one before left."""
-    from dashboard import tasks
     from dashboard.alerts import delivery_queue as claims
     from dashboard.models import Collector
     from dashboard.runtime import collector_names as eyes
+    from dashboard.tasks import schedule as tasks
 
     claims.GRACE_S = GRACE_S
     while True:

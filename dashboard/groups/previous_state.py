@@ -73,7 +73,7 @@ class Known:
 
 
 class Rows:
-    """The rows of one cluster, for `collectors.groups` and for the save that follows its look."""
+    """The rows of one cluster, for `collectors.kafka.groups` and for the save that follows its look."""
 
     def __init__(self, lease: Lease, now_ms: int) -> None:
         self._cluster_id = lease.cluster_id

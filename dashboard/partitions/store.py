@@ -1,4 +1,5 @@
-"""Saves what `collectors.partitions` saw, and gives it the rows it starts from: the only writer of those.
+"""Saves what `collectors.kafka.partitions` saw, and gives it the rows it starts from: the only writer of
+those.
 
 As `dashboard.transactions.store` does: the lease by its token, the revision, then changed rows in key order,
 in database transactions so short that no other writer waits for long. The doorbell rings after the last one.
@@ -65,7 +66,7 @@ _DELETE_PIN = f"DELETE FROM {_PINS} WHERE {' AND '.join(f'{column} = %s' for col
 
 
 class Look(Protocol):
-    """What a look saw: `collectors.partitions.Seen`, which this side may not import."""
+    """What a look saw: `collectors.kafka.partitions.Seen`, which this side may not import."""
 
     @property
     def at_ms(self) -> int: ...

@@ -1,4 +1,4 @@
-"""Saves what `collectors.checkpoints` saw: queries, their batches, and what their sinks decided.
+"""Saves what `collectors.checkpoints.collector` saw: queries, their batches, and what their sinks decided.
 
 As `dashboard.transactions.store` does: the lease by its token, the revision, then what has changed, in
 database transactions of a few checkpoints each. What a listener tells of the same rows stays

@@ -47,7 +47,8 @@ _INSERT = (
 
 
 class Rows:
-    """The rows of one cluster, for `collectors.reconcile`. `tails` are the names of the tails' collectors."""
+    """The rows of one cluster, for `collectors.kafka.reconcile`. `tails` are the names of the tails'
+    collectors."""
 
     def __init__(self, lease: Lease, tails: Collection[str] = ("transaction_state",)) -> None:
         self._cluster_id = lease.cluster_id

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import fsspec
 import pytest
 
-from collectors import checkpoints as module
+from collectors.checkpoints import collector as module
 from tests.collectors.faulty import FaultyFileSystem
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import fsspec
 
-from collectors.checkpoints import CheckpointsCollector, Looked
+from collectors.checkpoints.collector import CheckpointsCollector, Looked
 from dashboard.config import CheckpointRoot
 from fenceline.decode import ledger as ledgers
 from fenceline.spark.records import Checkpoint, Decided, Decision

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from collectors import checkpoints as module
-from collectors.checkpoint_folder import MOST_READ
-from collectors.checkpoints import CheckpointsCollector, Looked
-from collectors.stores import LARGEST
+from collectors.checkpoints import collector as module
+from collectors.checkpoints.collector import CheckpointsCollector, Looked
+from collectors.checkpoints.folder import MOST_READ
+from collectors.checkpoints.store import LARGEST
 from dashboard.config import CheckpointRoot
 from fenceline.decode import ledger as ledgers
 from fenceline.spark.records import Broken, Damage, Ledger

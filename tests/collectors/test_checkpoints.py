@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from collectors import checkpoints as module
-from collectors.stores import Store
+from collectors.checkpoints import collector as module
+from collectors.checkpoints.store import Store
 from fenceline.spark.restart_prediction import Verdict, restart
 from tests.collectors.faulty import FaultyFileSystem
 from tests.collectors.making import (

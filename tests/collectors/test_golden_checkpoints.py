@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from collectors.checkpoints import CheckpointsCollector, Looked
+from collectors.checkpoints.collector import CheckpointsCollector, Looked
 from dashboard.config import CheckpointRoot
 from fenceline.spark.restart_prediction import Verdict, restart
 from sandbox.java import jars

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from collectors.stores import CannotRead, Missing, Store
+from collectors.checkpoints.store import CannotRead, Missing, Store
 from fenceline.spark.restart_prediction import Verdict, restart
 from tests.collectors.faulty import FaultyFileSystem, raising
 from tests.collectors.making import ROOT, collector, look, make, seen

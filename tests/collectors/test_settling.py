@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from collectors import checkpoints as module
-from collectors.checkpoints import CheckpointsCollector
-from collectors.stores import Entry, Store
+from collectors.checkpoints import collector as module
+from collectors.checkpoints.collector import CheckpointsCollector
+from collectors.checkpoints.store import Entry, Store
 from fenceline.decode import ledger as ledgers
 from fenceline.decode.ledger import Round
 from fenceline.spark.records import Done, Ledger, Outcome

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
-from collectors.tasks import checkpoints as task
 from dashboard.config import CheckpointRoot, ClusterConfig, Config
 from dashboard.models import Batch, Collector, GapRecord, Query
 from dashboard.runtime import loop as slices
 from dashboard.runtime.leases import Lease, LeaseLost
 from dashboard.streaming import checkpoint_store as save_checkpoints
+from dashboard.tasks import checkpoints as task
 from fenceline.limits import Limits
 from fenceline.spark.restart_prediction import Verdict
 from tests.waiting import wait_for

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from collectors.checkpoints import CheckpointsCollector
+from collectors.checkpoints.collector import CheckpointsCollector
 from dashboard.evaluation import evaluate as judge
 from dashboard.evaluation.snapshot import Reader
 from dashboard.models import FindingRecord, Query

@@ -12,7 +12,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from collectors.partitions import Seen
+from collectors.kafka.partitions import Seen
 from dashboard.models import (
     Cluster,
     Collector,

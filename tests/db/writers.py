@@ -15,7 +15,7 @@ from typing import Any
 from django.conf import settings
 from django.db.models import Q
 
-from collectors.partitions import Seen
+from collectors.kafka.partitions import Seen
 from dashboard.actions import lease as hold
 from dashboard.actions import store as rows
 from dashboard.alerts import channels, deliver, silences

@@ -19,7 +19,7 @@ import pytest
 from confluent_kafka import Consumer, IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from collectors.internal_topics import PASSING
+from collectors.kafka.internal_topics import PASSING
 from sandbox.kafka import Broker
 from sandbox.up import SANDBOX_OPEN_TOO_LONG_S
 from tests.load import Load

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectors.markers import Markers, nothing_to_read
+from collectors.kafka.marker_scan import Markers, nothing_to_read
 from fenceline.batches import Batch
 from fenceline.facts import RawRecord, TopicPartition
 from fenceline.kafka import commits

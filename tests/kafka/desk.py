@@ -8,7 +8,7 @@ from pathlib import Path
 
 from django.test import override_settings
 
-from collectors.checkpoints import CheckpointsCollector
+from collectors.checkpoints.collector import CheckpointsCollector
 from dashboard.actions import planning
 from dashboard.config import CheckpointRoot, ClusterConfig, Config
 from dashboard.models import Query

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from collectors.doctor import Check, examine
+from collectors.doctor.examination import Check, examine
 from sandbox.kafka import Broker, Sasl
 from tests.brokers import PROPERTIES
 

@@ -6,12 +6,12 @@ import time
 
 from django.test import override_settings
 
-from collectors.tasks import tails
 from dashboard import queries
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Collector, Transaction
 from dashboard.runtime import leases
 from dashboard.runtime import loop as slices
+from dashboard.tasks import tails
 from dashboard.transactions import store
 from fenceline.facts import State, TransactionRecord
 from tests.waiting import wait_for

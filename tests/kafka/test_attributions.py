@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from py4j.java_gateway import JavaGateway
 
-from collectors.internal_topics import Tail
+from collectors.kafka.internal_topics import Tail
 from dashboard.history import queries as history
 from dashboard.models import Action, Recent, TransitionRecord
 from dashboard.runtime import leases

@@ -13,12 +13,12 @@ import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from django.test import override_settings
 
-from collectors.internal_topics import CONSUMER_OFFSETS, Tail
-from collectors.tasks import offsets
+from collectors.kafka.internal_topics import CONSUMER_OFFSETS, Tail
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Collector, CommitRecord, GapRecord, GroupRecord, Position
 from dashboard.runtime import leases
 from dashboard.runtime import loop as slices
+from dashboard.tasks import offsets
 from dashboard.transactions import store
 from fenceline.decode.consumer_offsets import OffsetCommit, decode
 from fenceline.facts import Look

@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from collectors.doctor import Check, Status
+from collectors.doctor.examination import Check, Status
 from fenceline.kafka.acls import TO_LOOK
 from sandbox.cluster import Cluster
 from sandbox.kafka import Broker

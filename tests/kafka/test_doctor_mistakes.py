@@ -16,8 +16,8 @@ from django.core.management import CommandError, call_command
 from django.db import connections
 from pytest_django import Settings
 
-from collectors.addresses import parse
-from collectors.doctor import Check, Status, examine
+from collectors.doctor.examination import Check, Status, examine
+from collectors.kafka.connectivity import parse
 from dashboard.config import ClusterConfig, Config
 from sandbox.kafka import Broker
 from sandbox.ports import free_port

@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Assigned
 
-from collectors import recoveries
-from collectors.recoveries import Search, find_lost
+from collectors.kafka import recoveries
+from collectors.kafka.recoveries import Search, find_lost
 from fenceline.decode.transaction_state import decode_value
 from fenceline.facts import State, TopicPartition, TransactionRecord
 from sandbox.kafka import Broker

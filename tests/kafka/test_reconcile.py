@@ -13,13 +13,13 @@ import pytest
 from django.test import override_settings
 from py4j.java_gateway import JavaGateway
 
-from collectors.reconcile import Reconciler
-from collectors.tasks import tails
+from collectors.kafka.reconcile import Reconciler
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Collector, Transaction
 from dashboard.runtime import leases
 from dashboard.runtime import loop as slices
 from dashboard.runtime.leases import Lease
+from dashboard.tasks import tails
 from dashboard.transactions import reconcile_store as corrections
 from dashboard.transactions import store
 from dashboard.transactions.reconcile_store import Rows

@@ -14,13 +14,13 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from django.test import override_settings
 
-from collectors.tasks import recoveries as task
-from collectors.tasks import tails
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Collector, PinRecord, Recovery
 from dashboard.recoveries import store as save_recoveries
 from dashboard.runtime import leases
 from dashboard.runtime import loop as slices
+from dashboard.tasks import recoveries as task
+from dashboard.tasks import tails
 from fenceline.decode.transaction_state import decode_value
 from fenceline.facts import State, TopicPartition, TransactionRecord
 from fenceline.recoveries import DELETED, RECREATED, Lost

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from django.test import override_settings
 
-from collectors.tasks import tails
 from dashboard import queries
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Collector, GapRecord, Transaction
 from dashboard.runtime import leases
 from dashboard.runtime import loop as slices
+from dashboard.tasks import tails
 from dashboard.transactions import store
 from sandbox.kafka import Broker
 from tests.brokers import create_topics

@@ -26,7 +26,6 @@ from django.db import connection
 from django.test import Client, override_settings
 from django.utils.html import escape
 
-from collectors.tasks import reading, tails
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import (
     Collector,
@@ -39,6 +38,8 @@ from dashboard.models import (
 )
 from dashboard.runtime import leases
 from dashboard.runtime import loop as slices
+from dashboard.tasks import tail_loop as reading
+from dashboard.tasks import tails
 from dashboard.templatetags.fenceline import transaction_url
 from dashboard.transactions import store
 from dashboard.transactions.sql import key_of

@@ -19,8 +19,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from collectors.internal_topics import NoSuchTopic, Tail, TopicReplaced
-from collectors.kafka import CannotSee
+from collectors.kafka.clients import CannotSee
+from collectors.kafka.internal_topics import NoSuchTopic, Tail, TopicReplaced
 from fenceline.decode.transaction_state import decode
 from fenceline.facts import Look, State, Tombstone, TransactionRecord, Undecoded
 from fenceline.kafka.encode import encode_key, encode_value

@@ -13,10 +13,10 @@ import pytest
 from confluent_kafka.admin import AclOperation, AdminClient, NewPartitions, ResourceType
 from django.test import override_settings
 
-from collectors.tasks import partitions as task
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Collector, PartitionRecord, PinRecord, ReplicaLook
 from dashboard.runtime import leases
+from dashboard.tasks import partitions as task
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import Ground, Verdict
 from fenceline.limits import Limits

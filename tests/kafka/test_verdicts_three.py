@@ -14,9 +14,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from django.test import override_settings
 
-from collectors.tasks import partitions as task
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import ReplicaLook
+from dashboard.tasks import partitions as task
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import Ground, Offsets, Verdict
 from fenceline.plans.plan import Act

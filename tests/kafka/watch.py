@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from collectors.partitions import Seen, Watcher
+from collectors.kafka.partitions import Seen, Watcher
 from dashboard.models import Collector, GapRecord, PartitionRecord, PinRecord
 from dashboard.partitions import store as save_partitions
 from dashboard.runtime import leases

@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 from django.test import override_settings
 
-from collectors.groups import GroupsCollector
-from collectors.tasks import offsets
+from collectors.kafka.groups import GroupsCollector
 from dashboard.config import ClusterConfig, Config
 from dashboard.groups import store as save_groups
 from dashboard.models import Collector, Group, GroupOffset
 from dashboard.runtime import leases
 from dashboard.runtime import loop as slices
+from dashboard.tasks import offsets
 from dashboard.transactions import store
 from sandbox.kafka import Broker
 from tests.waiting import wait_for

@@ -13,8 +13,8 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
-from collectors import stores
-from collectors.checkpoints import CheckpointsCollector
+from collectors.checkpoints import store as stores
+from collectors.checkpoints.collector import CheckpointsCollector
 from dashboard.config import CheckpointRoot
 from fenceline.spark.restart_prediction import Verdict, restart
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from collectors.checkpoints import CheckpointsCollector
+from collectors.checkpoints.collector import CheckpointsCollector
 from dashboard.config import CheckpointRoot
 from fenceline.facts import TopicPartition
 from fenceline.spark.records import CheckpointLook, CommitsEntry, OffsetsEntry

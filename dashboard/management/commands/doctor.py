@@ -15,7 +15,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 from django.db.backends.sqlite3.base import DatabaseWrapper as SqliteConnection
 
-from collectors.doctor import Check, Status, examine
+from collectors.doctor.examination import Check, Status, examine
 from dashboard.config import ClusterConfig
 from dashboard.web.pages.health import troubles
 

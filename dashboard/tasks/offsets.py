@@ -5,12 +5,12 @@ from __future__ import annotations
 from celery import shared_task
 from django.conf import settings
 
-from collectors.internal_topics import CONSUMER_OFFSETS, Tail
-from collectors.tasks import reading
+from collectors.kafka.internal_topics import CONSUMER_OFFSETS, Tail
 from dashboard.groups import commit_store as save_commits
 from dashboard.runtime import collector_names as eyes
 from dashboard.runtime import leases
 from dashboard.runtime import loop as slices
+from dashboard.tasks import tail_loop as reading
 from fenceline.facts import Look
 
 #: A partition that is held back at one offset for so long is told: transactions come and go all the time.

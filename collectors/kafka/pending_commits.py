@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
-from collectors.internal_topics import CONSUMER_OFFSETS
-from collectors.kafka import consumer_properties
+from collectors.kafka.clients import consumer_properties
+from collectors.kafka.internal_topics import CONSUMER_OFFSETS
 from fenceline import facts
 from fenceline.batches import Batch
 from fenceline.decode.consumer_offsets import OffsetCommit, decode

@@ -14,10 +14,10 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from collectors.internal_topics import CONSUMER_OFFSETS
-from collectors.markers import Markers
-from collectors.pace import Lately
-from collectors.pending import PendingReader, Undecided
+from collectors.kafka.internal_topics import CONSUMER_OFFSETS
+from collectors.kafka.marker_scan import Markers
+from collectors.kafka.pending_commits import PendingReader, Undecided
+from collectors.rate_limit import Lately
 from fenceline.decode import text
 from fenceline.facts import TopicPartition
 from fenceline.kafka.coordinator import partition_for

@@ -5,11 +5,11 @@ from __future__ import annotations
 from celery import shared_task
 from django.conf import settings
 
-from collectors.reconcile import Reconciler
-from collectors.tasks.slice import ANSWER_S, POLL_TTL, POLLERS, RETRY_S, Warm, goes_on, report, wait
-from collectors.tasks.tails import tail_name
+from collectors.kafka.reconcile import Reconciler
 from dashboard.runtime import leases
 from dashboard.runtime import loop as slices
+from dashboard.tasks.slice import ANSWER_S, POLL_TTL, POLLERS, RETRY_S, Warm, goes_on, report, wait
+from dashboard.tasks.tails import tail_name
 from dashboard.transactions import reconcile_store as corrections
 from transaction_admin.api import CannotAdminister
 from transaction_admin.kafka_python import KafkaPythonAdmin
@@ -24,7 +24,7 @@ def start() -> None:
         slices.start_missing(reconcile, corrections.NAME, POLLERS)
 
 
-@shared_task(name="collectors.reconcile")
+@shared_task(name="collectors.kafka.reconcile")
 def reconcile(cluster: str, previous: int | None = None) -> None:
     """Hold a cluster's rows against its coordinators' lists, for one slice."""
     if cluster in settings.FENCELINE.clusters:

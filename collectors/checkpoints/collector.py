@@ -11,9 +11,9 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from collectors.checkpoint_folder import CheckpointFolder, looks_like_one
-from collectors.pace import Lately
-from collectors.stores import CannotRead, Entry, Missing, Store
+from collectors.checkpoints.folder import CheckpointFolder, looks_like_one
+from collectors.checkpoints.store import CannotRead, Entry, Missing, Store
+from collectors.rate_limit import Lately
 from fenceline.decode.checkpoint import batch_of
 from fenceline.paths import join
 from fenceline.spark.records import CheckpointLook

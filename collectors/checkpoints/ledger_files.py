@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from collectors.checkpoint_log import is_denied
-from collectors.stores import Missing, Store
+from collectors.checkpoints.log import is_denied
+from collectors.checkpoints.store import Missing, Store
 from fenceline.decode import ledger as ledgers
 from fenceline.paths import join
 from fenceline.spark.records import Broken, FileSeen, LedgerState

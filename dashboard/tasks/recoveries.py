@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from celery import shared_task
 from django.conf import settings
 
-from collectors.recoveries import Search, Topics, find_lost
-from collectors.tasks.slice import ANSWER_S, POLL_TTL, POLLERS, RETRY_S, Warm, goes_on, report, wait
+from collectors.kafka.recoveries import Search, Topics, find_lost
 from dashboard.models import Recovery
 from dashboard.recoveries import evidence as aftermath
 from dashboard.recoveries import store as save_recoveries
 from dashboard.runtime import leases
 from dashboard.runtime import loop as slices
+from dashboard.tasks.slice import ANSWER_S, POLL_TTL, POLLERS, RETRY_S, Warm, goes_on, report, wait
 from dashboard.transactions import store
 from fenceline.facts import Kind, TopicPartition
 from fenceline.recoveries import Lost, TopicNow, deletion, same_topic
@@ -39,7 +39,7 @@ def start() -> None:
     slices.start_missing(recover, save_recoveries.NAME, POLLERS)
 
 
-@shared_task(name="collectors.recoveries")
+@shared_task(name="collectors.kafka.recoveries")
 def recover(cluster: str, previous: int | None = None) -> None:
     """Follow a cluster's episodes for one slice; `previous`: the last slice's token."""
     if cluster in settings.FENCELINE.clusters:

@@ -15,10 +15,10 @@ from typing import Any
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from collectors.addresses import Address, Reached, parse, reach
-from collectors.checks import Check, Patient, Status
-from collectors.kafka import Complaints
-from collectors.rights import acts, rights
+from collectors.doctor.checks import Check, Patient, Status
+from collectors.kafka.acls import acts, rights
+from collectors.kafka.clients import Complaints
+from collectors.kafka.connectivity import Address, Reached, parse, reach
 from fenceline.formatting import duration, some
 from transaction_admin.api import CannotAdminister, Unseen
 from transaction_admin.properties import CannotTranslate, kafka_python

@@ -14,8 +14,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from collectors.owners import Asker
-from collectors.pace import Lately
+from collectors.kafka.producer_owners import Asker
+from collectors.rate_limit import Lately
 from fenceline.facts import TopicPartition
 from fenceline.kafka import end_offset_history as ends
 from fenceline.kafka.partitions import (

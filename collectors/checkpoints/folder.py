@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from collectors.checkpoint_log import MOST_FOREIGN, MOST_READ, Listing, Log, batch_of, is_denied
-from collectors.ledger_files import LedgerFiles
-from collectors.settling import Settling
-from collectors.stores import CannotRead, Entry, Missing, Store
+from collectors.checkpoints.ledger_files import LedgerFiles
+from collectors.checkpoints.log import MOST_FOREIGN, MOST_READ, Listing, Log, batch_of, is_denied
+from collectors.checkpoints.settling import Settling
+from collectors.checkpoints.store import CannotRead, Entry, Missing, Store
 from fenceline.decode import checkpoint as decode
 from fenceline.decode import ledger as ledgers
 from fenceline.paths import join
@@ -76,7 +76,7 @@ class CheckpointFolder:
     def look(self) -> CheckpointLook:
         """Return what there is now, with what was not saved yet. Raises `CannotRead`.
 
-        A changed restart verdict is reported when a second look agrees (`collectors.settling`).
+        A changed restart verdict is reported when a second look agrees (`collectors.checkpoints.settling`).
         """
         checkpoint = self._settling.checkpoint(self._observe, self._observe_again)
         if checkpoint is None:

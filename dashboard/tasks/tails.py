@@ -5,11 +5,11 @@ from __future__ import annotations
 from celery import shared_task
 from django.conf import settings
 
-from collectors.internal_topics import Tail
-from collectors.tasks import reading
+from collectors.kafka.internal_topics import Tail
 from dashboard.runtime import collector_names as eyes
 from dashboard.runtime import leases
 from dashboard.runtime import loop as slices
+from dashboard.tasks import tail_loop as reading
 from dashboard.transactions import store
 from fenceline.facts import Look
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from celery import shared_task
 from django.conf import settings
 
-from collectors.checkpoints import CheckpointsCollector
-from collectors.tasks.slice import POLL_TTL, POLLERS, RETRY_S, goes_on, report, wait
+from collectors.checkpoints.collector import CheckpointsCollector
 from dashboard.config import CheckpointRoot
 from dashboard.runtime import leases
 from dashboard.runtime import loop as slices
 from dashboard.streaming import checkpoint_store as save_checkpoints
+from dashboard.tasks.slice import POLL_TTL, POLLERS, RETRY_S, goes_on, report, wait
 
 #: What was read of each cluster's checkpoints, from slice to slice.
 _collectors: dict[str, CheckpointsCollector] = {}
@@ -25,7 +25,7 @@ def start() -> None:
             checkpoints.apply_async((cluster, None), queue=POLLERS, expires=slices.SLICE_S)
 
 
-@shared_task(name="collectors.checkpoints")
+@shared_task(name="collectors.checkpoints.collector")
 def checkpoints(cluster: str, previous: int | None = None) -> None:
     """Look at a cluster's checkpoints for one slice; `previous`: the last slice's token."""
     if _roots(cluster):

@@ -13,11 +13,11 @@ from typing import Protocol
 
 from django.conf import settings
 
-from collectors.internal_topics import NoSuchTopic, Tail, TopicReplaced
-from collectors.kafka import CannotSee
-from collectors.tasks.slice import HEARTBEAT_S, RETRY_S, goes_on, report
+from collectors.kafka.clients import CannotSee
+from collectors.kafka.internal_topics import NoSuchTopic, Tail, TopicReplaced
 from dashboard.runtime import leases
 from dashboard.runtime import loop as slices
+from dashboard.tasks.slice import HEARTBEAT_S, RETRY_S, goes_on, report
 from dashboard.transactions import store
 from fenceline.facts import Look
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from collectors.stores import Entry, Store
+from collectors.checkpoints.store import Entry, Store
 from fenceline.decode import checkpoint as decode
 from fenceline.paths import join
 from fenceline.spark.records import Broken, CommitsEntry, Damage, FileSeen, OffsetsEntry

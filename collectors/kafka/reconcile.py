@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Protocol
 
-from collectors.pace import Lately
+from collectors.rate_limit import Lately
 from fenceline.facts import NOT_TOLD, OPEN_STATES
 from fenceline.kafka.reconcile import (
     MOST_SUSPECTS,

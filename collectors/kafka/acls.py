@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 
-from collectors.checks import Check, Patient, Status
+from collectors.doctor.checks import Check, Patient, Status
 from fenceline.formatting import count, some
 from fenceline.kafka.acls import EVERY, TO_END, TO_LOOK, TO_WRITE_MARKERS, Resource, Right
 from transaction_admin.api import CONSUMER_OFFSETS, TRANSACTION_STATE, Unseen, grant

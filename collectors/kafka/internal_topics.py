@@ -14,7 +14,7 @@ from typing import Any, cast
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from collectors.kafka import CannotSee, Complaints, Requests, consumer_properties
+from collectors.kafka.clients import CannotSee, Complaints, Requests, consumer_properties
 from fenceline.facts import Look, PositionMove, RawRecord
 
 TRANSACTION_STATE = "__transaction_state"

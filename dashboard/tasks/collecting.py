@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from celery import shared_task
 
-from collectors.tasks import checkpoints, groups, offsets, partitions, reconciling, recoveries, tails
+from dashboard.tasks import checkpoints, groups, offsets, partitions, reconciling, recoveries, tails
 
 
 @shared_task(name="collectors.start_missing")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from celery import shared_task
 from django.conf import settings
 
-from collectors.groups import GroupsCollector
-from collectors.tasks.slice import ANSWER_S, POLL_TTL, POLLERS, RETRY_S, Warm, goes_on, report, wait
+from collectors.kafka.groups import GroupsCollector
 from dashboard.groups import store as save_groups
 from dashboard.runtime import leases
 from dashboard.runtime import loop as slices
+from dashboard.tasks.slice import ANSWER_S, POLL_TTL, POLLERS, RETRY_S, Warm, goes_on, report, wait
 from transaction_admin.api import CannotAdminister
 from transaction_admin.kafka_reads import KafkaPythonReads
 from transaction_admin.properties import CannotTranslate
@@ -23,7 +23,7 @@ def start() -> None:
         slices.start_missing(groups, save_groups.NAME, POLLERS)
 
 
-@shared_task(name="collectors.groups")
+@shared_task(name="collectors.kafka.groups")
 def groups(cluster: str, previous: int | None = None) -> None:
     """Look at a cluster's groups for one slice; `previous`: the last slice's token."""
     if cluster in settings.FENCELINE.clusters:

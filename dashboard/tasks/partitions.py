@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from celery import shared_task
 from django.conf import settings
 
-from collectors.partitions import Watcher
-from collectors.tasks.slice import ANSWER_S, POLL_TTL, POLLERS, RETRY_S, goes_on, report, wait
-from collectors.tasks.tails import tail_name
+from collectors.kafka.partitions import Watcher
 from dashboard.partitions import store as save_partitions
 from dashboard.runtime import loop as slices
 from dashboard.runtime.leases import Lease
+from dashboard.tasks.slice import ANSWER_S, POLL_TTL, POLLERS, RETRY_S, goes_on, report, wait
+from dashboard.tasks.tails import tail_name
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import ProducerState
 from transaction_admin.api import CannotAdminister, Unseen
@@ -31,7 +31,7 @@ def start() -> None:
         slices.start_missing(watch, save_partitions.NAME, POLLERS)
 
 
-@shared_task(name="collectors.partitions")
+@shared_task(name="collectors.kafka.partitions")
 def watch(cluster: str, previous: int | None = None) -> None:
     """Look at a cluster's partitions for one slice; `previous`: the last slice's token."""
     if cluster in settings.FENCELINE.clusters:

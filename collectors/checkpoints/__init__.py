@@ -1,0 +1,1 @@
+"""How checkpoints of streaming queries are read, on any fsspec store."""

@@ -1,0 +1,1 @@
+"""Celery tasks: they wire collectors to what is saved, and run what the dashboard does by itself."""
