@@ -70,13 +70,12 @@ def main() -> None:
     from dashboard.alerts import evaluate as tick
     from dashboard.evaluation import evaluate as judge
     from dashboard.models import Alert, AlertChange, Channel, Delivery
-    from dashboard.runtime import leases
+    from dashboard.runtime import collector_store, leases
     from dashboard.runtime import notify as live
-    from dashboard.transactions import store
     from fenceline.facts import Finding, Severity
 
     call_command("migrate", verbosity=0)
-    store.sync_clusters(["prod"])
+    collector_store.sync_clusters(["prod"])
     # There is no Redis here: nobody is told that pages should look.
     live.ring = lambda *_, **__: None
     judging = leases.acquire("prod", judge.NAME, holder="bench", now_ms=NOW_MS)

@@ -50,12 +50,11 @@ def seed() -> None:
     from dashboard.alerts import evaluate as tick
     from dashboard.evaluation import evaluate as judge
     from dashboard.models import Channel
-    from dashboard.runtime import leases
-    from dashboard.transactions import store
+    from dashboard.runtime import collector_store, leases
     from fenceline.facts import Finding, Severity
 
     call_command("migrate", verbosity=0)
-    store.sync_clusters(["prod"])
+    collector_store.sync_clusters(["prod"])
     Channel.objects.create(
         name="pager", kind="webhook", url="https://x", group_by=["subject"], group_wait_s=0, created_by="ada"
     )

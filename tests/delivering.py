@@ -155,10 +155,10 @@ def send() -> None:
 def main() -> None:
     """Make the tables, then a child for each line."""
     django.setup()
-    from dashboard.transactions import store
+    from dashboard.runtime import collector_store
 
     call_command("migrate", verbosity=0)
-    store.sync_clusters(["prod"])
+    collector_store.sync_clusters(["prod"])
     connection.close()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     print("ready", flush=True)

@@ -14,12 +14,12 @@ from dashboard.actions import store as rows
 from dashboard.actions.connections import Hands
 from dashboard.actions.results import Fate
 from dashboard.models import Action, Batch, Group, GroupOffset, Query, Recovery
-from dashboard.transactions.sql import key_of
 from fenceline.decode import text
 from fenceline.decode.checkpoint import positions
 from fenceline.facts import TopicPartition
 from fenceline.formatting import duration
 from fenceline.kafka.partitions import Offsets
+from fenceline.kafka.transactional_ids import key_of
 from fenceline.plans.plan import Act, Plan, SubjectPlan
 
 #: An entry of `Action.follow_up`.

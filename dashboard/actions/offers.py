@@ -12,18 +12,19 @@ from dataclasses import dataclass
 
 from django.conf import settings
 
-from dashboard import queries
 from dashboard.actions import sink_batches as ledgers
 from dashboard.actions.producers import producers_of_rows
 from dashboard.models import FindingRecord, PinRecord, Query, Transaction
 from dashboard.partitions import queries as partitions
+from dashboard.partitions.queries import pin_of
 from dashboard.streaming import batches as micro_batches
 from dashboard.streaming import queries as streaming
-from dashboard.transactions.sql import key_of, pin_of
+from dashboard.transactions import queries as transaction_queries
 from fenceline.decode import text
 from fenceline.facts import State, TopicPartition
 from fenceline.kafka.partitions import Verdict
 from fenceline.kafka.reconcile import Described
+from fenceline.kafka.transactional_ids import key_of
 from fenceline.plans.impact import HeldLog
 from fenceline.plans.markers import Marked
 from fenceline.plans.offers import (
@@ -203,7 +204,7 @@ def _owner(pin: PinRecord) -> Transaction | None:
     """Return the row of the id that a transaction in a partition belongs to, while it holds that one."""
     if not pin.transactional_id:
         return None
-    row = queries.transaction(pin.cluster.name, pin.transactional_id)
+    row = transaction_queries.transaction(pin.cluster.name, pin.transactional_id)
     return row if row is not None and row.producer_id == pin.producer_id else None
 
 

@@ -9,14 +9,14 @@ from dashboard.actions import inspect as looking
 from dashboard.evaluation.baselines import Figures
 from dashboard.models import PinRecord, Position, Query, SinkDecision, Transaction
 from dashboard.partitions import queries as partitions
-from dashboard.queries import partitions_of
 from dashboard.streaming.batches import written_for
-from dashboard.transactions.sql import key_of
+from dashboard.transactions.queries import partitions_of
 from fenceline.decode import text
 from fenceline.facts import State, TopicPartition
 from fenceline.kafka.applications import application_of
 from fenceline.kafka.clock_skew import start_ms
 from fenceline.kafka.reconcile import Described, NotDescribed
+from fenceline.kafka.transactional_ids import key_of
 from fenceline.plans.impact import HeldLog
 from fenceline.plans.plan import Ground
 from fenceline.plans.producers import Producer, Sink

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dashboard import queries
 from dashboard.actions import planning
 from dashboard.actions import store as rows
 from dashboard.models import Action
+from dashboard.runtime import visibility
 from dashboard.system import access
 from dashboard.system.access import Actor
 from fenceline.plans.plan import MOST_SUBJECTS, Act
@@ -32,7 +32,7 @@ def plan_for(
     for permission in (access.OF_ACT[act], *((access.FORCE,) if force else ())):
         if why_not := access.refusal(actor, permission):
             raise NotPlanned(403, why_not)
-    if not any(row.name == cluster for row in queries.clusters()):
+    if not any(row.name == cluster for row in visibility.clusters()):
         raise NotPlanned(404, f"No cluster “{cluster[:80]}” is configured.")
     unique = list(dict.fromkeys(subjects))
     if not 1 <= len(unique) <= MOST_SUBJECTS:

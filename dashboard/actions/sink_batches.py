@@ -10,10 +10,10 @@ from django.conf import settings
 from dashboard.actions import inspect as looking
 from dashboard.config import CheckpointRoot
 from dashboard.models import Query, SinkDecision, Transaction
-from dashboard.queries import partitions_of
 from dashboard.streaming import batch_state as chains
 from dashboard.streaming import queries as streaming
 from dashboard.streaming.registry import is_alive
+from dashboard.transactions.queries import partitions_of
 from fenceline.decode import text
 from fenceline.facts import State, TopicPartition
 from fenceline.formatting import said, some

@@ -12,7 +12,6 @@ from ninja import Query, Router, Schema
 from ninja.errors import HttpError
 from pydantic import Field
 
-from dashboard import queries
 from dashboard.actions import audit as acted
 from dashboard.actions import execute
 from dashboard.actions import service as asking
@@ -20,6 +19,7 @@ from dashboard.actions import store as rows
 from dashboard.api import cursors, schemas
 from dashboard.models import Action
 from dashboard.runtime import loop as slices
+from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import ACTIONS
 from dashboard.system import access
 from fenceline.plans.plan import MOST_SUBJECTS, Act, Bound, Ground, Refusal, SubjectPlan
@@ -204,7 +204,7 @@ def list_actions(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, objec
     return {
         "items": [ActionOut(**_told(row)) for row in found],
         "next": None if after is None else cursors.write("actions", after),
-        **schemas.seen(queries.sight(wanted.cluster, ACTIONS)),
+        **schemas.seen(visibility.sight(wanted.cluster, ACTIONS)),
     }
 
 

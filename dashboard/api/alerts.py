@@ -9,11 +9,11 @@ from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import Field
 
-from dashboard import queries
 from dashboard.alerts import queries as alerting
 from dashboard.api import cursors, schemas
 from dashboard.models import Alert, Delivery
 from dashboard.runtime import loop as slices
+from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import ALERTS
 from fenceline.facts import Severity
 
@@ -137,7 +137,7 @@ def list_alerts(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, object
     return {
         "items": [AlertOut(**_out(row, told[row.pk])) for row in page],
         "next": cursors.write("alerts", page[-1].pk) if more else None,
-        **schemas.seen(queries.sight(wanted.cluster, ALERTS)),
+        **schemas.seen(visibility.sight(wanted.cluster, ALERTS)),
     }
 
 

@@ -9,9 +9,9 @@ from django.http import HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import Field
 
-from dashboard import queries
 from dashboard.api import cursors, schemas
 from dashboard.history import queries as history
+from dashboard.runtime import visibility
 from dashboard.transactions import queries as ids
 from fenceline import histograms
 from fenceline.histograms import Histogram
@@ -72,7 +72,7 @@ def list_applications(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, 
     return {
         "items": list(_out(page, wanted.window_s)),
         "next": cursors.write("applications", *page[-1]) if more else None,
-        **schemas.seen(queries.sight(wanted.cluster)),
+        **schemas.seen(visibility.sight(wanted.cluster)),
     }
 
 
@@ -80,7 +80,7 @@ def _names(wanted: Wanted, most: int) -> Sequence[tuple[str, str]]:
     """Return cluster and name of the next applications."""
     at = cursors.read(wanted.cursor, "applications", (str, str)) or ("", "")
     found: list[tuple[str, str]] = []
-    for cluster in sorted(queries.clusters(), key=lambda row: row.name):
+    for cluster in sorted(visibility.clusters(), key=lambda row: row.name):
         if cluster.name < str(at[0]) or (wanted.cluster and cluster.name != wanted.cluster):
             continue
         after = str(at[1]) if cluster.name == at[0] else ""

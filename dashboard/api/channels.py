@@ -10,7 +10,6 @@ from ninja import Query, Router, Schema, Status
 from ninja.errors import HttpError
 from pydantic import Field
 
-from dashboard import queries
 from dashboard.alerts import channels, deliver, redact
 from dashboard.alerts import queries as alerting
 from dashboard.alerts import validation as checks
@@ -18,6 +17,7 @@ from dashboard.api import cursors, schemas
 from dashboard.api.deliveries import DeliveryDetail, detail
 from dashboard.api.permissions import MatcherIO, Matchers, Text, allowed, read, unfit, written
 from dashboard.models import Channel
+from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import ALERTS
 from dashboard.system import access
 
@@ -114,7 +114,7 @@ def list_channels(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, obje
     return {
         "items": [ChannelOut(**_out(row)) for row in page],
         "next": cursors.write("channels", page[-1].name) if more else None,
-        **schemas.seen(queries.sight("", ALERTS)),
+        **schemas.seen(visibility.sight("", ALERTS)),
     }
 
 

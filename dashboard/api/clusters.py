@@ -5,11 +5,12 @@ from __future__ import annotations
 from django.http import Http404, HttpRequest
 from ninja import Router, Schema
 
-from dashboard import queries
 from dashboard.api import schemas
 from dashboard.api.query_schemas import SafeAnswer, safe_out
+from dashboard.evaluation import finding_queries
 from dashboard.groups import queries as groups
 from dashboard.partitions import queries as partitions
+from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import (
     EVERYTHING,
     GROUPS,
@@ -22,6 +23,7 @@ from dashboard.runtime.loop import now_ms
 from dashboard.streaming import batches as micro_batches
 from dashboard.streaming import queries as streaming
 from dashboard.streaming.batch_state import safe_cluster
+from dashboard.transactions import queries as transaction_queries
 
 router = Router(tags=["clusters"])
 _NOUNS = (TRANSACTIONS, PARTITIONS, GROUPS, QUERIES, RECOVERIES)
@@ -51,25 +53,25 @@ class ClusterList(schemas.Listing):
 @router.get("", response=ClusterList, summary="List clusters")
 def list_clusters(request: HttpRequest) -> dict[str, object]:
     """Every configured cluster; they are few, so there is one page."""
-    items = [_out(row.name, row.rev) for row in queries.clusters()]
-    return {"items": items, "next": None, **schemas.seen(queries.sight("", EVERYTHING))}
+    items = [_out(row.name, row.rev) for row in visibility.clusters()]
+    return {"items": items, "next": None, **schemas.seen(visibility.sight("", EVERYTHING))}
 
 
 @router.get("/{cluster}/safe_to_stop", response=SafeAnswer, summary="Are all queries safe to restart now?")
 def get_safe_to_stop(request: HttpRequest, cluster: schemas.Name) -> SafeAnswer:
     """Whether every streaming query of a cluster is safe to restart now; for deploy scripts."""
-    for row in queries.clusters():
+    for row in visibility.clusters():
         if row.name == cluster:
             at_ms = now_ms()
             prepared = micro_batches.open_decisions(streaming.of_cluster(row.name))
-            return safe_out(safe_cluster(row, at_ms), prepared, queries.sight(cluster, QUERIES), at_ms)
+            return safe_out(safe_cluster(row, at_ms), prepared, visibility.sight(cluster, QUERIES), at_ms)
     raise Http404(f"No cluster '{cluster}' is configured.")
 
 
 @router.get("/{cluster}", response=ClusterOut, summary="One cluster")
 def get_cluster(request: HttpRequest, cluster: schemas.Name) -> ClusterOut:
     """One configured cluster."""
-    for row in queries.clusters():
+    for row in visibility.clusters():
         if row.name == cluster:
             return _out(row.name, row.rev)
     raise Http404(f"No cluster '{cluster}' is configured.")
@@ -81,13 +83,13 @@ def _out(name: str, rev: int) -> ClusterOut:
         cluster=name,
         rev=rev,
         as_of=_as_of(name),
-        transactions=queries.states(name),
+        transactions=transaction_queries.state_counts(name),
         partitions={verdict: held.of(verdict, internal=True) for verdict in held.users},
         groups=dict(groups.statuses(name)),
         queries=dict(streaming.states(name)),
-        findings=len(queries.findings(name)),
+        findings=len(finding_queries.findings(name)),
     )
 
 
 def _as_of(name: str) -> dict[str, str | None]:
-    return {noun: schemas.iso(queries.sight(name, noun).as_of_ms) for noun in _NOUNS}
+    return {noun: schemas.iso(visibility.sight(name, noun).as_of_ms) for noun in _NOUNS}

@@ -7,8 +7,8 @@ from typing import Any
 from django.http import HttpRequest
 from ninja import Router, Schema
 
-from dashboard import queries
 from dashboard.api import schemas
+from dashboard.runtime import visibility
 
 router = Router(tags=["collectors"])
 
@@ -43,11 +43,11 @@ class CollectorList(schemas.Listing):
 @router.get("", response=CollectorList, summary="List collectors")
 def list_collectors(request: HttpRequest, cluster: schemas.Name = "") -> dict[str, object]:
     """Every collector of the configured clusters; they are few, so there is one page."""
-    items = [_out(row) for row in queries.collectors(cluster)]
-    return {"items": items, "next": None, **schemas.seen(queries.sight(cluster))}
+    items = [_out(row) for row in visibility.collectors(cluster)]
+    return {"items": items, "next": None, **schemas.seen(visibility.sight(cluster))}
 
 
-def _out(row: queries.LiveCollector) -> CollectorOut:
+def _out(row: visibility.LiveCollector) -> CollectorOut:
     return CollectorOut(
         cluster=row.cluster.name,
         name=row.name,

@@ -10,13 +10,13 @@ from ninja import Query, Router, Schema, Status
 from ninja.errors import HttpError
 from pydantic import Field
 
-from dashboard import queries
 from dashboard.alerts import deliver
 from dashboard.alerts import queries as alerting
 from dashboard.alerts.notify import ring
 from dashboard.api import cursors, schemas
 from dashboard.api.permissions import allowed
 from dashboard.models import Delivery
+from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import ALERTS
 from dashboard.system import access
 
@@ -100,7 +100,7 @@ def list_deliveries(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, ob
     return {
         "items": [DeliveryOut(**summary(row)) for row in page],
         "next": cursors.write("deliveries", page[-1].pk) if more else None,
-        **schemas.seen(queries.sight("", ALERTS)),
+        **schemas.seen(visibility.sight("", ALERTS)),
     }
 
 

@@ -10,14 +10,15 @@ from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import Field
 
-from dashboard import queries
 from dashboard.actions import offers
 from dashboard.actions.offers import Offer
 from dashboard.api import cursors, schemas
 from dashboard.api.common_schemas import OwnerOut
 from dashboard.api.offer_schemas import OfferOut
+from dashboard.evaluation import finding_queries
 from dashboard.models import FindingRecord
 from dashboard.runtime import loop as slices
+from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import EVERYTHING
 from dashboard.system import owners
 from fenceline.facts import Severity
@@ -70,7 +71,7 @@ class Wanted(Schema):
 def list_findings(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, object]:
     """Findings, the newest first; the open ones unless `state` says otherwise."""
     (place,) = cursors.read(wanted.cursor, "findings", (int,)) or (None,)
-    found = queries.findings_before(
+    found = finding_queries.findings_before(
         None if place is None else int(place),
         cluster=wanted.cluster,
         state=wanted.state,
@@ -85,14 +86,14 @@ def list_findings(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, obje
     return {
         "items": [_out(row, whose[row.pk], may[row.pk]) for row in page],
         "next": cursors.write("findings", page[-1].pk) if more else None,
-        **schemas.seen(queries.sight(wanted.cluster, EVERYTHING)),
+        **schemas.seen(visibility.sight(wanted.cluster, EVERYTHING)),
     }
 
 
 @router.get("/{int:number}", response=FindingOut, summary="One finding")
 def get_finding(request: HttpRequest, number: int) -> FindingOut:
     """One finding by its id, open or closed."""
-    row = queries.finding(number) if number < 2**63 else None
+    row = finding_queries.finding(number) if number < 2**63 else None
     if row is None:
         raise Http404(f"No finding {number} is known.")
     may = offers.of_findings([row], now_ms=slices.now_ms())

@@ -8,11 +8,11 @@ from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import Field
 
-from dashboard import queries
 from dashboard.api import cursors, schemas
 from dashboard.api.common_schemas import BlockerOut, OwnerOut
 from dashboard.groups import queries as groups
 from dashboard.models import Group, GroupOffset
+from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import GROUPS
 from dashboard.system import owners
 from fenceline.kafka.groups import Status, Waiting
@@ -118,7 +118,7 @@ def list_groups(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, object
     return {
         "items": [GroupOut(**_told(row)) for row in page],
         "next": cursors.write("groups", page[-1].pk) if more else None,
-        **schemas.seen(queries.sight(wanted.cluster, GROUPS)),
+        **schemas.seen(visibility.sight(wanted.cluster, GROUPS)),
     }
 
 

@@ -12,10 +12,10 @@ from ninja import Query, Router, Schema
 from ninja.errors import HttpError
 from pydantic import Field
 
-from dashboard import queries
 from dashboard.api import schemas
 from dashboard.history import parquet as reports
 from dashboard.history.parquet import Day, Trouble
+from dashboard.runtime import visibility
 from fenceline import histograms
 from fenceline.histograms import Histogram
 from fenceline.reports import Figures, Manifest, total
@@ -153,7 +153,7 @@ def list_days(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, object]:
 
 def _span(wanted: Wanted) -> tuple[Manifest, str, str]:
     """Return the newest manifest and the days asked for. Whatever is in the way is a problem in words."""
-    clusters = [row.name for row in queries.clusters()]
+    clusters = [row.name for row in visibility.clusters()]
     if not wanted.cluster and len(clusters) != 1:
         raise HttpError(
             400, f"cluster: name one of {', '.join(clusters) or 'none'}; reports are of one each."

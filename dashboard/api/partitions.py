@@ -9,12 +9,12 @@ from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import Field, WithJsonSchema
 
-from dashboard import queries
 from dashboard.api import cursors, schemas
 from dashboard.api.common_schemas import OwnerOut
 from dashboard.groups import queries as groups
 from dashboard.models import PartitionRecord, PinRecord
 from dashboard.partitions import queries as partitions
+from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import PARTITIONS
 from dashboard.system import owners
 from fenceline.kafka.end_offset_history import unpack
@@ -161,7 +161,7 @@ def list_partitions(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, ob
         "next": None
         if last is None
         else cursors.write("partitions", last.cluster.name, last.topic, last.partition),
-        **schemas.seen(queries.sight(wanted.cluster, PARTITIONS)),
+        **schemas.seen(visibility.sight(wanted.cluster, PARTITIONS)),
     }
 
 

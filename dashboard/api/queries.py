@@ -9,7 +9,6 @@ from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import Field
 
-from dashboard import queries
 from dashboard.api import cursors, schemas
 from dashboard.api.common_schemas import OwnerOut
 from dashboard.api.problems import Refused
@@ -26,6 +25,7 @@ from dashboard.api.query_schemas import (
     source_out,
 )
 from dashboard.models import Query as Row
+from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import QUERIES
 from dashboard.runtime.loop import now_ms
 from dashboard.streaming import batches as micro_batches
@@ -156,7 +156,7 @@ def list_queries(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, objec
     return {
         "items": [QueryOut(**each) for each in _told(page)],
         "next": cursors.write("queries", page[-1].pk) if more else None,
-        **schemas.seen(queries.sight(wanted.cluster, QUERIES)),
+        **schemas.seen(visibility.sight(wanted.cluster, QUERIES)),
     }
 
 
@@ -173,7 +173,7 @@ def list_batches(
     return {
         "items": [batch_out(each) for each in page],
         "next": cursors.write(f"batches of {row.pk}", page[-1].batch.batch_id) if more else None,
-        **schemas.seen(queries.sight(row.cluster.name, QUERIES)),
+        **schemas.seen(visibility.sight(row.cluster.name, QUERIES)),
     }
 
 
@@ -220,7 +220,7 @@ def _one(asked: str, cluster: str) -> Row:
 
 def _safe(row: Row, at_ms: int) -> SafeAnswer:
     safe, prepared = safe_each([row], at_ms)[row.pk], micro_batches.open_decisions([row])
-    return safe_out(safe, prepared, queries.sight(row.cluster.name, QUERIES), at_ms)
+    return safe_out(safe, prepared, visibility.sight(row.cluster.name, QUERIES), at_ms)
 
 
 def _told(rows: Sequence[Row]) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from dashboard.api import schemas
 from dashboard.api.common_schemas import BlockerOut
 from dashboard.groups.queries import Blocker
 from dashboard.models import PinRecord, Run, SinkDecision
-from dashboard.queries import Sight
+from dashboard.runtime.visibility import Sight
 from dashboard.streaming import lag as reading
 from dashboard.streaming.batches import Entry
 from fenceline.kafka.groups import Waiting

@@ -8,11 +8,11 @@ from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import Field, WithJsonSchema
 
-from dashboard import queries
 from dashboard.api import cursors, schemas
 from dashboard.api.common_schemas import OwnerOut
 from dashboard.models import Recovery
 from dashboard.recoveries import queries as recoveries
+from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import RECOVERIES
 from dashboard.system import owners
 from fenceline.facts import Confidence, Kind
@@ -126,7 +126,7 @@ def list_recoveries(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, ob
     return {
         "items": [_out(row) for row in found],
         "next": None if after is None else cursors.write("recoveries", *after),
-        **schemas.seen(queries.sight(wanted.cluster, RECOVERIES)),
+        **schemas.seen(visibility.sight(wanted.cluster, RECOVERIES)),
     }
 
 

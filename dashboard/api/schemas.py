@@ -9,7 +9,7 @@ from ninja import Schema
 from pydantic import AfterValidator
 
 from dashboard.models import GapRecord
-from dashboard.queries import Sight
+from dashboard.runtime.visibility import Sight
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: The year 10000: no later instant has an ISO form.

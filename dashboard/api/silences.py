@@ -10,7 +10,6 @@ from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema, Status
 from pydantic import Field
 
-from dashboard import queries
 from dashboard.alerts import queries as alerting
 from dashboard.alerts import silences
 from dashboard.alerts import validation as checks
@@ -18,6 +17,7 @@ from dashboard.api import cursors, schemas
 from dashboard.api.permissions import MatcherIO, Matchers, Text, allowed, read, unfit, written
 from dashboard.models import Silence
 from dashboard.runtime import loop as slices
+from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import ALERTS
 from dashboard.system import access
 
@@ -77,7 +77,7 @@ def list_silences(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, obje
     return {
         "items": [_out(row, now) for row in page],
         "next": cursors.write("silences", page[-1].pk) if more else None,
-        **schemas.seen(queries.sight("", ALERTS)),
+        **schemas.seen(visibility.sight("", ALERTS)),
     }
 
 

@@ -10,7 +10,6 @@ from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import Field
 
-from dashboard import queries
 from dashboard.actions import offers
 from dashboard.api import cursors, schemas
 from dashboard.api.offer_schemas import OfferOut
@@ -18,8 +17,10 @@ from dashboard.api.transitions import Fact
 from dashboard.evaluation import blocking as waits
 from dashboard.history import queries as history
 from dashboard.models import Transaction
+from dashboard.runtime import visibility
 from dashboard.transactions import attributions
 from dashboard.transactions import queries as ids
+from dashboard.transactions import queries as transaction_queries
 from fenceline.facts import NOT_TOLD
 from fenceline.kafka.partitions import Verdict
 
@@ -124,7 +125,7 @@ def list_transactions(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, 
     return {
         "items": [TransactionOut(**told) for told in _all_told(step.items)],
         "next": None if step.next is None else cursors.write(_order(wanted), *step.next),
-        **schemas.seen(queries.sight(wanted.cluster)),
+        **schemas.seen(visibility.sight(wanted.cluster)),
     }
 
 
@@ -140,7 +141,7 @@ def _place(wanted: Wanted) -> ids.Place:
 @router.get("/{cluster}/{text:transactional_id}", response=TransactionDetail, summary="One transactional id")
 def get_transaction(request: HttpRequest, cluster: schemas.Name, transactional_id: str) -> TransactionDetail:
     """The newest state of one id, and how it came there; percent-encode all but letters and digits."""
-    row = queries.transaction(cluster, transactional_id)
+    row = transaction_queries.transaction(cluster, transactional_id)
     if row is None:
         raise Http404(f"No transactional id '{transactional_id}' is known on cluster '{cluster}'.")
     life = history.life(row.cluster.name, bytes(row.key), row.log_partition)
@@ -162,7 +163,7 @@ def _all_told(rows: Sequence[Transaction]) -> Sequence[dict[str, Any]]:
 
 
 def _told(row: Transaction, standing: waits.Waits, broker: int | None) -> dict[str, Any]:
-    named = queries.partitions_of(row)
+    named = transaction_queries.partitions_of(row)
     return {
         "cluster": row.cluster.name,
         "transactional_id": row.transactional_id,

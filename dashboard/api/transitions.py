@@ -10,10 +10,10 @@ from ninja import Query, Router, Schema
 from ninja.errors import HttpError
 from pydantic import Field
 
-from dashboard import queries
 from dashboard.api import cursors, schemas
 from dashboard.history import queries as history
 from dashboard.models import Action, TransitionRecord
+from dashboard.runtime import visibility
 from dashboard.transactions import attributions
 from fenceline.explanations import explain
 from fenceline.facts import Confidence, Kind, Transition
@@ -134,14 +134,14 @@ def list_transitions(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, o
     return {
         "items": [_out(row) for row in told.items],
         "next": None if told.next is None else cursors.write(order, *told.next),
-        **schemas.seen(queries.sight(wanted.cluster)),
+        **schemas.seen(visibility.sight(wanted.cluster)),
     }
 
 
 def _filter(wanted: Wanted) -> history.Filter:
     cluster = wanted.cluster
     if wanted.since_rev is not None and not cluster:
-        names = [row.name for row in queries.clusters()]
+        names = [row.name for row in visibility.clusters()]
         if len(names) > 1:
             raise HttpError(400, f"since_rev: name the cluster whose revision it is: {', '.join(names)}.")
         cluster = names[0] if names else ""

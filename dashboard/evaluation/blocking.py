@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dashboard import queries
 from dashboard.groups import queries as groups
 from dashboard.groups.queries import Waiter
 from dashboard.models import Group, PartitionRecord, PinRecord, Transaction
 from dashboard.partitions import queries as partitions
 from dashboard.streaming import blocked as query_waits
 from dashboard.streaming.blocked import StandingQuery
+from dashboard.transactions import queries as transaction_queries
 from fenceline.facts import NOT_TOLD, OPEN_STATES
 from fenceline.kafka.partitions import Verdict
 
@@ -66,7 +66,7 @@ def places(row: Transaction, waits: Waits, *, most: int) -> Sequence[Place]:
     pins = {(row.cluster_id, pin.topic, pin.partition): pin for pin in records}
     named = [
         (row.cluster_id, part.topic, number)
-        for part in queries.partitions_of(row)
+        for part in transaction_queries.partitions_of(row)
         if part.topic != groups.OFFSETS_TOPIC
         for number in part.partitions
     ]
@@ -98,7 +98,7 @@ def coordinators(rows: Sequence[Transaction]) -> Mapping[int, int]:
 
 def offsets_partitions(row: Transaction) -> Sequence[int]:
     """Return the partitions of `__consumer_offsets` that a transaction names."""
-    found = [part for part in queries.partitions_of(row) if part.topic == groups.OFFSETS_TOPIC]
+    found = [part for part in transaction_queries.partitions_of(row) if part.topic == groups.OFFSETS_TOPIC]
     return found[0].partitions if found else ()
 
 

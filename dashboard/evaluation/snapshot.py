@@ -43,9 +43,9 @@ from dashboard.runtime.collector_names import (
     TAIL,
     eyes,
 )
+from dashboard.runtime.collector_store import TRANSACTION_STATE
 from dashboard.runtime.gap_scopes import OFFSETS_TOPIC, Places
 from dashboard.streaming.rule_input import Queries
-from dashboard.transactions.store import TRANSACTION_STATE
 from fenceline.collecting import Punctual
 from fenceline.facts import Gap, State, TopicPartitions
 from fenceline.kafka.clock_skew import start_ms

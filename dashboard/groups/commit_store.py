@@ -14,17 +14,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from django.db import connection
 
 from dashboard.models import Collector, CommitRecord, GroupRecord, Position
+from dashboard.runtime import collector_store
 from dashboard.runtime.collector_names import OFFSETS as NAME
 from dashboard.runtime.leases import Lease, collector
+from dashboard.runtime.sql import Row as Values
+from dashboard.runtime.sql import taken, upsert
 from dashboard.runtime.write_transactions import retry_write, write_transaction
-from dashboard.transactions import store
-from dashboard.transactions.sql import Row as Values
-from dashboard.transactions.sql import key_of, taken, upsert
 from fenceline.decode import text
 from fenceline.facts import Look
 from fenceline.kafka import commits
 from fenceline.kafka.commits import TOPIC, Gone, Joined, Kept, Place, Seen
 from fenceline.kafka.groups import Commit
+from fenceline.kafka.transactional_ids import key_of
 
 log = logging.getLogger(__name__)
 
@@ -75,14 +76,16 @@ def save(
         log.warning("%s-%s@%s cannot be decoded: %s (%s)", TOPIC, number, offset, reason, detail)
     newest, joined = _onto_what_was_known(lease.cluster_id, look, seen)
     clocks = _clocks(lease, newest, now_ms)
-    with write_transaction(lease, store.progress(look, rate), lock_cluster=False) as write:
-        store.move(lease, topic_id, look.moves, now_ms=now_ms, topic=TOPIC, clocks=clocks)
+    with write_transaction(lease, collector_store.progress(look, rate), lock_cluster=False) as write:
+        collector_store.move(lease, topic_id, look.moves, now_ms=now_ms, topic=TOPIC, clocks=clocks)
         _write(lease.cluster_id, newest, joined)
-        store.count_undecoded(lease, seen.undecoded)
+        collector_store.count_undecoded(lease, seen.undecoded)
         _count_newer(lease, seen.newer)
-        store.add_cost(lease, look.requests, look.broker_ms, now_ms)
-        store.tell_gaps(lease, {f"{TOPIC}-{n}": (since_ms, _HELD) for n, since_ms in held.items()}, now_ms)
-        store.clear_error(lease, now_ms)
+        collector_store.add_cost(lease, look.requests, look.broker_ms, now_ms)
+        collector_store.tell_gaps(
+            lease, {f"{TOPIC}-{n}": (since_ms, _HELD) for n, since_ms in held.items()}, now_ms
+        )
+        collector_store.clear_error(lease, now_ms)
         if look.seen_through_ms is not None:
             write.ring("collectors")
 
@@ -104,7 +107,7 @@ def forget(lease: Lease, reason: str, *, topic_id: str, now_ms: int) -> None:
         Position.objects.filter(topic=TOPIC, **of_cluster).delete()
         CommitRecord.objects.filter(**of_cluster).delete()
         GroupRecord.objects.filter(**of_cluster).delete()
-        store.add_gap(lease, "history", reason, now_ms)
+        collector_store.add_gap(lease, "history", reason, now_ms)
 
 
 def _onto_what_was_known(
@@ -148,7 +151,7 @@ def _clocks(
     lease: Lease, newest: Mapping[_Row, tuple[Place, Kept | Gone]], now_ms: int
 ) -> dict[int, int]:  # fmt: skip
     """Return, by partition, how far our clock is ahead of the one its coordinator stamps commits with."""
-    if not newest or not store.is_live(lease, now_ms):
+    if not newest or not collector_store.is_live(lease, now_ms):
         return {}
     clocks: dict[int, int] = {}
     for _, kept in newest.values():

@@ -15,9 +15,9 @@ from dashboard.labels.status import WORST_STATUSES
 from dashboard.models import Group, GroupOffset, PinRecord, Transaction
 from dashboard.runtime import paging
 from dashboard.runtime.paging import Page
-from dashboard.transactions.sql import keys_named
 from fenceline.kafka.families import family_of
 from fenceline.kafka.groups import Waiting
+from fenceline.kafka.transactional_ids import keys_named
 
 #: The topic in which coordinators keep what groups have committed.
 OFFSETS_TOPIC = "__consumer_offsets"

@@ -16,16 +16,17 @@ from django.db import connection
 
 from dashboard.groups.previous_state import Known, Rows, packed_blockers, packed_points
 from dashboard.models import Group, GroupOffset
+from dashboard.runtime import collector_store
 from dashboard.runtime.collector_names import GROUPS as NAME
 from dashboard.runtime.leases import Lease
+from dashboard.runtime.sql import Row, taken, upsert
 from dashboard.runtime.write_transactions import retry_write, write_transaction
-from dashboard.transactions import store
-from dashboard.transactions.sql import Row, key_of, taken, upsert
 from fenceline.decode import text
 from fenceline.facts import TopicPartition
 from fenceline.kafka.families import family_of, fitting
 from fenceline.kafka.group_observation import Around, Blocker, GroupsLook, SeenGroup, Stood, is_news, stand
 from fenceline.kafka.groups import MOST_POINTS, POINTS_APART_MS, Status, worst
+from fenceline.kafka.transactional_ids import key_of
 
 __all__ = ["NAME", "Rows", "save"]
 
@@ -84,9 +85,11 @@ def save(lease: Lease, look: GroupsLook, rows: Rows, *, now_ms: int) -> int:
 def _save_rest(lease: Lease, look: GroupsLook, missing: Sequence[int], now_ms: int) -> None:
     with write_transaction(lease, {"seen_through_ms": look.at_ms}) as write:
         _miss(missing, look.partial)
-        store.add_cost(lease, look.requests, round(look.broker_ms), now_ms)
-        store.tell_gaps(lease, {_scope(scope): (now_ms, why) for scope, why in look.gaps.items()}, now_ms)
-        store.clear_error(lease, now_ms)
+        collector_store.add_cost(lease, look.requests, round(look.broker_ms), now_ms)
+        collector_store.tell_gaps(
+            lease, {_scope(scope): (now_ms, why) for scope, why in look.gaps.items()}, now_ms
+        )
+        collector_store.clear_error(lease, now_ms)
         if missing:
             write.ring("groups")
         write.ring("collectors")

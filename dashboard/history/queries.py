@@ -19,7 +19,6 @@ from django.db.models import CharField, Count, F, Func, Q, QuerySet
 
 from dashboard.models import Cluster, Recent, Tally, Transaction, TransitionRecord
 from dashboard.transactions import attributions
-from dashboard.transactions.sql import keys_named
 from dashboard.transactions.sql import transition_of as transition_of
 from dashboard.web.charts import Bucket
 from fenceline import histograms
@@ -27,6 +26,7 @@ from fenceline.explanations import explain
 from fenceline.facts import Kind, Transition
 from fenceline.histograms import Histogram
 from fenceline.kafka import transition_ring as recent
+from fenceline.kafka.transactional_ids import keys_named
 
 #: How many candidates one request looks through when no index answers its filter whole.
 MOST_SEARCHED = 10_000

@@ -10,11 +10,18 @@ from django.db.models import Case, Count, F, IntegerField, Q, QuerySet, Value, W
 from django.db.models.expressions import Expression, OrderBy
 
 from dashboard.labels.status import WORST_VERDICTS
-from dashboard.models import PartitionRecord, PinRecord, ReplicaLook, Transaction
+from dashboard.models import (
+    PartitionRecord,
+    PinRecord,
+    ReplicaLook,
+    Transaction,
+)
 from dashboard.runtime import paging
 from dashboard.runtime.paging import Page
-from fenceline.facts import NOT_TOLD
-from fenceline.kafka.partitions import VERDICTS, Verdict
+from fenceline.facts import (
+    NOT_TOLD,
+)
+from fenceline.kafka.partitions import VERDICTS, Ground, Pin, Verdict
 
 #: The topic in which coordinators keep transactional ids; its partitions' leaders are the coordinators.
 STATE_TOPIC = "__transaction_state"
@@ -237,3 +244,22 @@ def _order(wanted: Filter) -> Sequence[OrderBy]:
     first, *rest = chosen
     turned = OrderBy(first, descending=wanted.descending, nulls_last=True)
     return [turned, *(OrderBy(each, nulls_last=True) for each in rest)]
+
+
+def pin_of(row: PinRecord) -> Pin:
+    """Return what a row says of an open transaction in a partition."""
+    return Pin(
+        row.topic,
+        row.partition,
+        row.producer_id,
+        row.producer_epoch,
+        row.start_offset,
+        row.last_sequence,
+        row.last_timestamp_ms,
+        row.coordinator_epoch,
+        row.first_seen_ms,
+        row.transactional_id,
+        Verdict(row.verdict),
+        Ground(row.ground),
+        row.prepared_ms,
+    )

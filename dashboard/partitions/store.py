@@ -25,12 +25,13 @@ from dashboard.models import (
     ReplicaLook,
     Transaction,
 )
+from dashboard.partitions.queries import pin_of
+from dashboard.runtime import collector_store
 from dashboard.runtime import notify as live
 from dashboard.runtime.collector_names import PARTITIONS as NAME
 from dashboard.runtime.leases import Lease, collector
+from dashboard.runtime.sql import Row, taken, upsert
 from dashboard.runtime.write_transactions import cluster_transaction, retry_write, write_transaction
-from dashboard.transactions import store
-from dashboard.transactions.sql import Row, pin_of, taken, upsert
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import Known, Pin, PinKey, Place, ProducerState, Verdict
 from fenceline.visibility import EVERYWHERE
@@ -198,9 +199,9 @@ def _save_rest(
     with write_transaction(lease, columns) as write:
         _write(lease.cluster_id, write.next_rev(), look, pins, rows)
         _delete(lease.cluster_id, look)
-        store.add_cost(lease, look.requests, round(look.broker_ms), now_ms)
+        collector_store.add_cost(lease, look.requests, round(look.broker_ms), now_ms)
         news = collector(lease).exclude(error="").exists()
-        store.clear_error(lease, now_ms)
+        collector_store.clear_error(lease, now_ms)
         if look.gaps is not None:
             news = _sync_gaps(lease, look.gaps, now_ms) or news
         _tell(lease, look)

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from dashboard.models import GroupOffset, PartitionRecord, Position, Recent, Recovery, Tally
-from dashboard.transactions.store import TRANSACTION_STATE
+from dashboard.runtime.collector_store import TRANSACTION_STATE
 from fenceline.facts import Kind, TopicPartition
 from fenceline.kafka import end_offset_history as ends
 from fenceline.kafka import transition_ring as recent

@@ -23,9 +23,9 @@ from dashboard.models import (
     TransitionRecord,
 )
 from dashboard.recoveries import evidence as aftermath
+from dashboard.runtime import collector_store
 from dashboard.runtime.leases import Lease, collector, renew
 from dashboard.runtime.write_transactions import retry_write, write_transaction
-from dashboard.transactions import store
 from fenceline.facts import ABORTS, Kind
 from fenceline.kafka.groups import Waiting
 from fenceline.recoveries import Episode, Lost, Outcome, Wait, opens, progress
@@ -125,7 +125,7 @@ def _open(
     Recovery.objects.bulk_create([_episode(row, shifts[row.pk], memory) for row in fresh[:room]])
     if fresh[room:]:
         reason = f"more than {MOST_OPEN} episodes at once: the others were not followed"
-        store.add_gap(lease, "episodes", reason, now_ms, len(fresh[room:]))
+        collector_store.add_gap(lease, "episodes", reason, now_ms, len(fresh[room:]))
     whole = len(rows) < _AT_ONCE
     return bool(rows), [max(rev + 1, place[0]), 0] if whole else [rows[-1].rev, rows[-1].pk]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from dashboard.models import Collector, Group, PartitionRecord, Position, Query
 from dashboard.runtime.collector_names import TAIL
-from dashboard.transactions.store import TRANSACTION_STATE
+from dashboard.runtime.collector_store import TRANSACTION_STATE
 from fenceline.decode import text
 from fenceline.kafka.coordinator import partition_for
 from fenceline.visibility import kind_of

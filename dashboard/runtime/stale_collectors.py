@@ -19,7 +19,7 @@ from fenceline.limits import Limits
 from fenceline.visibility import EVERYWHERE, expected_ms, stale_gap
 
 if TYPE_CHECKING:
-    from dashboard.queries import LiveCollector
+    from dashboard.runtime.visibility import LiveCollector
 
 #: What looks at nothing that a page or an answer shows.
 _SHOWS_NOTHING = ("retention", "deliveries")

@@ -28,11 +28,11 @@ from dashboard.models import (
 from dashboard.runtime.collector_names import CHECKPOINTS
 from dashboard.runtime.loop import now_ms as clock_ms
 from dashboard.streaming.registry import driver_of
-from dashboard.transactions.sql import key_of
 from fenceline.decode import text
 from fenceline.facts import NOT_FROM_LOG, Severity, State, TopicPartition
 from fenceline.kafka import transition_ring as recent
 from fenceline.kafka.applications import Shape, application_of
+from fenceline.kafka.transactional_ids import key_of
 from fenceline.spark.batch_chain import BatchFacts, ChainLink, chain, no_chain
 from fenceline.spark.records import Decided, Decision, Done, InputRange, Outcome, SinkTransaction
 from fenceline.spark.safe_to_restart import (

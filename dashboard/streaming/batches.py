@@ -14,8 +14,8 @@ from dashboard.models import Batch, Query, SinkDecision, Transaction
 from dashboard.runtime import paging
 from dashboard.runtime.paging import Page
 from dashboard.streaming.batch_state import decision_of, done_of, owner_query
-from dashboard.transactions.sql import key_of
 from fenceline.decode import text
+from fenceline.kafka.transactional_ids import key_of
 from fenceline.spark.records import Decided
 from fenceline.spark.sink_fates import rows_written
 

@@ -14,12 +14,12 @@ from typing import Any
 from django.conf import settings
 
 from dashboard.models import Batch, Query, SinkDecision
+from dashboard.runtime import collector_store
 from dashboard.runtime.collector_names import CHECKPOINTS as NAME
 from dashboard.runtime.leases import Lease
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from dashboard.streaming.mapping import decision_rows, finished_rows, planned_rows, query_columns, standings
 from dashboard.streaming.registry import Folder, by_path, is_alive, rows_of
-from dashboard.transactions import store
 from fenceline.kafka.families import fitting
 from fenceline.spark.records import CheckpointLook, Decided, Ledger, LedgerState, Outcome
 
@@ -90,8 +90,8 @@ def _save_rest(
         rows = list(by_path(lease.cluster_id, wrong).values())
         names = [row.ident for row in _blame(rows, wrong, set(gone))]
         told = {row.checkpoint: row.ident for row in rows}
-        store.tell_gaps(lease, {_scope(scope, told): why for scope, why in gaps.items()}, now_ms)
-        store.clear_error(lease, now_ms)
+        collector_store.tell_gaps(lease, {_scope(scope, told): why for scope, why in gaps.items()}, now_ms)
+        collector_store.clear_error(lease, now_ms)
         if names:
             rows_named = Query.objects.filter(cluster_id=lease.cluster_id, ident__in=names)
             rows_named.update(rev=write.next_rev())

@@ -17,9 +17,9 @@ from typing import NamedTuple
 from django.db import connection
 
 from dashboard.models import Batch, Cluster, Query, Run
+from dashboard.runtime.sql import taken, upsert
 from dashboard.runtime.write_transactions import cluster_transaction, retry_write
 from dashboard.streaming.registry import find
-from dashboard.transactions.sql import taken, upsert
 from fenceline.decode.ingest_payload import Kind, Post, Told
 from fenceline.spark.records import BatchProgress, QueryState, SourceProgress
 

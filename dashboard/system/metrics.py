@@ -24,9 +24,9 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from dashboard import queries
 from dashboard.models import Action, Alert, Delivery
 from dashboard.runtime import stale_collectors as stale
+from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import JUDGE
 from dashboard.system import metrics_queries as counts
 from fenceline import histograms
@@ -39,7 +39,7 @@ from fenceline.rules import RULES
 from fenceline.spark.records import QueryState
 
 if TYPE_CHECKING:
-    from dashboard.queries import LiveCollector
+    from dashboard.runtime.visibility import LiveCollector
 
 #: How far back deliveries are counted.
 DELIVERIES_WITHIN = timedelta(hours=1)
@@ -88,12 +88,12 @@ class Metrics(Collector):
 
     def __init__(self, now_ms: int) -> None:
         self._now_ms = now_ms
-        self._clusters = [row.name for row in queries.clusters()]
+        self._clusters = [row.name for row in visibility.clusters()]
 
     def collect(self) -> Iterator[Metric]:
         """Yield every family."""
         yield InfoMetricFamily("fenceline_build", "The version that runs.", value={"version": _version()})
-        yield from self._collectors(queries.collectors())
+        yield from self._collectors(visibility.collectors())
         yield from self._findings()
         yield from self._transactions()
         yield from self._partitions()

@@ -13,10 +13,9 @@ from collectors.kafka.recoveries import Search, Topics, find_lost
 from dashboard.models import Recovery
 from dashboard.recoveries import evidence as aftermath
 from dashboard.recoveries import store as save_recoveries
-from dashboard.runtime import leases
+from dashboard.runtime import collector_store, leases
 from dashboard.runtime import loop as slices
 from dashboard.tasks.slice import ANSWER_S, POLL_TTL, POLLERS, RETRY_S, Warm, goes_on, report, wait
-from dashboard.transactions import store
 from fenceline.facts import Kind, TopicPartition
 from fenceline.recoveries import Lost, TopicNow, deletion, same_topic
 from transaction_admin.api import CannotAdminister
@@ -64,7 +63,7 @@ def follow(lease: leases.Lease, end: float) -> None:
             if began >= topics_at:
                 check_topics(lease)
                 topics_at = began + _TOPICS_S
-            store.clear_error(lease, slices.now_ms())
+            collector_store.clear_error(lease, slices.now_ms())
         except (CannotAdminister, CannotTranslate) as blind:
             report(lease, str(blind))
             _reads.cool(lease.cluster)

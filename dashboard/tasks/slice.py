@@ -10,9 +10,8 @@ from typing import Generic, Protocol, TypeVar
 
 from django.conf import settings
 
-from dashboard.runtime import leases
+from dashboard.runtime import collector_store, leases
 from dashboard.runtime import loop as slices
-from dashboard.transactions import store
 
 log = logging.getLogger(__name__)
 
@@ -74,5 +73,5 @@ def wait(lease: leases.Lease, seconds: float, end: float) -> None:
 
 def report(lease: leases.Lease, reason: str) -> None:
     """Save why a collector cannot see; log it when it is news."""
-    if store.save_trouble(lease, reason, now_ms=slices.now_ms()):
+    if collector_store.save_trouble(lease, reason, now_ms=slices.now_ms()):
         log.error("%s/%s: %s", lease.cluster, lease.name, reason)

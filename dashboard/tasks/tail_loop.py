@@ -15,10 +15,9 @@ from django.conf import settings
 
 from collectors.kafka.clients import CannotSee
 from collectors.kafka.internal_topics import NoSuchTopic, Tail, TopicReplaced
-from dashboard.runtime import leases
+from dashboard.runtime import collector_store, leases
 from dashboard.runtime import loop as slices
 from dashboard.tasks.slice import HEARTBEAT_S, RETRY_S, goes_on, report
-from dashboard.transactions import store
 from fenceline.facts import Look
 
 log = logging.getLogger(__name__)
@@ -106,14 +105,14 @@ class _Reader:
 
     def _nothing_yet(self) -> None:
         """Report a cluster that never had the topic as seen; a topic that went away as gone."""
-        if store.positions(self._lease.cluster, self._topic.name)[1]:
+        if collector_store.positions(self._lease.cluster, self._topic.name)[1]:
             self._start_again(f"{self._topic.name} was deleted")
         self._save(Look(records={}, moves=(), seen_through_ms=slices.now_ms(), behind=0), None, 0.0)
         slices.stopping.wait(RETRY_S)
 
     def _start_again(self, reason: str) -> None:
         log.warning("%s: %s; reading starts again at its oldest record", self._lease.cluster, reason)
-        topic_id = store.positions(self._lease.cluster, self._topic.name)[0]
+        topic_id = collector_store.positions(self._lease.cluster, self._topic.name)[0]
         _cool(self._topic, self._lease)
         self._topic.forget(self._lease, reason, topic_id=topic_id)
 
@@ -124,7 +123,7 @@ def _open(topic: Topic, lease: leases.Lease) -> Tail:
     if which not in _tails:
         _spare_the_collector()
         _tails[which] = topic.open(lease.cluster, lease.shard)
-    topic_id, positions = store.positions(
+    topic_id, positions = collector_store.positions(
         lease.cluster, topic.name, shard=lease.shard, shards=settings.SHARDS
     )
     if _tails[which].at(topic_id, positions):

@@ -7,7 +7,7 @@ from django.conf import settings
 
 from collectors.kafka.internal_topics import Tail
 from dashboard.runtime import collector_names as eyes
-from dashboard.runtime import leases
+from dashboard.runtime import collector_store, leases
 from dashboard.runtime import loop as slices
 from dashboard.tasks import tail_loop as reading
 from dashboard.transactions import store
@@ -15,7 +15,7 @@ from fenceline.facts import Look
 
 
 class _TransactionState:
-    name = store.TRANSACTION_STATE
+    name = collector_store.TRANSACTION_STATE
     flush_s = 0.15
     save_at_once = 6_000
 

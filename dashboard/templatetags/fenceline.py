@@ -24,7 +24,7 @@ from fenceline.facts import NOT_TOLD, OPEN_STATES, TWO_PHASE_COMMIT_TIMEOUT_MS, 
 from fenceline.formatting import duration as in_words
 
 if TYPE_CHECKING:
-    from dashboard.queries import LiveCollector
+    from dashboard.runtime.visibility import LiveCollector
 
 register = template.Library()
 _LONGEST_IN_CELL = 120

@@ -18,6 +18,7 @@ from dashboard.models import Action, ActionRecord, Recent, TransitionRecord
 from dashboard.transactions import sql as rows
 from fenceline.decode import text
 from fenceline.facts import State, Transition
+from fenceline.kafka import transactional_ids
 from fenceline.kafka import transition_ring as recent
 from fenceline.kafka.aggregate import Tally
 from fenceline.kafka.attributions import (
@@ -85,7 +86,7 @@ def save(action: Action, records: Sequence[WrittenRecord], *, rev: int, now_ms: 
 
     Call it in a transaction that holds the cluster's row (`dashboard.runtime.write_transactions`).
     """
-    keyed = [(rows.key_of(text.unescape(each.transactional_id)), each) for each in records]
+    keyed = [(transactional_ids.key_of(text.unescape(each.transactional_id)), each) for each in records]
     made = [
         ActionRecord(cluster_id=action.cluster_id, action=action, key=key, **_columns(each))
         for key, each in keyed

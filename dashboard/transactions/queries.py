@@ -9,17 +9,29 @@ idle ids.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import merge
+from itertools import islice
 
-from django.db.models import Count, F, Func, Q, QuerySet
+from django.db.models import Count, F, Func, Q, QuerySet, Sum
 from django.db.models.expressions import Combinable, OrderBy
 
-from dashboard import queries
-from dashboard.models import IDLE, IS_IDLE, IS_OPEN, NAME, Beginning, Transaction
-from dashboard.queries import OPEN
+from dashboard.models import (
+    IDLE,
+    IS_IDLE,
+    IS_OPEN,
+    NAME,
+    Beginning,
+    StateCount,
+    Transaction,
+)
+from dashboard.runtime import visibility
+from fenceline.facts import OPEN_STATES, State, TopicPartitions
+from fenceline.kafka.transactional_ids import keys_named
 
+OPEN = [state.value for state in OPEN_STATES]
 #: Columns a list of transactions can be sorted by, and the order that puts the interesting end first.
 SORTS = {
     "id": "transactional_id",
@@ -104,7 +116,7 @@ class Step:
 
 def transactions(wanted: Filter, *, now_ms: int, page: int = 1, size: int = 50) -> Page:
     """Return one page of the transactions that `wanted` describes, and how many there are in all."""
-    states = queries.states(wanted.cluster)
+    states = state_counts(wanted.cluster)
     if wanted.sort == "id":
         return _by_name(wanted, states, now_ms, page, size)
     if not wanted.only_open and sum(states.values()) > MOST_SCANNED:
@@ -149,7 +161,7 @@ def _in_application(wanted: Filter, place: Place, most: int, now_ms: int) -> Seq
     """Return the places of the next ids of an application, cluster by cluster along the index of names."""
     found: list[Place] = []
     at, name, pk = place
-    for cluster in sorted(queries.clusters(), key=lambda row: row.name):
+    for cluster in sorted(visibility.clusters(), key=lambda row: row.name):
         if cluster.name < at or wanted.cluster not in ("", cluster.name):
             continue
         matching, by = _named(wanted, cluster.pk, now_ms)
@@ -168,7 +180,7 @@ def _named(wanted: Filter, cluster_id: int, now_ms: int) -> tuple[QuerySet[Trans
     the other, millions may have to be looked up to find none.
     """
     rows = Transaction.objects.filter(cluster=cluster_id)
-    idle = wanted.state in IDLE and queries.states(wanted.cluster)[wanted.state] <= MOST_SCANNED
+    idle = wanted.state in IDLE and state_counts(wanted.cluster)[wanted.state] <= MOST_SCANNED
     if not (idle or wanted.only_open):
         return _filtered(rows, wanted, now_ms), NAME
     rows = _filtered(rows.filter(IS_IDLE) if idle else rows, replace(wanted, application=""), now_ms)
@@ -177,7 +189,7 @@ def _named(wanted: Filter, cluster_id: int, now_ms: int) -> tuple[QuerySet[Trans
 
 def _densest(wanted: Filter) -> QuerySet[Transaction]:
     """Return the ids to walk along as they were first seen: those of a seldom state from its own index."""
-    states = queries.states(wanted.cluster)
+    states = state_counts(wanted.cluster)
     if wanted.state in IDLE and states[wanted.state] * _DENSE < sum(states.values()):
         return Transaction.objects.filter(IS_IDLE, cluster__in=_clusters(wanted))
     return _all(wanted)
@@ -195,7 +207,7 @@ def _all(wanted: Filter) -> QuerySet[Transaction]:
 
 
 def _clusters(wanted: Filter) -> Sequence[int]:
-    return [row.pk for row in queries.clusters() if not wanted.cluster or row.name == wanted.cluster]
+    return [row.pk for row in visibility.clusters() if not wanted.cluster or row.name == wanted.cluster]
 
 
 def _filtered(rows: QuerySet[Transaction], wanted: Filter, now_ms: int) -> QuerySet[Transaction]:
@@ -317,3 +329,45 @@ def _within_pages(page: int, total: int, size: int) -> int:
 
 def _slice(number: int, size: int) -> slice:
     return slice((number - 1) * size, number * size)
+
+
+def open_longest(cluster: str, limit: int) -> Sequence[Transaction]:
+    """Return the transactions that are open the longest."""
+    longest = F("started_ms").asc(nulls_first=True)
+    each = (
+        open_transactions(row.name).order_by(longest, "id")[:limit]
+        for row in visibility.clusters_named(cluster)
+    )
+    # Each cluster's come along the index; those of all together would have to be sorted.
+    return list(islice(merge(*each, key=lambda row: (row.started_ms or 0, row.pk)), limit))
+
+
+def open_transactions(cluster: str) -> QuerySet[Transaction]:
+    """Return the transactions of a cluster that hold back a last stable offset, along their index."""
+    rows = Transaction.objects.filter(
+        IS_OPEN, cluster__in=[row.pk for row in visibility.clusters_named(cluster)]
+    )
+    return rows.select_related("cluster")
+
+
+def state_counts(cluster: str = "") -> dict[str, int]:
+    """Return how many transactional ids are in each state, every state of Kafka's present."""
+    rows = visibility.rows_of_cluster(StateCount.objects.filter(cluster__configured=True), cluster)
+    counted = dict(rows.values_list("state").annotate(n=Sum("n")))
+    return {state.value: max(0, counted.get(state.value, 0)) for state in State}
+
+
+def transaction(cluster: str, name: str) -> Transaction | None:
+    """Return the row of the id whose text is `name`, or whose key is `~` and 64 hexadecimal digits."""
+    for key in keys_named(name):
+        row = Transaction.objects.select_related("cluster").filter(cluster__name=cluster, key=key).first()
+        if row:
+            return row
+    return None
+
+
+def partitions_of(row: Transaction) -> tuple[TopicPartitions, ...]:
+    """Return the partitions a transaction's newest record names."""
+    return tuple(
+        TopicPartitions(topic, tuple(numbers)) for topic, numbers in json.loads(row.partitions or "[]")
+    )

@@ -15,12 +15,13 @@ from django.db import connection
 from django.db.models import F, QuerySet
 
 from dashboard.models import Collector, Position, Recent, Transaction
+from dashboard.runtime import collector_store, sql
 from dashboard.runtime.leases import Lease, collector
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from dashboard.transactions import sql as rows
-from dashboard.transactions import store
 from fenceline.decode import text
 from fenceline.facts import NOT_FROM_LOG, OPEN_STATES, State, Tombstone, TransactionRecord
+from fenceline.kafka import transactional_ids
 from fenceline.kafka.applications import application_of
 from fenceline.kafka.reconcile import Correction, Known, Reconciliation
 
@@ -56,7 +57,7 @@ class Rows:
 
     def alone(self) -> bool:
         """Whether no tail may read the topic and none has ever read it."""
-        blind = self._collectors().filter(error__contains=f"READ on {store.TRANSACTION_STATE}")
+        blind = self._collectors().filter(error__contains=f"READ on {collector_store.TRANSACTION_STATE}")
         return blind.exists() and not _was_read(self._cluster_id)
 
     def seen_through_ms(self) -> int | None:
@@ -107,9 +108,9 @@ def save(lease: Lease, found: Reconciliation, *, now_ms: int) -> int:
 @retry_write
 def _save_rest(lease: Lease, found: Reconciliation, written: int, now_ms: int) -> None:
     with write_transaction(lease, _progress(found), lock_cluster=False) as write:
-        store.add_cost(lease, found.requests, round(found.broker_ms), now_ms)
+        collector_store.add_cost(lease, found.requests, round(found.broker_ms), now_ms)
         news = collector(lease).exclude(error="").exists()
-        store.clear_error(lease, now_ms)
+        collector_store.clear_error(lease, now_ms)
         if _tell(lease, found, written) or news:
             write.ring("collectors")
 
@@ -145,7 +146,7 @@ def _write(cluster_id: int, key: bytes, rev: int, correction: Correction) -> boo
         return bool(cursor.rowcount)
 
 
-def _values(record: TransactionRecord, rev: int) -> rows.Row:
+def _values(record: TransactionRecord, rev: int) -> sql.Row:
     return (
         record.state.value,
         record.producer_id,
@@ -215,7 +216,7 @@ def _lasting(detail: Mapping[str, object]) -> dict[str, object]:
 
 
 def _was_read(cluster_id: int) -> bool:
-    return Position.objects.filter(cluster_id=cluster_id, topic=store.TRANSACTION_STATE).exists()
+    return Position.objects.filter(cluster_id=cluster_id, topic=collector_store.TRANSACTION_STATE).exists()
 
 
 def _known(found: QuerySet[Transaction]) -> Iterator[tuple[str, Known]]:
@@ -229,4 +230,4 @@ def _name(correction: Correction) -> str:
 
 
 def _key(name: str) -> bytes:
-    return rows.key_of(text.unescape(name))
+    return transactional_ids.key_of(text.unescape(name))

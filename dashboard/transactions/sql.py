@@ -6,11 +6,9 @@ bulk_create's speed. Every table is written in key order, so that two writers ne
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -18,9 +16,9 @@ from typing import Any
 from django.db import connection
 from django.db.models import Count, Sum
 
-from dashboard.models import PinRecord, Recent, StateCount, Tally, Transaction, TransitionRecord
+from dashboard.models import Recent, StateCount, Tally, Transaction, TransitionRecord
+from dashboard.runtime.sql import Row, taken, upsert
 from fenceline import histograms
-from fenceline.decode import text
 from fenceline.facts import (
     NOT_FROM_LOG,
     Confidence,
@@ -34,28 +32,11 @@ from fenceline.facts import (
 from fenceline.kafka import transition_ring as recent
 from fenceline.kafka.aggregate import Newest, Prior, Told
 from fenceline.kafka.aggregate import Tally as Folded
-from fenceline.kafka.partitions import Ground, Pin, Verdict
-
-#: The values of one statement, in its order.
-Row = tuple[int | bytes | str | None, ...]
+from fenceline.kafka.transactional_ids import key_of
 
 HOUR_MS = 3_600_000
 #: Keys asked for at a time: SQLite takes 32,766 parameters, PostgreSQL 65,535.
 _KEYS_AT_ONCE = 5_000
-
-
-def upsert(table: str, columns: Sequence[str], key: Sequence[str], changes: Sequence[str]) -> str:
-    """Return a statement that writes a row's columns, or makes `changes` where its key is there."""
-    values = ", ".join(["%s"] * len(columns))
-    return (
-        f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({values}) "  # noqa: S608 - our own constants
-        f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET {', '.join(changes)}"
-    )
-
-
-def taken(columns: Iterable[str]) -> list[str]:
-    """Return the changes that take over the new row's columns."""
-    return [f"{column} = excluded.{column}" for column in columns]
 
 
 _TRANSACTION = (
@@ -104,20 +85,6 @@ _PRIORS = (
 )
 _GONE = f"SELECT key, packed FROM {Recent._meta.db_table} WHERE cluster_id = %s AND key IN"  # noqa: S608
 _STATES = {state.value: state for state in State}
-
-
-def key_of(raw_id: bytes) -> bytes:
-    """Return the key of a transactional id, 32 bytes: ids may be 32 kB long, index entries may not."""
-    return hashlib.sha256(raw_id).digest()
-
-
-def keys_named(name: str) -> Iterator[bytes]:
-    """Yield the keys that a name may mean: an id's text form, or `~` and a key's 64 hexadecimal digits."""
-    with suppress(ValueError):
-        yield key_of(text.unescape(name))
-    if len(name) == 65 and name.startswith("~"):
-        with suppress(ValueError):
-            yield bytes.fromhex(name[1:])
 
 
 def priors(cluster_id: int, partition: int, log_keys: Iterable[bytes]) -> dict[bytes, Prior]:
@@ -360,22 +327,3 @@ def add_states(cluster_id: int, shard: int, changes: Mapping[State, int]) -> Non
     if rows:
         with connection.cursor() as cursor:
             cursor.executemany(_ADD_STATE, rows)
-
-
-def pin_of(row: PinRecord) -> Pin:
-    """Return what a row says of an open transaction in a partition."""
-    return Pin(
-        row.topic,
-        row.partition,
-        row.producer_id,
-        row.producer_epoch,
-        row.start_offset,
-        row.last_sequence,
-        row.last_timestamp_ms,
-        row.coordinator_epoch,
-        row.first_seen_ms,
-        row.transactional_id,
-        Verdict(row.verdict),
-        Ground(row.ground),
-        row.prepared_ms,
-    )

@@ -1,4 +1,4 @@
-"""The only writer of observed state.
+"""What tails save of transactions.
 
 Every save is one short database transaction in a fixed order (`dashboard.runtime.write_transactions`): the
 lease (by its fencing token), the cluster's row, the positions (by compare-and-set), then the rows in key
@@ -9,98 +9,25 @@ all. The doorbell rings after the commit.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from django.db import connection, transaction
 from django.db.models import F, QuerySet
 
-from dashboard.models import Cluster, Collector, GapRecord, Position, Recent, StateCount, Transaction
+from dashboard.models import Collector, GapRecord, Position, Recent, StateCount, Transaction
+from dashboard.runtime import collector_store
 from dashboard.runtime.collector_names import (
-    CHECKPOINTS,
-    GROUPS,
-    OFFSETS,
-    PARTITIONS,
     RECONCILE,
-    TAIL,
-    tail_name,
 )
-from dashboard.runtime.leases import Lease, LeaseLost, collector
+from dashboard.runtime.leases import Lease
 from dashboard.runtime.write_transactions import WriteTransaction, retry_write, write_transaction
 from dashboard.transactions import attributions
 from dashboard.transactions import sql as rows
-from fenceline.facts import Look, PositionMove
+from fenceline.facts import Look
+from fenceline.kafka import transactional_ids
 from fenceline.kafka.aggregate import Folded, Prior, fold
-from fenceline.kafka.clock_skew import LEAST_MS, Offset, follow_offset
-from fenceline.limits import Limits
 
 log = logging.getLogger(__name__)
-
-TRANSACTION_STATE = "__transaction_state"
-#: For how many minutes the cost of each is kept.
-_COST_MINUTES = 5
-
-_MOVE_COLUMNS = (
-    "cluster_id, topic, partition, next_offset, end_offset, topic_id, hole_offset, since_ms, "
-    "clock_ms, clock_window_ms, clock_since_ms"
-)
-_MOVE = (
-    f"INSERT INTO dashboard_position ({_MOVE_COLUMNS}) VALUES ({', '.join(['%s'] * 11)}) "  # noqa: S608
-    "ON CONFLICT (cluster_id, topic, partition) DO UPDATE SET next_offset = excluded.next_offset, "
-    "end_offset = excluded.end_offset, topic_id = excluded.topic_id, "
-    "hole_offset = COALESCE(excluded.hole_offset, dashboard_position.hole_offset), "
-    "clock_ms = COALESCE(excluded.clock_ms, dashboard_position.clock_ms), "
-    "clock_window_ms = COALESCE(excluded.clock_window_ms, dashboard_position.clock_window_ms), "
-    "clock_since_ms = COALESCE(excluded.clock_since_ms, dashboard_position.clock_since_ms)"
-)
-
-
-def sync_clusters(names: Iterable[str]) -> None:
-    """Make a row for each configured cluster and mark those that the configuration no longer names."""
-    wanted = set(names)
-    Cluster.objects.bulk_create([Cluster(name=name) for name in sorted(wanted)], ignore_conflicts=True)
-    Cluster.objects.exclude(name__in=wanted).filter(configured=True).update(configured=False)
-    Cluster.objects.filter(name__in=wanted, configured=False).update(configured=True)
-
-
-def keep_collectors(shards: int, limits: Limits, rooted: Collection[str], now_ms: int) -> None:
-    """Remove collectors that are no more: of another number of shards, or turned off by a limit of 0.
-
-    `rooted` are the clusters that have a root of checkpoints: in all others nobody looks at any. What they
-    could not see is no open gap any more: nobody looks for it.
-    """
-    gone = Collector.objects.none()
-    for of in TAIL, OFFSETS:
-        tails = Collector.objects.filter(name__startswith=of)
-        gone |= tails.exclude(name__in=[tail_name(shard, shards, of) for shard in range(shards)])
-    pace = {RECONCILE: limits.reconcile_every_s, PARTITIONS: limits.partitions_every_s}
-    pace[GROUPS], pace[CHECKPOINTS] = limits.groups_every_s, limits.checkpoints_every_s
-    gone |= Collector.objects.filter(name__in=[name for name, every_s in pace.items() if not every_s])
-    gone |= Collector.objects.filter(name=CHECKPOINTS).exclude(cluster__name__in=rooted)
-    for row in gone:
-        _remove_collector(row, now_ms)
-
-
-@retry_write
-def _remove_collector(row: Collector, now_ms: int) -> None:
-    with transaction.atomic():
-        # Its row first: it guards its gaps.
-        Collector.objects.filter(pk=row.pk).delete()
-        gaps = GapRecord.objects.filter(cluster_id=row.cluster_id, source=row.name, until_ms=None)
-        gaps.update(until_ms=now_ms)
-
-
-def positions(
-    cluster: str, topic: str = TRANSACTION_STATE, *, shard: int = 0, shards: int = 1
-) -> tuple[str, dict[int, int]]:
-    """Return the topic id that was read last ("" before the first look) and the next offset by partition.
-
-    Of the partitions of one shard: every `shards`-th of them, from number `shard` on.
-    """
-    found = list(Position.objects.filter(cluster__name=cluster, topic=topic))
-    mine = {row.partition: row.next_offset for row in found if row.partition % shards == shard}
-    return (found[0].topic_id if found else ""), mine
 
 
 def save_look(lease: Lease, look: Look, *, topic_id: str, rate: float, now_ms: int) -> int:
@@ -132,12 +59,12 @@ def _save(
 ) -> int | None:
     """Save in one transaction; nothing, and return None, where another writer changed what was read."""
     clocks = _clocks(lease, folded, now_ms)
-    with write_transaction(lease, progress(look, rate)) as write:
+    with write_transaction(lease, collector_store.progress(look, rate)) as write:
         # The cluster's row is locked by now: who corrects or attributes waits, or has done so.
         if _other_writers(lease.cluster_id) != writers:
             write.cancel()
             return None
-        move(lease, topic_id, look.moves, now_ms=now_ms, clocks=clocks)
+        collector_store.move(lease, topic_id, look.moves, now_ms=now_ms, clocks=clocks)
         rev = write.next_rev()
         rows.write_newest(lease.cluster_id, rev, folded.newest)
         rows.lose(lease.cluster_id, folded.lost)
@@ -146,11 +73,11 @@ def _save(
         rows.add_states(lease.cluster_id, lease.shard, folded.states)
         if look.cold and look.seen_through_ms is not None:
             rows.count_again(lease.cluster_id, lease.shard)
-        count_undecoded(lease, folded.undecoded)
-        add_cost(lease, look.requests, look.broker_ms, now_ms)
+        collector_store.count_undecoded(lease, folded.undecoded)
+        collector_store.add_cost(lease, look.requests, look.broker_ms, now_ms)
         if look.compacted:
             _count_compacted(lease, look.compacted, now_ms)
-        clear_error(lease, now_ms)
+        collector_store.clear_error(lease, now_ms)
         _ring(write, look, folded)
     return rev
 
@@ -191,7 +118,11 @@ def _fold(cluster_id: int, look: Look, writers: _OtherWriters) -> Folded:
         before = known.get(move.partition)
         holes = (*(() if before is None else (before,)), *move.holes)
         ours = (
-            {key: causes[hashed] for key in records if (hashed := rows.key_of(key[4:])) in causes}
+            {
+                key: causes[hashed]
+                for key in records
+                if (hashed := transactional_ids.key_of(key[4:])) in causes
+            }
             if causes
             else {}
         )
@@ -201,28 +132,16 @@ def _fold(cluster_id: int, look: Look, writers: _OtherWriters) -> Folded:
 
 def _holes(cluster_id: int, partitions: Sequence[int]) -> QuerySet[Position, tuple[int, int | None]]:
     """Return partition and last hole of those partitions of `__transaction_state` that have one."""
-    holed = Position.objects.filter(cluster_id=cluster_id, topic=TRANSACTION_STATE, partition__in=partitions)
+    holed = Position.objects.filter(
+        cluster_id=cluster_id, topic=collector_store.TRANSACTION_STATE, partition__in=partitions
+    )
     return holed.exclude(hole_offset=None).values_list("partition", "hole_offset")
 
 
 def _log_strange(folded: Folded) -> None:
     for reason, (partition, offset, detail) in folded.strange.items():
-        where = f"{TRANSACTION_STATE}-{partition}@{offset}"
+        where = f"{collector_store.TRANSACTION_STATE}-{partition}@{offset}"
         log.warning("%s cannot be decoded: %s (%s)", where, reason, detail)
-
-
-@retry_write
-def save_trouble(lease: Lease, reason: str, *, now_ms: int) -> bool:
-    """Record that a collector cannot see, as its error and as an open gap; return whether that is news.
-
-    Keeps the lease; raises `LeaseLost` when it is not ours.
-    """
-    with write_transaction(lease, lock_cluster=False) as write:
-        changed = collector(lease).exclude(error=reason).update(error=reason, since_ms=now_ms)
-        _open_gap(lease, reason, now_ms)
-        if changed:
-            write.ring("collectors")
-    return bool(changed)
 
 
 @retry_write
@@ -235,70 +154,12 @@ def forget(lease: Lease, reason: str, *, topic_id: str, now_ms: int) -> None:
     with write_transaction(lease, {"seen_through_ms": None, "behind": None}) as write:
         if not Position.objects.filter(cluster_id=lease.cluster_id, topic_id=topic_id).exists():
             return
-        Position.objects.filter(cluster_id=lease.cluster_id, topic=TRANSACTION_STATE).delete()
+        Position.objects.filter(cluster_id=lease.cluster_id, topic=collector_store.TRANSACTION_STATE).delete()
         Transaction.objects.filter(cluster_id=lease.cluster_id).delete()
         Recent.objects.filter(cluster_id=lease.cluster_id).delete()
         StateCount.objects.filter(cluster_id=lease.cluster_id).delete()
-        add_gap(lease, "history", reason, now_ms)
+        collector_store.add_gap(lease, "history", reason, now_ms)
         write.ring("transactions")
-
-
-def add_gap(lease: Lease, scope: str, reason: str, now_ms: int, count: int = 1) -> None:
-    """Record something that went unseen, `count` times, and is over."""
-    GapRecord.objects.create(
-        cluster_id=lease.cluster_id,
-        source=lease.name,
-        scope=scope,
-        since_ms=now_ms,
-        until_ms=now_ms,
-        reason=reason,
-        count=count,
-    )
-
-
-def tell_gaps(lease: Lease, gaps: Mapping[str, tuple[int, str]], now_ms: int) -> None:
-    """Open a gap for each scope, with since when and why; close those of this collector that are over.
-
-    The gap of one that cannot see its cluster at all is `save_trouble`'s.
-    """
-    known = GapRecord.objects.filter(cluster_id=lease.cluster_id, source=lease.name, until_ms=None)
-    is_open = {row.scope: row for row in known.exclude(scope="cluster")}
-    if over := is_open.keys() - gaps.keys():
-        known.filter(scope__in=over).update(until_ms=now_ms)
-    for scope, (since_ms, reason) in sorted(gaps.items()):
-        if scope in is_open:
-            known.filter(scope=scope).exclude(reason=reason).update(reason=reason)
-        else:
-            known.create(
-                cluster_id=lease.cluster_id, source=lease.name, scope=scope, since_ms=since_ms, reason=reason
-            )
-
-
-def add_cost(lease: Lease, requests: int, broker_ms: int, now_ms: int) -> None:
-    """Add what a look has cost its cluster: requests, and milliseconds of waiting for their answers."""
-    if not requests:
-        return
-    row = collector(lease).get()
-    minute = now_ms // 60_000
-    costs = {at: (n, ms) for at, n, ms in row.costs if at > minute - _COST_MINUTES}
-    n, ms = costs.get(minute, (0, 0))
-    costs[minute] = n + requests, ms + broker_ms
-    row.costs = [[at, *cost] for at, cost in sorted(costs.items())]
-    row.requests, row.broker_ms = row.requests + requests, row.broker_ms + broker_ms
-    row.save(update_fields=["costs", "requests", "broker_ms"])
-
-
-def progress(look: Look, rate: float) -> dict[str, object]:
-    """Return what a look says of its collector, by column."""
-    fields: dict[str, object] = {
-        "records": F("records") + look.count,
-        "rate": rate,
-    }
-    if look.behind is not None:
-        fields["behind"] = look.behind
-    if look.seen_through_ms is not None:
-        fields["seen_through_ms"] = look.seen_through_ms
-    return fields
 
 
 def _clocks(lease: Lease, folded: Folded, now_ms: int) -> dict[int, int]:
@@ -307,7 +168,7 @@ def _clocks(lease: Lease, folded: Folded, now_ms: int) -> dict[int, int]:
     Only of partitions whose newest record was observed live; too large by the time it took us to read it,
     never too small (`fenceline.kafka.clock_skew`).
     """
-    if not is_live(lease, now_ms):
+    if not collector_store.is_live(lease, now_ms):
         return {}
     clocks: dict[int, int] = {}
     for each in folded.newest.values():
@@ -317,88 +178,11 @@ def _clocks(lease: Lease, folded: Folded, now_ms: int) -> dict[int, int]:
     return clocks
 
 
-def is_live(lease: Lease, now_ms: int) -> bool:
-    """Whether a tail had read everything so shortly before that what it reads now was just written."""
-    seen_ms = collector(lease).values_list("seen_through_ms", flat=True).get()
-    return seen_ms is not None and abs(now_ms - seen_ms) <= LEAST_MS
-
-
-def move(
-    lease: Lease,
-    topic_id: str,
-    moves: Iterable[PositionMove],
-    *,
-    now_ms: int,
-    topic: str = TRANSACTION_STATE,
-    clocks: Mapping[int, int] = MappingProxyType({}),
-) -> None:
-    """Move the positions of an internal topic; raises `LeaseLost` where one is not where its move begins.
-
-    `clocks` are measured now, by partition; the least of a while is kept. Call it in a transaction behind the
-    renewal of the lease: that row, locked, keeps other writers out.
-    """
-    _, current = positions(lease.cluster, topic)
-    offsets = _offsets(lease.cluster_id, topic, clocks, now_ms)
-    moved = []
-    for partition, previous, following, end, holes in moves:
-        if current.get(partition) != previous:
-            raise LeaseLost(f"{lease.cluster}: partition {partition} is not at {previous} any more")
-        hole = holes[-1] if holes else None
-        where = lease.cluster_id, topic, partition
-        offset = offsets.get(partition, (None, None, None))
-        moved.append((*where, following, end, topic_id, hole, now_ms, *offset))
-    if moved:
-        with connection.cursor() as cursor:
-            cursor.executemany(_MOVE, moved)
-
-
-def _offsets(cluster_id: int, topic: str, clocks: Mapping[int, int], now_ms: int) -> dict[int, Offset]:
-    """By partition: the clock offset with what was measured now."""
-    rows = Position.objects.filter(cluster_id=cluster_id, topic=topic, partition__in=clocks)
-    known = {
-        row.partition: Offset(row.clock_ms, row.clock_window_ms, row.clock_since_ms)
-        for row in rows.exclude(clock_since_ms=None)
-        if row.clock_ms is not None and row.clock_window_ms is not None and row.clock_since_ms is not None
-    }
-    return {each: follow_offset(known.get(each), ms, now_ms) for each, ms in clocks.items()}
-
-
-def count_undecoded(lease: Lease, undecoded: Mapping[str, int]) -> None:
-    """Add to a collector's numbers of records that could not be decoded, by reason."""
-    if not undecoded:
-        return
-    row = collector(lease).get()
-    for reason, count in undecoded.items():
-        row.undecoded[reason] = row.undecoded.get(reason, 0) + count
-    row.save(update_fields=["undecoded"])
-
-
 def _count_compacted(lease: Lease, count: int, now_ms: int) -> None:
     holes = GapRecord.objects.filter(cluster_id=lease.cluster_id, source=lease.name, scope="compaction")
     if not holes.update(count=F("count") + count, until_ms=now_ms):
         reason = "older records were compacted away before they were read; newest states are complete"
-        add_gap(lease, "compaction", reason, now_ms, count)
-
-
-def _blindness(lease: Lease) -> QuerySet[GapRecord]:
-    """Return the open gap that says this collector cannot see its cluster."""
-    return GapRecord.objects.filter(
-        cluster_id=lease.cluster_id, source=lease.name, scope="cluster", until_ms=None
-    )
-
-
-def _open_gap(lease: Lease, reason: str, now_ms: int) -> None:
-    gap = _blindness(lease)
-    if not gap.update(reason=reason, count=F("count") + 1):
-        gap.create(
-            cluster_id=lease.cluster_id, source=lease.name, scope="cluster", since_ms=now_ms, reason=reason
-        )
-
-
-def clear_error(lease: Lease, now_ms: int) -> None:
-    """Note that a collector sees again: its error goes and its gap closes."""
-    if collector(lease).exclude(error="").update(error="", since_ms=now_ms):
-        _blindness(lease).update(until_ms=now_ms)
+        collector_store.add_gap(lease, "compaction", reason, now_ms, count)
 
 
 def _ring(write: WriteTransaction, look: Look, folded: Folded) -> None:

@@ -8,8 +8,8 @@ from django.urls import reverse
 
 from dashboard.models import FindingRecord, Recovery
 from dashboard.system.owners import split
-from dashboard.transactions.sql import key_of
 from fenceline.decode import text
+from fenceline.kafka.transactional_ids import key_of
 
 #: Longer names are addressed by their key: servers and proxies refuse longer lines.
 _LONGEST_IN_URL = 512

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from django.conf import settings
 
-from dashboard import queries
 from dashboard.models import Cluster, GapRecord
 from dashboard.runtime import stale_collectors as stale
+from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import JUDGE, QUERIES, RECONCILE, TAIL, TRANSACTIONS, eyes
 
 if TYPE_CHECKING:
-    from dashboard.queries import LiveCollector
+    from dashboard.runtime.visibility import LiveCollector
 
 #: Seconds without news after which a page says so; `limits.collector_behind_s` may ask for more.
 STALE_AFTER_S = 10.0
@@ -65,8 +65,8 @@ def stale_after_ms() -> int:
 def freshness(cluster: str, clusters: Sequence[Cluster], now_ms: int, noun: str = TRANSACTIONS) -> Freshness:
     """Return how far a noun has been seen by now in `cluster`, or in every one of `clusters`."""
     names = [cluster] if cluster else [row.name for row in clusters]
-    rows = queries.collectors(cluster)
-    seen = queries.sight(cluster, noun, now_ms)
+    rows = visibility.collectors(cluster)
+    seen = visibility.sight(cluster, noun, now_ms)
     seeing = {name: eyes((row for row in rows if row.cluster.name == name), noun) for name in names}
     unseen = [
         name

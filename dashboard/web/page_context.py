@@ -12,9 +12,10 @@ from django.conf import settings
 from django.http import HttpRequest
 from django.urls import reverse
 
-from dashboard import queries
 from dashboard.alerts import queries as alerting
+from dashboard.evaluation import finding_queries
 from dashboard.models import Cluster, FindingRecord
+from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import (
     ACTIONS,
     ALERTS,
@@ -113,7 +114,7 @@ class Chrome:
     @cached_property
     def clusters(self) -> Sequence[Cluster]:
         """Return the configured clusters."""
-        return queries.clusters()
+        return visibility.clusters()
 
     @cached_property
     def cluster(self) -> str:
@@ -188,7 +189,7 @@ class Chrome:
     @cached_property
     def all_findings(self) -> Sequence[FindingRecord]:
         """Return the open findings, worst first."""
-        return queries.findings(self.cluster)
+        return finding_queries.findings(self.cluster)
 
     @cached_property
     def findings(self) -> Sequence[FindingRecord]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from dashboard import queries
+from dashboard.evaluation import finding_queries
 from dashboard.labels import query as query_looks
 from dashboard.models import Batch, Query
 from dashboard.runtime import paging
@@ -38,7 +38,7 @@ def shown(request: HttpRequest, cluster: str, ident: str) -> Mapping[str, Any]:
         return {"row": None, "cluster": cluster, "asked": ident[:_LONGEST_ASKED], "status": 404}
     at_ms = now_ms(request)
     safe, newest = safe_to_restart(row, at_ms), newest_batch(row)
-    found = queries.findings(cluster, f"query:{row.ident}")
+    found = finding_queries.findings(cluster, f"query:{row.ident}")
     return {
         "row": row,
         "cluster": cluster,

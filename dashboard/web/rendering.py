@@ -13,7 +13,7 @@ from django.shortcuts import render
 from django.utils.cache import patch_vary_headers
 from django.views.decorators.http import require_POST, require_safe
 
-from dashboard import queries
+from dashboard.runtime import visibility
 from dashboard.system import access
 from dashboard.web import page_context as context
 from dashboard.web.request_time import now_ms
@@ -88,7 +88,7 @@ def _tag(request: HttpRequest, depends_on: object) -> str:
     """Return the page's ETag: the revision, and what pages say of sight, which time alone can change."""
     frame = context.of(request)
     blind = [(r.cluster, r.what, r.since_ms, r.reason) for r in frame.freshness.blind]
-    known = (queries.rev(frame.cluster), blind, list(frame.freshness.unseen), depends_on)
+    known = (visibility.rev(frame.cluster), blind, list(frame.freshness.unseen), depends_on)
     return f'"{hashlib.sha256(repr(known).encode()).hexdigest()[:20]}"'
 
 

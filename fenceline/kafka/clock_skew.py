@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 #: Differences up to this are ignored. A record is measured only where all had been read at most so long
-#: before (`dashboard.transactions.store.is_live`), so no delay is larger.
+#: before (`dashboard.runtime.collector_store.is_live`), so no delay is larger.
 LEAST_MS = 5_000
 #: How long a smallest difference counts: to the end of the next window. A clock that was set is known then.
 WINDOW_MS = 60_000

@@ -13,7 +13,7 @@ from django.test import Client
 
 from dashboard.api import api
 from dashboard.models import Token
-from dashboard.runtime import leases
+from dashboard.runtime import collector_store, leases
 from dashboard.transactions import store
 from fenceline.facts import State, TopicPartitions, TransactionRecord
 from tests.looks import look_at
@@ -39,7 +39,7 @@ def record(name: str, state: State = State.ONGOING) -> TransactionRecord:
 @pytest.fixture(autouse=True)
 def transactions() -> None:
     """`prod` with three ids, seen through NOW_MS; `other` never seen."""
-    store.sync_clusters(["prod", "other"])
+    collector_store.sync_clusters(["prod", "other"])
     lease = leases.acquire("prod", "transaction_state", holder="test", now_ms=NOW_MS)
     assert lease is not None
     facts = [record("a"), record("b", State.EMPTY)._replace(started_ms=None), record("dir/c d")]
@@ -118,7 +118,7 @@ def test_filters(ask: Ask, query: str, ids: list[str]) -> None:
 def test_a_cluster_never_seen_makes_as_of_unknown(ask: Ask) -> None:
     lease = leases.acquire("other", "transaction_state", holder="test", now_ms=NOW_MS)
     assert lease is not None
-    store.save_trouble(lease, "cannot reach it", now_ms=NOW_MS)
+    collector_store.save_trouble(lease, "cannot reach it", now_ms=NOW_MS)
     body = ask("transactions")
     assert body["as_of"] is None
     reasons = [gap["reason"] for gap in body["gaps"] if gap["cluster"] == "other"]

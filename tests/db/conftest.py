@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from dashboard.runtime import leases
+from dashboard.runtime import collector_store, leases
 from dashboard.runtime.leases import Lease
-from dashboard.transactions import store
 
 NOW_MS = 1_795_000_000_000
 
@@ -16,7 +15,7 @@ NOW_MS = 1_795_000_000_000
 @pytest.fixture(autouse=True)
 def cluster(db: None) -> str:
     """One configured cluster, `prod`."""
-    store.sync_clusters(["prod"])
+    collector_store.sync_clusters(["prod"])
     return "prod"
 
 

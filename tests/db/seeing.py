@@ -22,10 +22,10 @@ from dashboard.models import (
     Transaction,
     TransitionRecord,
 )
-from dashboard.transactions.sql import key_of
 from fenceline import histograms
 from fenceline.facts import Confidence, Kind, Reason, Transition
 from fenceline.kafka import transition_ring as recent
+from fenceline.kafka.transactional_ids import key_of
 from tests.db.conftest import NOW_MS
 
 ALL = ("transaction_state", "partitions", "groups", "reconcile")

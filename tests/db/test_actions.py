@@ -18,10 +18,10 @@ from dashboard.actions.connections import Hands
 from dashboard.actions.follow_up import Following
 from dashboard.actions.results import Fate, summed
 from dashboard.models import Action, Cluster, Recovery, Token
+from dashboard.runtime import collector_store
 from dashboard.system.access import ROLES, Actor
-from dashboard.transactions import store
-from dashboard.transactions.sql import key_of
 from fenceline.facts import Confidence, Kind
+from fenceline.kafka.transactional_ids import key_of
 from fenceline.plans.plan import LIVES_MS, Act, Ground, Plan, Refusal, SubjectPlan
 from fenceline.recoveries import Outcome
 from tests.db import seeing, streaming
@@ -88,7 +88,7 @@ def test_the_newest_come_first_page_by_page_and_by_filters() -> None:
     for wanted in rows.Filter(act="roll_back_batch"), rows.Filter(q="ORDERS"), rows.Filter(actor="ada"):
         assert [row.pk for row in rows.newest(wanted, before=None, limit=9)[0]] == [other.pk]
     assert len(rows.newest(rows.Filter(cluster="prod", state="planned"), before=None, limit=9)[0]) == 6
-    store.sync_clusters([])
+    collector_store.sync_clusters([])
     assert rows.newest(everything, before=None, limit=9) == ([], None)
 
 

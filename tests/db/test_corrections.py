@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from dashboard.models import Cluster, Collector, GapRecord, Recent, StateCount, Transaction
-from dashboard.runtime import leases
+from dashboard.runtime import collector_store, leases
 from dashboard.runtime.leases import Lease, LeaseLost
 from dashboard.transactions import reconcile_store as corrections
 from dashboard.transactions import store
@@ -145,14 +145,14 @@ def test_a_poll_without_news_raises_no_revision(tail: Lease, mine: Lease) -> Non
 
 
 def test_trouble_ends_with_the_next_poll(mine: Lease) -> None:
-    store.save_trouble(mine, "cannot ask the coordinators", now_ms=NOW_MS)
+    collector_store.save_trouble(mine, "cannot ask the coordinators", now_ms=NOW_MS)
     save(mine, found())
     assert Collector.objects.get().error == ""
     assert GapRecord.objects.get().until_ms == NOW_MS
 
 
 def test_alone_every_listed_id_becomes_a_row(tail: Lease, mine: Lease) -> None:
-    store.save_trouble(tail, NO_READ, now_ms=NOW_MS)
+    collector_store.save_trouble(tail, NO_READ, now_ms=NOW_MS)
     assert Rows(mine).alone()
     names = [f"a-{number}" for number in range(4_500)]
     poll = found(*(Correction(record(name), None) for name in names), alone=True)
@@ -167,7 +167,7 @@ def test_alone_every_listed_id_becomes_a_row(tail: Lease, mine: Lease) -> None:
 
 
 def test_records_win_once_the_topic_may_be_read(tail: Lease, mine: Lease) -> None:
-    store.save_trouble(tail, NO_READ, now_ms=NOW_MS)
+    collector_store.save_trouble(tail, NO_READ, now_ms=NOW_MS)
     save(mine, found(*(Correction(record(name), None) for name in ("a", "b")), alone=True))
     late = found(
         Correction(record("a", State.COMPLETE_ABORT), ours(mine, "a")),
@@ -186,7 +186,7 @@ def test_records_win_once_the_topic_may_be_read(tail: Lease, mine: Lease) -> Non
 
 
 def test_states_stay_right_when_the_topic_may_be_read_after_all(tail: Lease, mine: Lease) -> None:
-    store.save_trouble(tail, NO_READ, now_ms=NOW_MS)
+    collector_store.save_trouble(tail, NO_READ, now_ms=NOW_MS)
     save(mine, found(*(Correction(record(name), None) for name in ("a", "b")), alone=True))
     read(tail, look(record("a", State.EMPTY)))
     assert states() == {"Empty": 1, "Ongoing": 1}
@@ -205,12 +205,12 @@ def test_states_stay_right_when_a_correction_comes_between_a_tail_s_read_and_its
 def test_lists_are_our_only_source_only_without_read_and_without_positions(tail: Lease, mine: Lease) -> None:
     rows = Rows(mine)
     assert not rows.alone()
-    store.save_trouble(tail, "cannot reach the cluster", now_ms=NOW_MS)
+    collector_store.save_trouble(tail, "cannot reach the cluster", now_ms=NOW_MS)
     assert not rows.alone()
-    store.save_trouble(tail, NO_READ, now_ms=NOW_MS)
+    collector_store.save_trouble(tail, NO_READ, now_ms=NOW_MS)
     assert rows.alone()
     read(tail, look(record("a")))
-    store.save_trouble(tail, NO_READ, now_ms=NOW_MS)
+    collector_store.save_trouble(tail, NO_READ, now_ms=NOW_MS)
     assert not rows.alone()
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from dashboard import queries
 from dashboard.evaluation import evaluate as judge
+from dashboard.evaluation import finding_queries
 from dashboard.evaluation.snapshot import Reader
 from dashboard.models import (
     Cluster,
@@ -19,6 +19,7 @@ from dashboard.models import (
     PartitionRecord,
     PinRecord,
 )
+from dashboard.runtime import collector_store
 from dashboard.runtime.leases import Lease, LeaseLost
 from dashboard.transactions import store
 from fenceline.facts import Finding, Severity, Tombstone
@@ -48,26 +49,26 @@ def put(lease: Lease, *found: Finding, blind: bool = False) -> None:
 def test_a_finding_keeps_one_row_while_it_is_found(lease: Lease) -> None:
     put(lease, finding())
     put(lease, finding(evidence="more", severity=Severity.CRITICAL))
-    (row,) = queries.findings()
+    (row,) = finding_queries.findings()
     assert (row.severity, row.evidence, row.affected) == ("critical", "more", ["partition:p-0"])
 
 
 def test_it_closes_when_it_is_not_found_and_opens_anew(lease: Lease) -> None:
     put(lease, finding())
     put(lease)
-    assert queries.findings() == []
+    assert finding_queries.findings() == []
     put(lease, finding())
-    assert len(queries.findings()) == 1
+    assert len(finding_queries.findings()) == 1
     assert FindingRecord.objects.count() == 2
 
 
 def test_a_blind_tick_closes_nothing(lease: Lease) -> None:
     put(lease, finding())
     put(lease, blind=True)
-    (row,) = queries.findings()
+    (row,) = finding_queries.findings()
     assert not row.complete
     put(lease)
-    assert queries.findings() == []
+    assert finding_queries.findings() == []
 
 
 def test_a_tick_without_news_leaves_the_revision(lease: Lease) -> None:
@@ -79,7 +80,7 @@ def test_a_tick_without_news_leaves_the_revision(lease: Lease) -> None:
 
 def test_findings_come_worst_first(lease: Lease) -> None:
     put(lease, finding("transaction:a"), finding("transaction:b", Severity.CRITICAL))
-    assert [row.subject for row in queries.findings()] == ["transaction:b", "transaction:a"]
+    assert [row.subject for row in finding_queries.findings()] == ["transaction:b", "transaction:a"]
 
 
 def test_a_fenced_judge_writes_nothing(lease: Lease, take: Take) -> None:
@@ -103,7 +104,7 @@ def tick(lease: Lease, now_ms: int) -> None:
 
 
 def subjects() -> set[str]:
-    return {row.subject for row in queries.findings()}
+    return {row.subject for row in finding_queries.findings()}
 
 
 def test_a_tick_judges_what_the_tail_saved(lease: Lease, take: Take) -> None:
@@ -126,12 +127,12 @@ def test_a_dead_tail_is_found_and_what_was_found_before_stays(lease: Lease, take
     tick(lease, NOW_MS + 1_000)
     tick(lease, NOW_MS + 120_000)
     assert subjects() == {"transaction:slow", "collector:transaction_state"}
-    complete = {row.rule: row.complete for row in queries.findings()}
+    complete = {row.rule: row.complete for row in finding_queries.findings()}
     assert complete == {"open_too_long": False, "late": False, "collector_behind": True}
 
 
 def rules() -> set[tuple[str, str]]:
-    return {(row.rule, row.subject) for row in queries.findings()}
+    return {(row.rule, row.subject) for row in finding_queries.findings()}
 
 
 def stuck() -> None:
@@ -212,7 +213,7 @@ def test_a_tick_with_a_gap_neither_opens_nor_closes_what_it_hides(
     gap = seeing.gap(source, scope)
     tick(lease, NOW_MS + 1_000)
     assert rules() == left, f"case {number}: {why}"
-    assert not any(row.complete for row in queries.findings())
+    assert not any(row.complete for row in finding_queries.findings())
     gap.until_ms = NOW_MS + 1_500
     gap.save()
     tick(lease, NOW_MS + 2_000)
@@ -228,7 +229,7 @@ def test_what_is_hidden_keeps_its_words_and_is_news_once(lease: Lease) -> None:
     before = Cluster.objects.get().rev
     tick(lease, NOW_MS + 2_000)
     assert Cluster.objects.get().rev == before
-    assert all("up to 5,000" in row.evidence for row in queries.findings() if row.rule == "hanging")
+    assert all("up to 5,000" in row.evidence for row in finding_queries.findings() if row.rule == "hanging")
 
 
 def test_nothing_is_found_where_nobody_looks(lease: Lease) -> None:
@@ -242,19 +243,19 @@ def test_nothing_is_found_where_nobody_looks(lease: Lease) -> None:
 def test_since_stays_while_it_is_found_and_follows_after_blindness(lease: Lease) -> None:
     put(lease, finding())
     put(lease, replace(finding(), since_ms=NOW_MS + 5_000))
-    assert queries.findings()[0].since_ms == NOW_MS
+    assert finding_queries.findings()[0].since_ms == NOW_MS
     put(lease, replace(finding(), since_ms=NOW_MS - 5_000))
-    assert queries.findings()[0].since_ms == NOW_MS - 5_000
+    assert finding_queries.findings()[0].since_ms == NOW_MS - 5_000
     put(lease, blind=True)
     put(lease, replace(finding(), since_ms=NOW_MS + 9_000))
-    assert queries.findings()[0].since_ms == NOW_MS + 9_000, "it may be another one by now"
+    assert finding_queries.findings()[0].since_ms == NOW_MS + 9_000, "it may be another one by now"
 
 
 def test_what_has_no_beginning_is_since_it_was_found(lease: Lease) -> None:
     unknown = replace(finding(), since_ms=None)
     judge.save(lease, [unknown], sees=bool, now_ms=NOW_MS)
     judge.save(lease, [unknown], sees=bool, now_ms=NOW_MS + 60_000)
-    assert [row.since_ms for row in queries.findings()] == [NOW_MS]
+    assert [row.since_ms for row in finding_queries.findings()] == [NOW_MS]
 
 
 @pytest.mark.parametrize("off_ms", [0, 3_600_000, -3_600_000])
@@ -281,7 +282,7 @@ def test_a_subject_of_32_kB_is_a_finding_like_any_other(lease: Lease) -> None:
 
 
 def test_another_clusters_findings_are_left_alone(lease: Lease) -> None:
-    store.sync_clusters(["prod", "other"])
+    collector_store.sync_clusters(["prod", "other"])
     other = Cluster.objects.get(name="other")
     FindingRecord.objects.create(
         cluster=other,
@@ -293,4 +294,4 @@ def test_another_clusters_findings_are_left_alone(lease: Lease) -> None:
         seen_at="2026-01-01T00:00Z",
     )
     put(lease)
-    assert [row.cluster.name for row in queries.findings()] == ["other"]
+    assert [row.cluster.name for row in finding_queries.findings()] == ["other"]

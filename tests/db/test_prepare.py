@@ -10,11 +10,10 @@ from django.core.management import CommandError, call_command
 from django.db.migrations.recorder import MigrationRecorder
 from pytest_django import Settings
 
-from dashboard import queries
 from dashboard.api.auth import digest
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Cluster, Collector, GapRecord, Token
-from dashboard.runtime import leases
+from dashboard.runtime import leases, visibility
 from fenceline.limits import Limits
 
 pytestmark = pytest.mark.django_db
@@ -29,7 +28,7 @@ def test_it_notes_the_configured_clusters_and_forgets_the_others(settings: Setti
         clusters = {name: ClusterConfig(name, {"bootstrap.servers": "h:1"}) for name in names}
         settings.FENCELINE = Config(clusters=clusters)
         call_command("prepare")
-        assert [row.name for row in queries.clusters()] == names
+        assert [row.name for row in visibility.clusters()] == names
 
 
 def test_the_password_is_set_when_the_admin_is_made_and_never_again(

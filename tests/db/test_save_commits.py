@@ -10,8 +10,8 @@ import pytest
 
 from dashboard.groups import commit_store as save_commits
 from dashboard.models import Collector, CommitRecord, GapRecord, GroupRecord, Position
+from dashboard.runtime import collector_store
 from dashboard.runtime.leases import Lease, LeaseLost
-from dashboard.transactions import store
 from fenceline.decode import text
 from fenceline.facts import Look, PositionMove, RawRecord
 from fenceline.kafka import commits
@@ -54,8 +54,8 @@ def test_the_newest_commit_becomes_a_row_with_its_position(lease: Lease) -> None
     assert (row.commit_ms, row.log_partition, row.log_offset) == (NOW_MS - 5, 3, 9)
     assert commits.unpack(row.commits) == (Commit(NOW_MS - 5, 7),)
     assert CommitRecord.objects.count() == 2
-    assert store.positions("prod", TOPIC) == ("topic-1", {3: 10})
-    assert store.positions("prod") == ("", {}), "the positions of the other topic are its own"
+    assert collector_store.positions("prod", TOPIC) == ("topic-1", {3: 10})
+    assert collector_store.positions("prod") == ("", {}), "the positions of the other topic are its own"
 
 
 def test_later_commits_are_put_onto_those_before(lease: Lease) -> None:
@@ -127,7 +127,7 @@ def test_a_partition_that_is_held_back_is_a_gap_while_it_lasts(lease: Lease) -> 
     save(lease, look({}, previous=10, end=11), held={7: NOW_MS - 2_000}, now_ms=NOW_MS + 500)
     gaps = {gap.scope: gap.until_ms for gap in GapRecord.objects.all()}
     assert gaps == {f"{TOPIC}-3": NOW_MS + 500, f"{TOPIC}-7": None}
-    assert store.save_trouble(lease, "cannot reach it", now_ms=NOW_MS)
+    assert collector_store.save_trouble(lease, "cannot reach it", now_ms=NOW_MS)
     save(lease, look({}, previous=11, end=12), now_ms=NOW_MS + 900)
     assert not GapRecord.objects.filter(until_ms=None).exists()
 

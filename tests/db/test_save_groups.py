@@ -14,11 +14,11 @@ from django.test.utils import CaptureQueriesContext
 from dashboard.groups import store as save_groups
 from dashboard.models import Cluster, Collector, CommitRecord, GapRecord, Group, GroupOffset, GroupRecord
 from dashboard.runtime.leases import Lease, LeaseLost
-from dashboard.transactions.sql import key_of
 from fenceline.facts import TopicPartition
 from fenceline.kafka.group_observation import GroupsLook, PendingCommit, SeenGroup
 from fenceline.kafka.groups import Committed
 from fenceline.kafka.partitions import Offsets
+from fenceline.kafka.transactional_ids import key_of
 from tests.db.conftest import NOW_MS
 
 Take = Callable[..., Lease]

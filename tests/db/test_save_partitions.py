@@ -24,9 +24,9 @@ from dashboard.models import (
 )
 from dashboard.partitions import store as save_partitions
 from dashboard.partitions.store import NAME, Rows, save, save_replicas
+from dashboard.runtime import collector_store
 from dashboard.runtime import notify as live
 from dashboard.runtime.leases import Lease, LeaseLost
-from dashboard.transactions import store
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import Ground, Known, Pin, Place, ProducerState, Verdict
 from tests.db.conftest import NOW_MS
@@ -151,7 +151,7 @@ def test_gaps_open_and_close_by_scope(take: Take, rung: Rung) -> None:
     assert first.pk == opened[0].pk
     assert GapRecord.objects.get(scope="partition:orders-0").until_ms == NOW_MS + 2
     # The collector's own blindness is another one's to open and close.
-    store.save_trouble(lease, "nobody answers", now_ms=NOW_MS + 3)
+    collector_store.save_trouble(lease, "nobody answers", now_ms=NOW_MS + 3)
     assert GapRecord.objects.filter(until_ms=None).count() == 3
     save(lease, seen(gaps={}), now_ms=NOW_MS + 4)
     assert not GapRecord.objects.filter(until_ms=None).exists()

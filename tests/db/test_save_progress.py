@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from dashboard.models import Batch, Cluster, Query, Run
+from dashboard.runtime import collector_store
 from dashboard.streaming import progress_store as save_progress
 from dashboard.streaming.progress_store import Saved, UnknownCluster
-from dashboard.transactions import store
 from fenceline.decode import ingest_payload as told
 from tests.db.conftest import NOW_MS
 from tests.db.telling import LATER_RUN, OTHER_QUERY, QUERY, RUN, document, done, event
@@ -176,7 +176,7 @@ def test_a_query_that_its_checkpoint_has_made_known_is_the_same_row() -> None:
 
 def test_of_several_clusters_one_must_be_named_unless_the_query_is_known() -> None:
     save(done(0, NOW_MS))
-    store.sync_clusters(["prod", "staging"])
+    collector_store.sync_clusters(["prod", "staging"])
     assert save(done(1, NOW_MS)) == Saved(1, 0)
     with pytest.raises(UnknownCluster, match=r"Several .* there are prod, staging"):
         save(done(0, NOW_MS, query=OTHER_QUERY), done(2, NOW_MS))

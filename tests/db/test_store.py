@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from dashboard import queries
 from dashboard.models import Cluster, Collector, GapRecord, Position, Transaction
-from dashboard.runtime import leases
+from dashboard.runtime import collector_store, leases, visibility
 from dashboard.runtime.leases import Lease, LeaseLost
 from dashboard.transactions import queries as ids
+from dashboard.transactions import queries as transaction_queries
 from dashboard.transactions import store
 from fenceline.decode import text
 from fenceline.facts import (
@@ -44,12 +44,12 @@ def save(lease: Lease, seen: Look, topic_id: str = "topic-1") -> int:
 
 def test_a_look_becomes_rows_and_positions_of_one_revision(take: Take) -> None:
     rev = save(take(), look(record("a"), record("b", State.EMPTY)))
-    assert rev == Cluster.objects.get().rev == queries.rev("prod")
+    assert rev == Cluster.objects.get().rev == visibility.rev("prod")
     assert set(Transaction.objects.values_list("transactional_id", "state", "rev")) == {
         ("a", "Ongoing", rev),
         ("b", "Empty", rev),
     }
-    assert store.positions("prod") == ("topic-1", {3: 10})
+    assert collector_store.positions("prod") == ("topic-1", {3: 10})
 
 
 def test_every_column_follows_the_newest_record(take: Take) -> None:
@@ -71,13 +71,13 @@ def test_every_column_follows_the_newest_record(take: Take) -> None:
         0,
     )
     assert (row.log_partition, row.log_offset) == (3, 11)
-    assert queries.partitions_of(row) == ()
+    assert transaction_queries.partitions_of(row) == ()
 
 
 def test_partitions_are_given_back_as_they_were(take: Take) -> None:
     save(take(), look(record("a")))
     row = Transaction.objects.get()
-    assert queries.partitions_of(row) == record("a").partitions
+    assert transaction_queries.partitions_of(row) == record("a").partitions
     assert row.partition_count == 3
 
 
@@ -97,7 +97,7 @@ def test_a_fenced_collector_saves_nothing_at_all(take: Take) -> None:
         save(paused, look(record("a", State.COMPLETE_ABORT), previous=10, end=20))
     assert Cluster.objects.get().rev == before
     assert Transaction.objects.get().state == "Ongoing"
-    assert store.positions("prod")[1] == {3: 10}
+    assert collector_store.positions("prod")[1] == {3: 10}
     save(current, look(record("a", State.PREPARE_COMMIT), previous=10, end=11))
 
 
@@ -117,25 +117,25 @@ def test_a_look_that_began_elsewhere_saves_nothing_at_all(take: Take, previous: 
 def test_any_bytes_are_an_id_that_is_found_again(take: Take, raw: bytes) -> None:
     name = text.escape(raw)
     save(take(), look(record(name)))
-    row = queries.transaction("prod", name)
+    row = transaction_queries.transaction("prod", name)
     assert row is not None
     assert text.unescape(row.transactional_id) == raw
-    assert queries.transaction("prod", "~" + bytes(row.key).hex()) == row
+    assert transaction_queries.transaction("prod", "~" + bytes(row.key).hex()) == row
 
 
 def test_two_spellings_of_an_id_are_one_row(take: Take) -> None:
     save(take(), look(record("a.b")))
-    assert queries.transaction("prod", "a\\x2eb") is not None
+    assert transaction_queries.transaction("prod", "a\\x2eb") is not None
 
 
 def test_trouble_is_a_gap_until_the_next_look(take: Take) -> None:
     lease = take()
-    assert store.save_trouble(lease, "cannot reach it", now_ms=NOW_MS)
-    assert not store.save_trouble(lease, "cannot reach it", now_ms=NOW_MS + 1)
-    assert [gap.reason for gap in queries.sight("prod", now_ms=NOW_MS).gaps] == ["cannot reach it"]
+    assert collector_store.save_trouble(lease, "cannot reach it", now_ms=NOW_MS)
+    assert not collector_store.save_trouble(lease, "cannot reach it", now_ms=NOW_MS + 1)
+    assert [gap.reason for gap in visibility.sight("prod", now_ms=NOW_MS).gaps] == ["cannot reach it"]
     assert Collector.objects.get().error == "cannot reach it"
     save(lease, look(record("a")))
-    assert queries.sight("prod", now_ms=NOW_MS).gaps == []
+    assert visibility.sight("prod", now_ms=NOW_MS).gaps == []
     gap = GapRecord.objects.get()
     assert (gap.since_ms, gap.until_ms, gap.count) == (NOW_MS, NOW_MS, 2)
 
@@ -168,16 +168,16 @@ def test_a_replaced_topic_leaves_no_row_and_a_gap_that_says_so(take: Take) -> No
     assert Transaction.objects.count() == Position.objects.count() == 0
     assert GapRecord.objects.get().reason == "it was made again"
     save(lease, look(record("a")), topic_id="topic-2")
-    assert store.positions("prod") == ("topic-2", {3: 10})
+    assert collector_store.positions("prod") == ("topic-2", {3: 10})
 
 
 def test_a_cluster_that_is_no_longer_configured_disappears_and_comes_back(take: Take) -> None:
     save(take(), look(record("a")))
-    store.sync_clusters(["other"])
-    assert [row.name for row in queries.clusters()] == ["other"]
+    collector_store.sync_clusters(["other"])
+    assert [row.name for row in visibility.clusters()] == ["other"]
     assert ids.transactions(ids.Filter(), now_ms=NOW_MS).total == 0
     assert leases.unheld("transaction_state") == ["other"]
-    store.sync_clusters(["prod", "other"])
+    collector_store.sync_clusters(["prod", "other"])
     assert ids.transactions(ids.Filter(), now_ms=NOW_MS).total == 1
 
 

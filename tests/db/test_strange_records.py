@@ -16,9 +16,9 @@ import pytest
 from django.db import connection, transaction
 from django.db.models import F
 
-from dashboard import queries
 from dashboard.models import Collector, Recent, StateCount, Tally, Transaction, TransitionRecord
 from dashboard.runtime.leases import Lease
+from dashboard.transactions import queries as transaction_queries
 from dashboard.transactions import sql as rows
 from dashboard.transactions import store
 from fenceline import histograms
@@ -282,7 +282,7 @@ def test_ten_thousand_partitions_are_kept_whole(take: Take) -> None:
     check(take(), stream_of(BEGUN, BEGUN._replace(partitions=many)), [1])
     row = Transaction.objects.get()
     assert row.partition_count == 10_000
-    assert queries.partitions_of(row) == many
+    assert transaction_queries.partitions_of(row) == many
 
 
 def test_a_transaction_that_grows_to_thousands_of_partitions_leaves_little_in_memory() -> None:

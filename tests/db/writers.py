@@ -51,6 +51,7 @@ from dashboard.models import (
 from dashboard.partitions import store as save_partitions
 from dashboard.recoveries import store as save_recoveries
 from dashboard.runtime import (
+    collector_store,
     leases,  # fmt: skip
     retention,  # fmt: skip
 )
@@ -142,7 +143,7 @@ class Tail(Writer):
 
     def lost(self) -> object:
         there = Transaction.objects.filter(transactional_id__startswith=f"tail-{self.partition}-").count()
-        moved = store.positions("prod")[1].get(self.partition, 0)
+        moved = collector_store.positions("prod")[1].get(self.partition, 0)
         return there - self.number, moved - self.next
 
 
@@ -462,7 +463,7 @@ class Trouble(Writer):
         self.lease = lease("owners")
 
     def write(self, number: int) -> None:
-        store.save_trouble(self.lease, f"no answer: {number}", now_ms=self.now_ms)
+        collector_store.save_trouble(self.lease, f"no answer: {number}", now_ms=self.now_ms)
 
     def lost(self) -> object:
         return Collector.objects.get(name="owners").error != f"no answer: {self.number - 1}"
@@ -472,7 +473,7 @@ class Starts(Writer):
     """A process that starts: it writes the clusters and takes a lease."""
 
     def write(self, number: int) -> None:
-        store.sync_clusters(["prod"])
+        collector_store.sync_clusters(["prod"])
         taken = lease("starting")
         leases.renew(taken, behind=0)
         leases.release(taken)

@@ -16,9 +16,9 @@ from dashboard.actions import lease as hold
 from dashboard.actions import store as rows
 from dashboard.config import CheckpointRoot, ClusterConfig, Config
 from dashboard.models import Action, Token
+from dashboard.runtime import collector_store
 from dashboard.runtime import loop as slices
 from dashboard.system.access import ROLES, Actor
-from dashboard.transactions import store
 from fenceline.plans.plan import Act, Plan
 
 CLUSTER = "acting"
@@ -30,7 +30,7 @@ def configured(
     properties: Mapping[str, str], checkpoints: Sequence[CheckpointRoot] = ()
 ) -> override_settings:
     """Return settings in which one cluster is configured, whose ids we see all; the database knows it."""
-    store.sync_clusters([CLUSTER])
+    collector_store.sync_clusters([CLUSTER])
     cluster = ClusterConfig(CLUSTER, properties, sees_all_transactional_ids=True)
     return override_settings(FENCELINE=Config(clusters={CLUSTER: cluster}, checkpoints=checkpoints))
 

@@ -6,13 +6,12 @@ import time
 
 from django.test import override_settings
 
-from dashboard import queries
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Collector, Transaction
-from dashboard.runtime import leases
+from dashboard.runtime import collector_store, leases
 from dashboard.runtime import loop as slices
 from dashboard.tasks import tails
-from dashboard.transactions import store
+from dashboard.transactions import queries as transaction_queries
 from fenceline.facts import State, TransactionRecord
 from tests.waiting import wait_for
 
@@ -24,7 +23,7 @@ def saved(bootstrap: str) -> dict[str, TransactionRecord]:
     """
     # The tail of a cluster stays warm in its process, so each broker needs a name of its own.
     cluster = ClusterConfig(bootstrap.replace(":", "-"), {"bootstrap.servers": bootstrap})
-    store.sync_clusters([cluster.name])
+    collector_store.sync_clusters([cluster.name])
     lease = leases.acquire(cluster.name, tails.tail_name(0), holder="test", now_ms=slices.now_ms())
     assert lease is not None
     asked_ms = slices.now_ms()
@@ -45,7 +44,7 @@ def _record(row: Transaction) -> TransactionRecord:
         row.producer_id,
         row.producer_epoch,
         row.timeout_ms,
-        queries.partitions_of(row),
+        transaction_queries.partitions_of(row),
         row.updated_ms,
         row.started_ms,
         row.client_version,

@@ -17,9 +17,9 @@ from dashboard.runtime import leases
 from dashboard.runtime import loop as slices
 from dashboard.runtime.leases import Lease
 from dashboard.transactions import attributions, store
-from dashboard.transactions.sql import key_of
 from fenceline.facts import Kind, Transition
 from fenceline.kafka import transition_ring as recent
+from fenceline.kafka.transactional_ids import key_of
 from fenceline.plans.plan import Act
 from sandbox.kafka import Broker
 from tests.kafka.acting import CLUSTER, executed, outcomes, planned, words

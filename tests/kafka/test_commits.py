@@ -16,10 +16,9 @@ from django.test import override_settings
 from collectors.kafka.internal_topics import CONSUMER_OFFSETS, Tail
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Collector, CommitRecord, GapRecord, GroupRecord, Position
-from dashboard.runtime import leases
+from dashboard.runtime import collector_store, leases
 from dashboard.runtime import loop as slices
 from dashboard.tasks import offsets
-from dashboard.transactions import store
 from fenceline.decode.consumer_offsets import OffsetCommit, decode
 from fenceline.facts import Look
 from sandbox.kafka import Broker
@@ -186,7 +185,7 @@ def test_shards_read_all_of_it_together(kafka_42: Broker) -> None:
     for number in range(12):
         commit(where, f"co-shards-{number}", "co-shards", p0=number)
     cluster = ClusterConfig("co-shards", {"bootstrap.servers": where})
-    store.sync_clusters([cluster.name])
+    collector_store.sync_clusters([cluster.name])
     with override_settings(FENCELINE=Config(clusters={cluster.name: cluster}), SHARDS=2):
         for shard in range(2):
             read_shard(cluster.name, shard)

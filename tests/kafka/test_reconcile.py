@@ -16,17 +16,16 @@ from py4j.java_gateway import JavaGateway
 from collectors.kafka.reconcile import Reconciler
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Collector, Transaction
-from dashboard.runtime import leases
+from dashboard.runtime import collector_store, leases
 from dashboard.runtime import loop as slices
 from dashboard.runtime.leases import Lease
 from dashboard.tasks import tails
 from dashboard.transactions import reconcile_store as corrections
-from dashboard.transactions import store
 from dashboard.transactions.reconcile_store import Rows
-from dashboard.transactions.sql import key_of
 from fenceline.decode import text
 from fenceline.facts import State
 from fenceline.kafka.reconcile import Reconciliation, agreement
+from fenceline.kafka.transactional_ids import key_of
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.java.clients import JavaAdmin
@@ -48,7 +47,7 @@ class Stack:
     def __init__(self, bootstrap: str, admin: dict[str, str] | None = None) -> None:
         # The tail of a cluster stays warm in its process, so each test needs a name of its own.
         self.config = ClusterConfig(f"reconcile-{random.getrandbits(40):x}", {"bootstrap.servers": bootstrap})
-        store.sync_clusters([self.config.name])
+        collector_store.sync_clusters([self.config.name])
         self.tail = self.lease(tails.tail_name(0))
         self.mine = self.lease(corrections.NAME)
         self.rows = Rows(self.mine)
@@ -214,7 +213,9 @@ def test_lists_alone_are_enough_where_the_topic_may_not_be_read(
 ) -> None:
     name = f"alone-{stack.config.name}"
     producer = open_transaction(kafka.bootstrap, name)
-    store.save_trouble(stack.tail, "no READ on __transaction_state at here; grant it", now_ms=slices.now_ms())
+    collector_store.save_trouble(
+        stack.tail, "no READ on __transaction_state at here; grant it", now_ms=slices.now_ms()
+    )
     found = stack.poll(full=True)
     assert found.alone
     with JavaAdmin(java, kafka.bootstrap) as oracle:

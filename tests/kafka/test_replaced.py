@@ -8,13 +8,11 @@ from pathlib import Path
 import pytest
 from django.test import override_settings
 
-from dashboard import queries
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Collector, GapRecord, Transaction
-from dashboard.runtime import leases
+from dashboard.runtime import collector_store, leases, visibility
 from dashboard.runtime import loop as slices
 from dashboard.tasks import tails
-from dashboard.transactions import store
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.load import commit
@@ -40,7 +38,7 @@ def read(lease: leases.Lease) -> set[str]:
 def test_a_cluster_made_again_under_its_address_is_read_anew(tmp_path: Path) -> None:
     with Broker(tmp_path / "first") as first:
         cluster = ClusterConfig(NAME, {"bootstrap.servers": first.bootstrap})
-        store.sync_clusters([NAME])
+        collector_store.sync_clusters([NAME])
         lease = leases.acquire(NAME, tails.tail_name(0), holder="test", now_ms=slices.now_ms())
         assert lease is not None
         with override_settings(FENCELINE=Config(clusters={NAME: cluster})):
@@ -55,4 +53,4 @@ def test_a_cluster_made_again_under_its_address_is_read_anew(tmp_path: Path) -> 
     (gap,) = GapRecord.objects.filter(scope="history")
     assert "__transaction_state" in gap.reason
     # As of its last look: nobody looks any more.
-    assert queries.sight(NAME, now_ms=Collector.objects.get().seen_through_ms).gaps == []
+    assert visibility.sight(NAME, now_ms=Collector.objects.get().seen_through_ms).gaps == []

@@ -36,18 +36,17 @@ from dashboard.models import (
     Transaction,
     TransitionRecord,
 )
-from dashboard.runtime import leases
+from dashboard.runtime import collector_store, leases
 from dashboard.runtime import loop as slices
 from dashboard.tasks import tail_loop as reading
 from dashboard.tasks import tails
 from dashboard.templatetags.fenceline import transaction_url
-from dashboard.transactions import store
-from dashboard.transactions.sql import key_of
 from fenceline.decode import text
 from fenceline.facts import Confidence, Kind, State, TransactionRecord, Transition
 from fenceline.kafka import transition_ring as recent
 from fenceline.kafka.coordinator import partition_for
 from fenceline.kafka.encode import encode_key, encode_value
+from fenceline.kafka.transactional_ids import key_of
 from sandbox.kafka import Broker
 from tests import offline
 from tests.brokers import create_topics
@@ -71,7 +70,7 @@ class Reader:
     def __init__(self, bootstrap: str) -> None:
         # The tail of a cluster stays warm in its process, so each reader needs a name of its own.
         self._config = ClusterConfig(f"strange-{random.getrandbits(40):x}", {"bootstrap.servers": bootstrap})
-        store.sync_clusters([self._config.name])
+        collector_store.sync_clusters([self._config.name])
         self.cluster = self._config.name
         self._took: leases.Lease | None = None
 

@@ -11,9 +11,8 @@ from typing import NamedTuple
 from collectors.kafka.partitions import Seen, Watcher
 from dashboard.models import Collector, GapRecord, PartitionRecord, PinRecord
 from dashboard.partitions import store as save_partitions
-from dashboard.runtime import leases
+from dashboard.runtime import collector_store, leases
 from dashboard.runtime import loop as slices
-from dashboard.transactions import store
 from fenceline.kafka.partitions import Ground, Verdict
 from sandbox.kafka import Broker
 from transaction_admin.kafka_python import KafkaPythonAdmin
@@ -36,7 +35,7 @@ class Watch:
     ) -> None:
         self.properties = {"bootstrap.servers": bootstrap} if properties is None else properties
         self.name = f"watch-{random.getrandbits(40):x}"
-        store.sync_clusters([self.name])
+        collector_store.sync_clusters([self.name])
         lease = leases.acquire(self.name, save_partitions.NAME, holder="test", now_ms=slices.now_ms())
         assert lease is not None
         self.lease = lease

@@ -13,10 +13,9 @@ from collectors.kafka.groups import GroupsCollector
 from dashboard.config import ClusterConfig, Config
 from dashboard.groups import store as save_groups
 from dashboard.models import Collector, Group, GroupOffset
-from dashboard.runtime import leases
+from dashboard.runtime import collector_store, leases
 from dashboard.runtime import loop as slices
 from dashboard.tasks import offsets
-from dashboard.transactions import store
 from sandbox.kafka import Broker
 from tests.waiting import wait_for
 from transaction_admin.kafka_reads import KafkaPythonReads
@@ -43,7 +42,7 @@ class Watch:
         name = properties["bootstrap.servers"].replace(":", "-") + f"-{time.monotonic_ns()}"
         self.cluster = ClusterConfig(name, properties)
         self._config = Config(clusters={name: self.cluster})
-        store.sync_clusters([name])
+        collector_store.sync_clusters([name])
         now_ms = slices.now_ms()
         self.tail = self._lease(offsets.offsets_name(0), now_ms)
         self.lease = self._lease(save_groups.NAME, now_ms)

@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 
 from dashboard.models import Action, Cluster, Collector, Position, Recovery, TransitionRecord
+from dashboard.runtime import collector_store
 from dashboard.runtime.leases import Lease
 from dashboard.transactions import store
 from fenceline.decode import text
@@ -55,7 +56,7 @@ class Life(Walk):
 def save(of: Cluster, *lives_of_ids: Sequence[TransactionRecord | Tombstone]) -> None:
     """Save the records of some ids as their tail does, in one flush: `seed.seen` made the tail."""
     tail = Collector.objects.get(cluster=of, name="transaction_state")
-    found = Position.objects.filter(cluster=of, topic=store.TRANSACTION_STATE)
+    found = Position.objects.filter(cluster=of, topic=collector_store.TRANSACTION_STATE)
     positions = {row.partition: row for row in found}
     ends = {partition: row.next_offset for partition, row in positions.items()}
     records: dict[int, dict[bytes, list[RawRecord]]] = {}

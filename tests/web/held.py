@@ -16,11 +16,11 @@ from dashboard.models import (
     Recovery,
     ReplicaLook,
 )
-from dashboard.transactions.sql import key_of
 from fenceline.decode import text
 from fenceline.facts import State
 from fenceline.kafka.applications import application_of
 from fenceline.kafka.families import family_of
+from fenceline.kafka.transactional_ids import key_of
 from fenceline.owners import Owner
 from tests.web import seed
 

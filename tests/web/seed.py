@@ -9,10 +9,10 @@ from datetime import UTC, datetime, timedelta
 from django.db.models import F
 
 from dashboard.models import Cluster, Collector, FindingRecord, GapRecord, Position, StateCount, Transaction
-from dashboard.transactions.sql import key_of
 from fenceline.decode import text
 from fenceline.facts import State
 from fenceline.kafka.applications import application_of
+from fenceline.kafka.transactional_ids import key_of
 
 #: Ids that break pages which do not escape.
 NASTY = (

@@ -13,8 +13,8 @@ from django.test import Client
 
 from dashboard.actions.producers import producers_of_rows
 from dashboard.models import Action, Cluster, Transaction
-from dashboard.transactions.sql import key_of
 from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, State
+from fenceline.kafka.transactional_ids import key_of
 from fenceline.plans.producers import plan_fence
 from tests.web import held, planned, roles, seed, streams
 from tests.web.acting import confirmed, operator, read

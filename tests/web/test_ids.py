@@ -11,9 +11,9 @@ from django.db import connection
 from django.db.backends.utils import CursorWrapper
 from django.test.utils import CaptureQueriesContext
 
-from dashboard import queries
 from dashboard.models import Transaction
 from dashboard.transactions import queries as ids
+from dashboard.transactions import queries as transaction_queries
 from dashboard.transactions.queries import SORTS, Filter
 from fenceline.facts import OPEN_STATES, State
 from tests.web import seed
@@ -131,7 +131,7 @@ def test_a_list_goes_along_its_index(now_ms: int, wanted: Filter, index: str) ->
 
 def test_the_judge_reads_open_transactions_along_their_index(now_ms: int) -> None:
     with CaptureQueriesContext(connection) as asked:
-        list(queries.open_transactions("prod"))
+        list(transaction_queries.open_transactions("prod"))
     assert "transaction_open" in plans(asked, "transaction_open")[-1]
 
 

@@ -13,7 +13,7 @@ from django.test import Client
 
 from dashboard.api.auth import digest
 from dashboard.models import Batch, Query, Token
-from dashboard.transactions import store
+from dashboard.runtime import collector_store
 from tests.db.telling import OTHER_QUERY, document, done, event
 
 SENT_MS = 1_795_000_000_000
@@ -22,7 +22,7 @@ BOMB = gzip.compress(b"[" + b" " * (65 * 2**20))
 
 @pytest.fixture(autouse=True)
 def tokens(db: None) -> None:
-    store.sync_clusters(["prod"])
+    collector_store.sync_clusters(["prod"])
     for role in Token.Role.values:
         Token.objects.create(name=role, role=role, digest=digest(f"token of {role}"))
 
@@ -178,7 +178,7 @@ def test_what_no_database_holds_spoils_nothing_beside_it(client: Client) -> None
 
 
 def test_a_query_of_no_known_cluster_is_answered_with_their_names(client: Client) -> None:
-    store.sync_clusters(["prod", "staging"])
+    collector_store.sync_clusters(["prod", "staging"])
     status, problem = post(client, sent(done(0, SENT_MS, query=OTHER_QUERY)))
     assert status == 422
     assert "cluster=" in problem["detail"]

@@ -27,6 +27,7 @@ from dashboard.models import (
 )
 from dashboard.transactions import sql as rows
 from fenceline.facts import Kind, State
+from fenceline.kafka import transactional_ids
 from fenceline.kafka.aggregate import Tally
 from sandbox.options import ROOT
 from tests.web import seed
@@ -69,7 +70,7 @@ def partition(of: Cluster, number: int, **fields: Any) -> None:
 
 def group(of: Cluster, name: str, **fields: Any) -> None:
     values: dict[str, Any] = {"family": name, "status": "OK", "seen_ms": seed.now_ms(), "rev": 1} | fields
-    Group.objects.create(cluster=of, key=rows.key_of(name.encode()), group_id=name, **values)
+    Group.objects.create(cluster=of, key=transactional_ids.key_of(name.encode()), group_id=name, **values)
 
 
 def test_both_formats_are_what_their_parsers_take(client: Client) -> None:

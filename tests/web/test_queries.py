@@ -12,9 +12,8 @@ from django.test import Client
 
 from dashboard.config import CheckpointRoot
 from dashboard.models import Cluster, Query, SinkDecision
-from dashboard.runtime import leases
+from dashboard.runtime import collector_store, leases
 from dashboard.streaming import checkpoint_store as save_checkpoints
-from dashboard.transactions import store
 from dashboard.web import addresses
 from fenceline.facts import TopicPartition
 from fenceline.spark.records import Broken, Damage, StateOperator, StateStore
@@ -244,7 +243,7 @@ def test_what_the_collector_saves_is_what_the_page_reads(page: Client) -> None:
 
 
 def take_checkpoints() -> leases.Lease:
-    store.sync_clusters(["prod"])
+    collector_store.sync_clusters(["prod"])
     lease = leases.acquire("prod", save_checkpoints.NAME, holder="test", now_ms=NOW_MS)
     assert lease is not None
     return lease

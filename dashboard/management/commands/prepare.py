@@ -17,10 +17,10 @@ from django.db.migrations.loader import MigrationLoader
 
 from dashboard.api.auth import digest
 from dashboard.models import Token
+from dashboard.runtime import collector_store
 from dashboard.runtime import loop as slices
 from dashboard.runtime.secret_files import SecretError, secret
 from dashboard.system import access
-from dashboard.transactions import store
 
 #: What the token that the environment brings is called.
 _BROUGHT = "environment"
@@ -37,10 +37,10 @@ class Command(BaseCommand):
         try:
             _refuse_newer_schema()
             call_command("migrate", verbosity=0, interactive=False)
-            store.sync_clusters(settings.FENCELINE.clusters)
+            collector_store.sync_clusters(settings.FENCELINE.clusters)
             config = settings.FENCELINE
             rooted = {each.cluster for each in config.checkpoints}
-            store.keep_collectors(settings.SHARDS, config.limits, rooted, slices.now_ms())
+            collector_store.keep_collectors(settings.SHARDS, config.limits, rooted, slices.now_ms())
             access.ensure_roles()
             self._ensure_admin(secret(os.environ, "FENCELINE_ADMIN_PASSWORD"))
             _ensure_ingest_token(secret(os.environ, "FENCELINE_INGEST_TOKEN"))

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
 
-from dashboard import queries
+from dashboard.evaluation import finding_queries
 from dashboard.groups import queries as groups
 from dashboard.labels.status import trend
 from dashboard.models import Group, GroupOffset
@@ -111,7 +111,7 @@ def _detail(request: HttpRequest, cluster: str, group_id: str) -> Mapping[str, A
         shown = group_id if len(group_id) <= _LONGEST_ASKED else f"{group_id[:_LONGEST_ASKED]}…"
         return {"row": None, "cluster": cluster, "asked": text.escape(shown.encode()), "status": 404}
     page = groups.offsets(row, page=page_number(request.GET.dict(), []), size=_PARTITIONS)
-    found = queries.findings(cluster, f"group:{row.group_id}")
+    found = finding_queries.findings(cluster, f"group:{row.group_id}")
     return {
         "row": row,
         "cluster": cluster,

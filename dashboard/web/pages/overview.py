@@ -7,13 +7,13 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 
-from dashboard import queries
 from dashboard.alerts import queries as alerting
 from dashboard.groups import queries as groups
 from dashboard.history import queries as history
 from dashboard.labels.status import WORST_VERDICTS
 from dashboard.partitions import queries as partitions
 from dashboard.streaming import queries as streaming
+from dashboard.transactions import queries as transaction_queries
 from dashboard.web import charts
 from dashboard.web import page_context as context
 from dashboard.web.headlines import verdict
@@ -47,9 +47,9 @@ def collector_states(request: HttpRequest) -> object:
 
 def _read(request: HttpRequest) -> Mapping[str, Any]:
     frame = context.of(request)
-    states = queries.states(frame.cluster)
-    longest = queries.open_longest(frame.cluster, _LONGEST_OPEN)
-    open_now = sum(states[state] for state in queries.OPEN)
+    states = transaction_queries.state_counts(frame.cluster)
+    longest = transaction_queries.open_longest(frame.cluster, _LONGEST_OPEN)
+    open_now = sum(states[state] for state in transaction_queries.OPEN)
     clusters = [frame.cluster] if frame.cluster else [row.name for row in frame.clusters]
     held, waiting = partitions.counts(frame.cluster), groups.statuses(frame.cluster)
     pinned = held.of(partitions.PINNED, internal=True)

@@ -9,8 +9,8 @@ from typing import Any
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from kombu.exceptions import OperationalError
 
-from dashboard import queries
 from dashboard.celery import app
+from dashboard.evaluation import finding_queries
 from dashboard.groups import queries as groups
 from dashboard.labels.status import NEXT_STEPS
 from dashboard.models import PartitionRecord, PinRecord, ReplicaLook
@@ -143,7 +143,7 @@ def _detail(request: HttpRequest, cluster: str, topic: str, number: int) -> Mapp
     if row is None:
         return {"row": None, "cluster": cluster, "name": f"{shown}-{number}", "status": 404}
     name = (row.cluster_id, row.topic, row.partition)
-    found = queries.findings(cluster, f"partition:{row}")
+    found = finding_queries.findings(cluster, f"partition:{row}")
     ends = unpack(row.ends)
     readers = groups.readers(row.cluster_id, topic, number, most=_MOST_READERS + 1)
     return {

@@ -16,8 +16,8 @@ from django.conf import settings
 from django.db import connection
 from django.http import HttpRequest, HttpResponse
 
-from dashboard import queries
 from dashboard.models import Collector, GapRecord, Position
+from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import RECONCILE
 from dashboard.web import page_context as context
 from dashboard.web.pages.overview import collector_states
@@ -83,8 +83,8 @@ def _read(request: HttpRequest) -> Mapping[str, Any]:
         "retention": settings.FENCELINE.retention.as_mapping(),
         "collectors": frame.freshness.collectors,
         "checks": list(_checks(names, frame.freshness.collectors, now_ms(request))),
-        "topics": _topics(queries.positions(frame.cluster)),
-        "gaps": [*queries.sight(frame.cluster).gaps, *_closed(frame.cluster)],
+        "topics": _topics(visibility.positions(frame.cluster)),
+        "gaps": [*visibility.sight(frame.cluster).gaps, *_closed(frame.cluster)],
         "versions": versions(),
     }
 
@@ -125,7 +125,7 @@ def _cost(rows: Sequence[Collector], minute: int) -> tuple[int, int]:
 
 
 def _closed(cluster: str) -> Sequence[GapRecord]:
-    return [gap for gap in queries.gaps_closed() if not cluster or gap.cluster.name == cluster]
+    return [gap for gap in visibility.gaps_closed() if not cluster or gap.cluster.name == cluster]
 
 
 def _topics(rows: Sequence[Position]) -> Sequence[Topic]:

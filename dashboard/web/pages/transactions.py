@@ -9,15 +9,17 @@ from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
 
-from dashboard import queries
 from dashboard.evaluation import blocking as waits
+from dashboard.evaluation import finding_queries
 from dashboard.history import queries as history
 from dashboard.models import Action, FindingRecord, Transaction
 from dashboard.recoveries import queries as recoveries
+from dashboard.runtime import visibility
 from dashboard.streaming import batches as micro_batches
 from dashboard.system import owners
 from dashboard.transactions import attributions
 from dashboard.transactions import queries as ids
+from dashboard.transactions import queries as transaction_queries
 from dashboard.web import charts
 from dashboard.web import page_context as context
 from dashboard.web import state_diagram as machine
@@ -128,7 +130,7 @@ def _found_by_name(findings: Sequence[FindingRecord]) -> dict[tuple[str, str], F
 
 
 def _detail(request: HttpRequest, cluster: str, transactional_id: str) -> Mapping[str, Any]:
-    row = queries.transaction(cluster, transactional_id)
+    row = transaction_queries.transaction(cluster, transactional_id)
     if row is not None:
         life = history.life(cluster, bytes(row.key), row.log_partition)
         kept = history.Kept(bytes(row.key), row.transactional_id, row.application, life)
@@ -145,8 +147,8 @@ def _detail(request: HttpRequest, cluster: str, transactional_id: str) -> Mappin
 
 def _known(request: HttpRequest, row: Transaction) -> Mapping[str, Any]:
     """Return what the newest record of an id says."""
-    partitions = queries.partitions_of(row)
-    findings = queries.findings(row.cluster.name, f"transaction:{row.transactional_id}")
+    partitions = transaction_queries.partitions_of(row)
+    findings = finding_queries.findings(row.cluster.name, f"transaction:{row.transactional_id}")
     found = waits.of([row])[row.pk]
     places = waits.places(row, found, most=_MOST_PLACES + 1)
     return {
@@ -214,8 +216,8 @@ def _last_fence(row: Transaction | None, recent: Sequence[Recent]) -> Action | N
 def _steps(
     row: Transaction, told: lived.Now, broker: int | None, names: Mapping[int, str]
 ) -> Sequence[way.Step]:
-    log_partitions = queries.state_log_partitions(row.cluster.name)
-    return way.steps(row, queries.partitions_of(row), log_partitions, told, broker, names)
+    log_partitions = visibility.state_log_partitions(row.cluster.name)
+    return way.steps(row, transaction_queries.partitions_of(row), log_partitions, told, broker, names)
 
 
 def _raw(row: Transaction, partitions: Sequence[Any]) -> dict[str, Any]:

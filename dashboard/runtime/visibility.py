@@ -1,0 +1,127 @@
+"""How far each cluster is visible: its revision, its collectors, their positions and gaps.
+
+Every answer carries `as_of_ms`, the oldest instant that all collectors behind it have seen through, and the
+gaps that are open, so that no page can be silently old. No reader opens a transaction: on SQLite one that
+does would keep the collectors from writing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from django.conf import settings
+from django.db.models import Q, QuerySet
+from django.db.models.functions import Now
+
+from dashboard.models import (
+    Cluster,
+    Collector,
+    GapRecord,
+    Position,
+)
+from dashboard.runtime import stale_collectors as stale
+from dashboard.runtime.collector_names import TRANSACTIONS, eyes
+from fenceline.visibility import EVERYWHERE
+
+if TYPE_CHECKING:
+    from django_stubs_ext import WithAnnotations
+
+    class _Alive(TypedDict):
+        alive: bool
+
+    #: A collector's row and whether its lease is live.
+    LiveCollector = WithAnnotations[Collector, _Alive]
+
+#: How many closed gaps a page shows.
+_RECENT_GAPS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """How far the answer can be trusted: seen through which instant, and what could not be seen."""
+
+    as_of_ms: int | None
+    gaps: Sequence[GapRecord]
+
+
+def clusters() -> Sequence[Cluster]:
+    """Return every cluster that the configuration names, by name."""
+    return list(Cluster.objects.filter(configured=True).order_by("name"))
+
+
+def rev(cluster: str = "") -> int:
+    """Return the revision of a cluster, or the sum over all: it changes when anything that is shown does."""
+    rows = Cluster.objects.filter(configured=True)
+    if cluster:
+        rows = rows.filter(name=cluster)
+    return sum(rows.values_list("rev", flat=True))
+
+
+def sight(cluster: str = "", noun: str = TRANSACTIONS, now_ms: int | None = None) -> Sight:
+    """Return how far `cluster`, or every cluster, was seen by the collectors of a noun, and all gaps.
+
+    Those that are open, the oldest first, and those of collectors that are late by now
+    (`dashboard.runtime.stale_collectors`); a collector that says itself that it sees nothing is one gap, not
+    two.
+    """
+    rows = collectors(cluster)
+    seeing = [eye for _, group in groupby(rows, attrgetter("cluster_id")) for eye in eyes(group, noun)]
+    seen = [eye.seen_through_ms for eye in seeing]
+    as_of = None if not seen or None in seen else min(ms for ms in seen if ms is not None)
+    found = list(rows_of_cluster(gaps_open(), cluster))
+    told = {(gap.cluster_id, gap.source) for gap in found if gap.scope == EVERYWHERE}
+    at_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+    late = stale.gaps(rows, settings.FENCELINE.limits, at_ms)
+    found += [gap for gap in late if (gap.cluster_id, gap.source) not in told]
+    return Sight(as_of, sorted(found, key=attrgetter("since_ms")))
+
+
+def gaps_open() -> QuerySet[GapRecord]:
+    """Return the gaps that are open now, oldest first."""
+    return (
+        GapRecord.objects.filter(until_ms=None, cluster__configured=True)
+        .select_related("cluster")
+        .order_by("since_ms")
+    )
+
+
+def gaps_closed() -> QuerySet[GapRecord]:
+    """Return the newest gaps that are over."""
+    return (
+        GapRecord.objects.exclude(until_ms=None)
+        .select_related("cluster")
+        .order_by("-until_ms")[:_RECENT_GAPS]
+    )
+
+
+def state_log_partitions(cluster: str) -> int:
+    """Return how many partitions of `__transaction_state` are read, 0 before the first look."""
+    return Position.objects.filter(cluster__name=cluster, topic="__transaction_state").count()
+
+
+def collectors(cluster: str = "") -> Sequence[LiveCollector]:
+    """Return every collector by cluster and name; `alive` tells, by the database's clock, if its lease is."""
+    rows = Collector.objects.filter(cluster__configured=True).select_related("cluster")
+    rows = rows.annotate(alive=Q(expires_at__gt=Now()))
+    return list(rows_of_cluster(rows, cluster).order_by("cluster__name", "name"))
+
+
+def positions(cluster: str = "") -> Sequence[Position]:
+    """Return the position in every partition of every internal topic that is read."""
+    rows = Position.objects.filter(cluster__configured=True).select_related("cluster")
+    return list(rows_of_cluster(rows, cluster).order_by("cluster__name", "topic", "partition"))
+
+
+def rows_of_cluster(rows: QuerySet[Any], cluster: str) -> QuerySet[Any]:
+    """Narrow rows to those of a cluster by its name; "" means all."""
+    return rows.filter(cluster__name=cluster) if cluster else rows
+
+
+def clusters_named(cluster: str) -> Sequence[Cluster]:
+    """Return the configured cluster of a name, all for ""."""
+    return [row for row in clusters() if not cluster or row.name == cluster]
