@@ -9,7 +9,7 @@ from django.contrib import admin
 from django.db.models import Model
 from django.http import HttpRequest
 
-from dashboard import admin_actions as admin_acts
+from dashboard.actions import admin_actions as admin_acts
 from dashboard.models import (
     Action,
     Alert,

@@ -160,6 +160,10 @@ TEMPLATES = [
                 "django.contrib.messages.context_processors.messages",
                 "dashboard.web.page_context.chrome",
             ],
+            "libraries": {
+                name: f"dashboard.web.templatetags.{name}"
+                for name in ("acting", "alerting", "fenceline", "standings", "streams")
+            },
         },
     }
 ]

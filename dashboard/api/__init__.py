@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dashboard.api import (
+from dashboard.api import problems
+from dashboard.api.auth import bearer, session
+from dashboard.api.description import DescribedAPI
+from dashboard.api.routers import (
     actions,
     alerts,
     applications,
@@ -14,15 +17,12 @@ from dashboard.api import (
     groups,
     history,
     partitions,
-    problems,
     queries,
     recoveries,
     silences,
     transactions,
     transitions,
 )
-from dashboard.api.auth import bearer, session
-from dashboard.api.description import DescribedAPI
 from dashboard.runtime import url_converters as converters  # noqa: F401 - its addresses need it
 
 api = DescribedAPI(

@@ -8,6 +8,7 @@ from typing import Any
 
 from ninja import NinjaAPI
 from ninja.openapi.schema import OpenAPISchema
+from ninja.operation import Operation
 
 from dashboard.api.problems import Problem
 
@@ -30,6 +31,11 @@ _MORE: Mapping[str, tuple[int, ...]] = {
 
 class DescribedAPI(NinjaAPI):
     """An API whose description names the errors as well."""
+
+    def get_openapi_operation_id(self, operation: Operation) -> str:
+        """Return `dashboard_api_NOUN_FUNCTION`: clients are generated from it, wherever the module lies."""
+        noun = operation.view_func.__module__.rpartition(".")[2]
+        return f"dashboard_api_{noun}_{operation.view_func.__name__}"
 
     def get_openapi_schema(self, **options: Any) -> OpenAPISchema:
         """Return the description."""

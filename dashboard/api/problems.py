@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import logging
-from http import HTTPStatus
 from typing import Any
 
 from django.db import DatabaseError
@@ -14,20 +12,13 @@ from ninja import NinjaAPI, Schema
 from ninja.errors import AuthenticationError, HttpError, ValidationError
 
 from dashboard.runtime.database_errors import explain, log_line
+from dashboard.runtime.problems import problem
 
 log = logging.getLogger(__name__)
 
 _SIGN_IN = "Sign in, or send 'Authorization: Bearer TOKEN' (manage.py create_token)."
 #: When to ask again after an error that passes.
 RETRY_AFTER_S = 5
-
-
-def problem(status: int, detail: str, **members: Any) -> HttpResponse:
-    """Return a problem: `status` and its phrase, and what happened in words for the caller."""
-    body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail}
-    return HttpResponse(
-        json.dumps(body | members), status=status, content_type="application/problem+json; charset=utf-8"
-    )
 
 
 class Problem(Schema):
@@ -43,21 +34,6 @@ class Problem(Schema):
 def nowhere(request: HttpRequest) -> HttpResponse:
     """Answer an address that the API does not have, whatever the method."""
     return _not_found(request, "")
-
-
-def as_problem(request: HttpRequest, response: HttpResponse) -> HttpResponse:
-    """Return an error that Django itself has answered as a problem; keeps what its headers say."""
-    words = {
-        405: f"{request.method} is not possible here: use {response.get('Allow', 'another method')}.",
-        413: "The request is too large.",
-        404: f"There is nothing at {request.path}.",
-    }
-    status = response.status_code
-    told = problem(status, words.get(status, f"The request cannot be answered: {HTTPStatus(status).phrase}."))
-    for name in "Allow", "Retry-After", "WWW-Authenticate":
-        if name in response:
-            told[name] = response[name]
-    return told
 
 
 class Refused(HttpError):

@@ -17,9 +17,9 @@ from prometheus_client import exposition
 from prometheus_client.openmetrics import exposition as openmetrics
 
 from dashboard.api.auth import TokenRefused, bearer_token
-from dashboard.api.problems import problem
 from dashboard.models import Token
 from dashboard.runtime import loop as slices
+from dashboard.runtime.problems import problem
 from dashboard.system.metrics import Metrics
 
 _FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Via")

@@ -17,10 +17,10 @@ from itertools import product
 
 from django.db.models import CharField, Count, F, Func, Q, QuerySet
 
+from dashboard.history.buckets import Bucket
 from dashboard.models import Cluster, Recent, Tally, Transaction, TransitionRecord
 from dashboard.transactions import attributions
 from dashboard.transactions.sql import transition_of as transition_of
-from dashboard.web.charts import Bucket
 from fenceline import histograms
 from fenceline.explanations import explain
 from fenceline.facts import Kind, Transition

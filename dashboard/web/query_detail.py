@@ -13,12 +13,12 @@ from dashboard.models import Batch, Query
 from dashboard.runtime import paging
 from dashboard.runtime.paging import Page
 from dashboard.streaming import batches as micro_batches
-from dashboard.streaming import charts as query_charts
 from dashboard.streaming import lag as reading
 from dashboard.streaming import queries as streaming
 from dashboard.streaming.batch_state import chain_of, newest_batch, safe_to_restart
 from dashboard.streaming.batches import Entry
 from dashboard.system import owners
+from dashboard.web.charts import query_figures as query_charts
 from dashboard.web.checkpoint_context import inspected
 from dashboard.web.forms import columns as listing
 from dashboard.web.onboarding import attaching

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from dashboard.labels.transition import LOOKS
 from dashboard.models import Transaction
-from dashboard.web.charts import Bar, Mark
+from dashboard.web.charts.figures import Bar, Mark
 from fenceline import histograms
 from fenceline.facts import OPEN_STATES, Kind, Transition
 from fenceline.formatting import count, duration

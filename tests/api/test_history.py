@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dashboard.api import applications
+from dashboard.api.routers import applications
 from dashboard.history import queries as history
 from dashboard.models import Cluster, Transaction, TransitionRecord
 from dashboard.runtime.write_transactions import next_rev

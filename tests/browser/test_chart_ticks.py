@@ -9,11 +9,12 @@ from collections.abc import Sequence
 import pytest
 from playwright.sync_api import Page, expect
 
+from dashboard.history.buckets import Bucket
 from dashboard.labels.transition import NOTABLE
 from dashboard.models import Batch
-from dashboard.streaming import charts as query_charts
-from dashboard.web import charts
-from dashboard.web.charts import Bar, Bucket, Figure
+from dashboard.web.charts import figures as charts
+from dashboard.web.charts import query_figures as query_charts
+from dashboard.web.charts.figures import Bar, Figure
 from fenceline.facts import Kind
 from tests.browser.conftest import Opener, Server
 

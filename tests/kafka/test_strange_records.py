@@ -40,7 +40,7 @@ from dashboard.runtime import collector_store, leases
 from dashboard.runtime import loop as slices
 from dashboard.tasks import tail_loop as reading
 from dashboard.tasks import tails
-from dashboard.templatetags.fenceline import transaction_url
+from dashboard.web.templatetags.fenceline import transaction_url
 from fenceline.decode import text
 from fenceline.facts import Confidence, Kind, State, TransactionRecord, Transition
 from fenceline.kafka import transition_ring as recent

@@ -10,7 +10,7 @@ from django.contrib.auth.models import Group, Permission, User
 from django.db.models import Model
 from django.test import Client
 
-from dashboard import admin_actions as admin_acts
+from dashboard.actions import admin_actions as admin_acts
 from dashboard.models import Action, Cluster, PartitionRecord, PinRecord, Transaction
 from dashboard.system import access
 from tests.web import held, planned, seed

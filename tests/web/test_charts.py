@@ -10,9 +10,10 @@ import plotly
 import plotly.graph_objects as go
 import pytest
 
+from dashboard.history.buckets import Bucket
 from dashboard.labels.transition import LOOKS, NOTABLE
-from dashboard.web import charts
-from dashboard.web.charts import Bar, Bucket, Mark
+from dashboard.web.charts import figures as charts
+from dashboard.web.charts.figures import Bar, Mark
 from fenceline.facts import ABORTS, EVERYDAY, Kind
 
 STATIC = Path(__file__).parents[2] / "dashboard" / "static"

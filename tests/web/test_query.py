@@ -10,8 +10,8 @@ import pytest
 from django.test import Client
 
 from dashboard.models import Batch, Cluster, PartitionRecord, Query
-from dashboard.streaming import charts as query_charts
 from dashboard.streaming import lag as reading
+from dashboard.web.charts import query_figures as query_charts
 from fenceline.facts import State
 from fenceline.spark.records import QueryState
 from fenceline.spark.restart_prediction import Verdict

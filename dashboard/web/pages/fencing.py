@@ -9,11 +9,11 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 
 from dashboard.history import queries as history
+from dashboard.history.buckets import Bucket
 from dashboard.labels.transition import LOOKS, NOTABLE
 from dashboard.models import Tally, TransitionRecord
-from dashboard.web import charts
 from dashboard.web import page_context as context
-from dashboard.web.charts import Bucket
+from dashboard.web.charts import figures as charts
 from dashboard.web.forms import fencing as told
 from dashboard.web.forms.columns import clip
 from dashboard.web.forms.fencing import RANGE_WORDS, RANGES, Wanted

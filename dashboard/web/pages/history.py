@@ -11,11 +11,11 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 
 from dashboard.history import parquet as reports
+from dashboard.history.buckets import Bucket
 from dashboard.history.parquet import Busiest, Day, Trouble
 from dashboard.labels.transition import NOTABLE
-from dashboard.web import charts
 from dashboard.web import page_context as context
-from dashboard.web.charts import Bucket
+from dashboard.web.charts import figures as charts
 from dashboard.web.forms.columns import LONGEST_APPLICATION, check_cluster, clip, one_of
 from dashboard.web.rendering import answer, signed_in
 from dashboard.web.request_time import now_ms

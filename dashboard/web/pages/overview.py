@@ -14,8 +14,8 @@ from dashboard.labels.status import WORST_VERDICTS
 from dashboard.partitions import queries as partitions
 from dashboard.streaming import queries as streaming
 from dashboard.transactions import queries as transaction_queries
-from dashboard.web import charts
 from dashboard.web import page_context as context
+from dashboard.web.charts import figures as charts
 from dashboard.web.headlines import verdict
 from dashboard.web.pages.queries import rows as query_rows
 from dashboard.web.rendering import answer, signed_in

@@ -20,11 +20,11 @@ from dashboard.system import owners
 from dashboard.transactions import attributions
 from dashboard.transactions import queries as ids
 from dashboard.transactions import queries as transaction_queries
-from dashboard.web import charts
 from dashboard.web import page_context as context
 from dashboard.web import state_diagram as machine
 from dashboard.web import transaction_steps as way
 from dashboard.web import transaction_timeline as lived
+from dashboard.web.charts import figures as charts
 from dashboard.web.empty_state import why_empty
 from dashboard.web.forms.columns import SIZES, STATES, Wanted, columns, parse
 from dashboard.web.pages.fencing import rows

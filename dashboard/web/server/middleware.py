@@ -13,8 +13,8 @@ from django.http import FileResponse, HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 from django.utils.log import log_response
 
-from dashboard.api.problems import as_problem
 from dashboard.runtime.database_errors import explain, log_line
+from dashboard.runtime.problems import as_problem
 from dashboard.system.client_address import client_address
 
 log = logging.getLogger(__name__)

@@ -8,17 +8,16 @@ hover labels, where Plotly shows it as text once `plain` has been over it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dashboard.history.buckets import Bucket
 from dashboard.labels.transition import LOOKS
 from fenceline.facts import Kind
 from fenceline.formatting import duration
 
 Figure = dict[str, Any]
-#: Counts by kind; what is missing is none.
-Counts = Mapping[Kind, int]
 
 #: What a strip of the first page tells apart, from below: words, kinds, and whose look it has.
 STRIP = (
@@ -33,19 +32,6 @@ STRIP = (
 _SMALL_MARGIN = {"l": 44, "r": 8, "t": 8, "b": 22}
 #: A bar narrower than this share of a timeline could not be seen.
 _NARROWEST = 1 / 400
-
-
-@dataclass(frozen=True, slots=True)
-class Bucket:
-    """What happened in `span_ms` from `start_ms` on."""
-
-    start_ms: int
-    span_ms: int
-    counts: Counts
-
-    def of(self, kinds: Iterable[Kind]) -> int:
-        """Return how many of some kinds together."""
-        return sum(self.counts.get(kind, 0) for kind in kinds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from pydantic import Field
 from dashboard.actions import offers
 from dashboard.api import cursors, schemas
 from dashboard.api.offer_schemas import OfferOut
-from dashboard.api.transitions import Fact
+from dashboard.api.routers.transitions import Fact
 from dashboard.evaluation import blocking as waits
 from dashboard.history import queries as history
 from dashboard.models import Transaction

@@ -15,8 +15,8 @@ from dashboard.labels.status import Standing
 from dashboard.models import FindingRecord, GroupOffset, PartitionRecord, PinRecord, Recovery, Transaction
 from dashboard.partitions import queries as partitions
 from dashboard.system import owners
-from dashboard.templatetags.fenceline import clip
 from dashboard.web import addresses
+from dashboard.web.templatetags.fenceline import clip
 from fenceline.owners import Owner
 
 register = template.Library()

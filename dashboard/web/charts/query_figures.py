@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from dashboard.models import Batch
-from dashboard.web.charts import Figure, count_axis
+from dashboard.web.charts.figures import Figure, count_axis
 
 
 class Phase(NamedTuple):

@@ -14,8 +14,8 @@ from dashboard.alerts import channels, deliver, redact
 from dashboard.alerts import queries as alerting
 from dashboard.alerts import validation as checks
 from dashboard.api import cursors, schemas
-from dashboard.api.deliveries import DeliveryDetail, detail
 from dashboard.api.permissions import MatcherIO, Matchers, Text, allowed, read, unfit, written
+from dashboard.api.routers.deliveries import DeliveryDetail, detail
 from dashboard.models import Channel
 from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import ALERTS

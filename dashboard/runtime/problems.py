@@ -1,0 +1,32 @@
+"""One shape for every error: RFC 9457 `application/problem+json`."""
+
+from __future__ import annotations
+
+import json
+from http import HTTPStatus
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+
+
+def problem(status: int, detail: str, **members: Any) -> HttpResponse:
+    """Return a problem: `status` and its phrase, and what happened in words for the caller."""
+    body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail}
+    return HttpResponse(
+        json.dumps(body | members), status=status, content_type="application/problem+json; charset=utf-8"
+    )
+
+
+def as_problem(request: HttpRequest, response: HttpResponse) -> HttpResponse:
+    """Return an error that Django itself has answered as a problem; keeps what its headers say."""
+    words = {
+        405: f"{request.method} is not possible here: use {response.get('Allow', 'another method')}.",
+        413: "The request is too large.",
+        404: f"There is nothing at {request.path}.",
+    }
+    status = response.status_code
+    told = problem(status, words.get(status, f"The request cannot be answered: {HTTPStatus(status).phrase}."))
+    for name in "Allow", "Retry-After", "WWW-Authenticate":
+        if name in response:
+            told[name] = response[name]
+    return told
