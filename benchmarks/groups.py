@@ -76,7 +76,7 @@ def main(bootstrap: str) -> None:
     collector = GroupsCollector(properties, KafkaPythonReads(properties))
     for number in range(LOOKS):
         began = time.monotonic()
-        rows = save_groups.Rows(lease, slices.now_ms())
+        rows = save_groups.GroupRows(lease, slices.now_ms())
         found = collector.look(slices.now_ms(), rows, every_s=0)
         asked = time.monotonic()
         save_groups.save(lease, found, rows, now_ms=slices.now_ms())

@@ -25,7 +25,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
 from benchmarks.reader import NAME, environment, run_redis
-from sandbox.cluster import Cluster
+from sandbox.cluster import KafkaCluster
 from sandbox.options import ROOT
 from tests.waiting import wait_for
 
@@ -44,7 +44,7 @@ _HEAP = "900m"
 def run() -> dict[str, object]:
     """Measure on three brokers and in a process of our own."""
     with tempfile.TemporaryDirectory() as folder, run_redis(Path(folder)) as url:
-        cluster = Cluster(Path(folder) / "kafka", properties=PROPERTIES)
+        cluster = KafkaCluster(Path(folder) / "kafka", properties=PROPERTIES)
         for broker in cluster.brokers:
             broker.heap = _HEAP
         with cluster:
@@ -193,13 +193,13 @@ def main(arguments: Sequence[str]) -> None:
     from dashboard.partitions import store as save_partitions
     from dashboard.runtime import leases
     from dashboard.runtime import loop as slices
-    from fenceline.kafka.partitions import Verdict
+    from fenceline.kafka.partitions import PartitionVerdict
     from transaction_admin.kafka_python import KafkaPythonAdmin
     from transaction_admin.kafka_reads import KafkaPythonReads
 
     lease = leases.acquire(NAME, save_partitions.NAME, holder="bench", now_ms=slices.now_ms())
     assert lease is not None
-    ours = save_partitions.Rows(lease, (), vouched=True)
+    ours = save_partitions.PartitionRows(lease, (), vouched=True)
     properties = {"bootstrap.servers": arguments[0]}
     reads, admin = KafkaPythonReads(properties, 60), KafkaPythonAdmin(properties, 60)
     watcher = Watcher(reads, admin, ours, every_s=0.0, grace_s=15.0)
@@ -209,7 +209,7 @@ def main(arguments: Sequence[str]) -> None:
         asked = time.monotonic()
         save_partitions.save(lease, seen, now_ms=slices.now_ms())
         saved = time.monotonic()
-        held = sum(seen.verdicts.values()) - seen.verdicts.get(Verdict.CLEAR, 0)
+        held = sum(seen.verdicts.values()) - seen.verdicts.get(PartitionVerdict.CLEAR, 0)
         told = asked - began, saved - asked, seen.requests, sum(seen.verdicts.values()), held
         print(*told, flush=True)
 

@@ -18,7 +18,7 @@ from struct import Struct
 
 from confluent_kafka import Producer
 
-from fenceline.facts import State, TopicPartitions, TransactionRecord
+from fenceline.facts import TopicPartitions, TransactionRecord, TransactionState
 from fenceline.kafka.coordinator import partition_for
 from fenceline.kafka.encode import encode_key, encode_value
 from sandbox.kafka import Broker
@@ -39,7 +39,7 @@ _NO_TAGS = b"\x00"
 
 def _middle(partitions: tuple[TopicPartitions, ...]) -> bytes:
     """Return the bytes of a value's partitions, which are the same for every transaction here."""
-    record = TransactionRecord("", State.ONGOING, 0, 0, 0, partitions, 0, 0)
+    record = TransactionRecord("", TransactionState.ONGOING, 0, 0, 0, partitions, 0, 0)
     return encode_value(record)[_HEAD.size : -_TIMES.size - 1]
 
 

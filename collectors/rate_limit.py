@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Lately:
+class RecentDuration:
     """The lesser of the last two durations, in seconds.
 
     One slow answer is no habit: while a broker is away, a look waits for it and not for work of its own, and

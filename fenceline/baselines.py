@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 from typing import NamedTuple
 
-from fenceline.facts import Kind
+from fenceline.facts import TransitionKind
 
 #: What an application does by habit, or does not.
-HABITS = (Kind.REINIT, Kind.TAKEOVER, Kind.TIMEOUT)
+HABITS = (TransitionKind.REINIT, TransitionKind.TAKEOVER, TransitionKind.TIMEOUT)
 #: Fewer hours with work than this are no habit yet.
 LEAST_HOURS = 24
 #: An hour with fewer commits and events than this says nothing about their share.
@@ -24,7 +24,7 @@ _USUAL = 0.95
 _LOWEST_SHARE = 0.02
 
 
-class Usual(NamedTuple):
+class UsualCommit(NamedTuple):
     """How long an application's commits take, from begin to decision."""
 
     commits: int
@@ -40,15 +40,15 @@ class Habit(NamedTuple):
     share: float
 
 
-class Change(NamedTuple):
+class RateChange(NamedTuple):
     """Something an application does much more often than it used to: counts per hour."""
 
-    kind: Kind
+    kind: TransitionKind
     now: int
     habit: Habit
 
 
-def learn(hours: Iterable[Mapping[Kind, int]]) -> Mapping[Kind, Habit]:
+def learn(hours: Iterable[Mapping[TransitionKind, int]]) -> Mapping[TransitionKind, Habit]:
     """Return an application's habits from its counts by hour; none before it has worked for a day."""
     worked = [hour for hour in hours if any(hour.values())]
     if len(worked) < LEAST_HOURS:
@@ -56,9 +56,11 @@ def learn(hours: Iterable[Mapping[Kind, int]]) -> Mapping[Kind, Habit]:
     return {kind: _habit(kind, worked) for kind in HABITS}
 
 
-def _habit(kind: Kind, hours: Sequence[Mapping[Kind, int]]) -> Habit:
+def _habit(kind: TransitionKind, hours: Sequence[Mapping[TransitionKind, int]]) -> Habit:
     counts = sorted(hour.get(kind, 0) for hour in hours)
-    enough = [hour for hour in hours if hour.get(kind, 0) + hour.get(Kind.COMMIT, 0) >= _LEAST_EVENTS]
+    enough = [
+        hour for hour in hours if hour.get(kind, 0) + hour.get(TransitionKind.COMMIT, 0) >= _LEAST_EVENTS
+    ]
     shares = sorted(share_of(kind, hour) for hour in enough) or [0.0]
     return Habit(len(hours), int(_nearly_most(counts)), _nearly_most(shares))
 
@@ -67,15 +69,19 @@ def _nearly_most(ordered: Sequence[float]) -> float:
     return ordered[ceil(_USUAL * len(ordered)) - 1]
 
 
-def share_of(kind: Kind, counts: Mapping[Kind, float]) -> float:
+def share_of(kind: TransitionKind, counts: Mapping[TransitionKind, float]) -> float:
     """Return the share of one kind among itself and the commits, 0 to 1."""
     number = counts.get(kind, 0)
-    return number / (number + counts.get(Kind.COMMIT, 0)) if number else 0.0
+    return number / (number + counts.get(TransitionKind.COMMIT, 0)) if number else 0.0
 
 
 def changes(
-    now: Mapping[Kind, float], habits: Mapping[Kind, Habit], *, factor: float, least: float
-) -> Iterable[Change]:
+    now: Mapping[TransitionKind, float],
+    habits: Mapping[TransitionKind, Habit],
+    *,
+    factor: float,
+    least: float,
+) -> Iterable[RateChange]:
     """Yield what happens more often than usual: by number, and by share, so that mere load is no change.
 
     `now` are the counts of one hour; fewer than `least` are never told.
@@ -83,7 +89,7 @@ def changes(
     for kind, habit in habits.items():
         number = now.get(kind, 0)
         if number >= least and number > factor * habit.most and share_of(kind, now) > _bound(habit, factor):
-            yield Change(kind, int(number), habit)
+            yield RateChange(kind, int(number), habit)
 
 
 def _bound(habit: Habit, factor: float) -> float:

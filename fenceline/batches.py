@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Batch(NamedTuple):
+class RecordBatch(NamedTuple):
     """The header of one record batch (message format v2), offsets inclusive."""
 
     first: int

@@ -22,7 +22,7 @@ NOT_FROM_LOG = -1
 NOT_TOLD = -1
 
 
-class State(StrEnum):
+class TransactionState(StrEnum):
     """Kafka's own words for the state of a transactional id (`TransactionState.java`)."""
 
     EMPTY = "Empty"
@@ -34,7 +34,7 @@ class State(StrEnum):
 
 
 #: The states in which a transaction holds back the last stable offset of its partitions.
-OPEN_STATES = (State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT)
+OPEN_STATES = (TransactionState.ONGOING, TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
 
 class Severity(StrEnum):
@@ -70,7 +70,7 @@ class TransactionRecord(NamedTuple):
     """
 
     transactional_id: str
-    state: State
+    state: TransactionState
     producer_id: int
     producer_epoch: int
     timeout_ms: int
@@ -103,7 +103,7 @@ class Undecoded(NamedTuple):
     detail: str
 
 
-class Kind(StrEnum):
+class TransitionKind(StrEnum):
     """What one record did to its transactional id."""
 
     BASELINE = "baseline"
@@ -132,17 +132,25 @@ class Kind(StrEnum):
 
 
 #: Everyday kinds: they live in an id's `recent` and in the counters; all others have rows of their own.
-EVERYDAY = frozenset({Kind.BASELINE, Kind.INIT, Kind.BEGIN, Kind.EXTEND, Kind.COMMIT})
+EVERYDAY = frozenset(
+    {
+        TransitionKind.BASELINE,
+        TransitionKind.INIT,
+        TransitionKind.BEGIN,
+        TransitionKind.EXTEND,
+        TransitionKind.COMMIT,
+    }
+)
 #: The kinds that end a transaction without its records.
 ABORTS = frozenset(
     {
-        Kind.CLIENT_ABORT,
-        Kind.TIMEOUT,
-        Kind.TAKEOVER,
-        Kind.ADMIN_FENCE,
-        Kind.ADMIN_ABORT,
-        Kind.SELF_RECOVERY,
-        Kind.ABORT,
+        TransitionKind.CLIENT_ABORT,
+        TransitionKind.TIMEOUT,
+        TransitionKind.TAKEOVER,
+        TransitionKind.ADMIN_FENCE,
+        TransitionKind.ADMIN_ABORT,
+        TransitionKind.SELF_RECOVERY,
+        TransitionKind.ABORT,
     }
 )
 
@@ -155,7 +163,7 @@ class Confidence(StrEnum):
     AMBIGUOUS = "ambiguous"
 
 
-class Reason(StrEnum):
+class TransitionReason(StrEnum):
     """What in the records speaks for a verdict; `evidence.explain` puts it into words."""
 
     FIRST_SEEN = "first_seen"
@@ -194,7 +202,13 @@ class Reason(StrEnum):
 
 
 #: The reasons that name an action of ours.
-ACTION_REASONS = frozenset({Reason.FENCED_BY_ACTION, Reason.ABORTED_BY_ACTION, Reason.COMMITTED_BY_ACTION})
+ACTION_REASONS = frozenset(
+    {
+        TransitionReason.FENCED_BY_ACTION,
+        TransitionReason.ABORTED_BY_ACTION,
+        TransitionReason.COMMITTED_BY_ACTION,
+    }
+)
 
 
 class Transition(NamedTuple):
@@ -204,9 +218,9 @@ class Transition(NamedTuple):
     `__transaction_state` it is; a later record may revise it, and then all of it is said again.
     """
 
-    kind: Kind
+    kind: TransitionKind
     confidence: Confidence
-    reason: Reason
+    reason: TransitionReason
     #: The record's own instant, by the coordinator's clock.
     at_ms: int
     producer_id: int
@@ -248,7 +262,7 @@ Records = Mapping[bytes, Sequence[RawRecord]]
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class TailBatch:
     """What a tail saw since its last save, and how far it came."""
 
     #: By partition.
@@ -268,7 +282,7 @@ class Look:
     #: partition was never seen before.
     cold: bool = False
 
-    def parted(self, most_keys: int) -> Iterator[Look]:
+    def parted(self, most_keys: int) -> Iterator[TailBatch]:
         """Cut it into looks at some partitions each, so that none has many more than `most_keys` keys.
 
         Only the last one says how far all was seen.
@@ -291,14 +305,14 @@ class Look:
             broker_ms=self.broker_ms,
         )
 
-    def _part(self, moves: Sequence[PositionMove]) -> Look:
+    def _part(self, moves: Sequence[PositionMove]) -> TailBatch:
         records = {move.partition: self.records.get(move.partition, {}) for move in moves}
         count = sum(len(raws) for keys in records.values() for raws in keys.values())
-        return Look(records, tuple(moves), count, cold=self.cold)
+        return TailBatch(records, tuple(moves), count, cold=self.cold)
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class VisibilityGap:
     """Something that could not be seen. Rules stay silent about subjects inside its scope."""
 
     cluster: str

@@ -11,17 +11,17 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from fenceline.batches import Batch
-from fenceline.facts import ABORTS, Kind, TopicPartition
+from fenceline.batches import RecordBatch
+from fenceline.facts import ABORTS, TopicPartition, TransitionKind
 from fenceline.kafka.clock_skew import LEAST_MS
 
 #: How long after the release somebody may take to commit again.
 RESUMES_WITHIN_MS = 600_000
 #: An end of the client's own making: it knows, and asks nobody for help, unless others had to wait for it.
-_OWN_ENDS = frozenset({Kind.CLIENT_ABORT, Kind.SELF_RECOVERY})
+_OWN_ENDS = frozenset({TransitionKind.CLIENT_ABORT, TransitionKind.SELF_RECOVERY})
 
 
-class Outcome(StrEnum):
+class RecoveryOutcome(StrEnum):
     """How an episode stands, or ended."""
 
     #: The LSO is still held, or nobody has committed again yet.
@@ -40,7 +40,7 @@ class Outcome(StrEnum):
 _UNSEEN_FOR_MS = 86_400_000
 
 
-def opens(kind: Kind, *, held: bool, open_ms: int | None, limit_ms: float) -> bool:
+def opens(kind: TransitionKind, *, held: bool, open_ms: int | None, limit_ms: float) -> bool:
     """Whether an end opens an episode: it ended a transaction that `held` partitions, and nobody wished it.
 
     A client's own abort opens one only where it had held readers back for longer than `limit_ms`.
@@ -50,7 +50,7 @@ def opens(kind: Kind, *, held: bool, open_ms: int | None, limit_ms: float) -> bo
     return kind not in _OWN_ENDS or (open_ms is not None and open_ms > limit_ms)
 
 
-class Lost(NamedTuple):
+class LostRecords(NamedTuple):
     """The records of an aborted transaction in one partition, for reprocessing; offsets inclusive."""
 
     topic: str
@@ -78,16 +78,16 @@ class Lost(NamedTuple):
 
 
 def lost_in(
-    where: TopicPartition, batches: Iterable[Batch], producer_id: int, producer_epoch: int
-) -> Lost | None:
+    where: TopicPartition, batches: Iterable[RecordBatch], producer_id: int, producer_epoch: int
+) -> LostRecords | None:
     """Return what an aborted transaction had written, from the headers of the batches around it.
 
     `producer_epoch` is that of its abort: the broker's own aborts and protocol 2 raise it, so the data may
     have a lower one (KIP-890). Of several transactions that ended alike the last one counts. None where no
     such marker is among the batches.
     """
-    found: Lost | None = None
-    written: list[Batch] = []
+    found: LostRecords | None = None
+    written: list[RecordBatch] = []
     for batch in batches:
         if batch.producer_id != producer_id or not batch.transactional:
             continue
@@ -100,15 +100,15 @@ def lost_in(
     return found
 
 
-def _lost(where: TopicPartition, written: Sequence[Batch], marker: Batch) -> Lost:
+def _lost(where: TopicPartition, written: Sequence[RecordBatch], marker: RecordBatch) -> LostRecords:
     at_ms = None if marker.max_timestamp_ms < 0 else marker.max_timestamp_ms
     if not written:
-        return Lost(*where, None, None, 0, True, marker_ms=at_ms)
+        return LostRecords(*where, None, None, 0, True, marker_ms=at_ms)
     records = sum(batch.records for batch in written)
-    return Lost(*where, written[0].first, written[-1].last, records, True, marker_ms=at_ms)
+    return LostRecords(*where, written[0].first, written[-1].last, records, True, marker_ms=at_ms)
 
 
-def unblocked_ms(lost: Lost, batches: Iterable[Batch], producer_id: int) -> int | None:
+def unblocked_ms(lost: LostRecords, batches: Iterable[RecordBatch], producer_id: int) -> int | None:
     """When the last transaction that blocked these records ended, by the clock of the partition's leader.
 
     `batches` reach from the first record of the transaction to the last stable offset, and that has passed
@@ -134,7 +134,7 @@ def unblocked_ms(lost: Lost, batches: Iterable[Batch], producer_id: int) -> int 
     return max(instants)
 
 
-class Topic(NamedTuple):
+class WrittenTopic(NamedTuple):
     """A topic that a transaction wrote to: its id when the transaction was open, "" where that is unknown."""
 
     name: str
@@ -156,7 +156,7 @@ _UNPROVEN = "the topic may have been deleted and re-created while the transactio
 _HIDDEN = "whether the topic is still the same one cannot be seen: {}"
 
 
-def deletion(topic: Topic, now: TopicNow) -> str:
+def deletion(topic: WrittenTopic, now: TopicNow) -> str:
     """Why a topic's records are gone, in words; "" while it is not known to be another topic."""
     if now.deleted:
         return DELETED
@@ -164,7 +164,7 @@ def deletion(topic: Topic, now: TopicNow) -> str:
     return RECREATED if replaced else ""
 
 
-def same_topic(lost: Lost, topic: Topic, now: TopicNow) -> Lost:
+def same_topic(lost: LostRecords, topic: WrittenTopic, now: TopicNow) -> LostRecords:
     """What was lost in a partition, as sure as it is that the log belongs to the topic that was written to.
 
     A marker without records proves nothing of a topic that may be a new one: coordinators write markers by
@@ -207,7 +207,7 @@ class Held(NamedTuple):
     first: int
     #: Its last known record there, `first` where no more is known.
     last: int
-    #: As `Lost` has them.
+    #: As `LostRecords` has them.
     marker_ms: int | None = None
     unblocked_ms: int | None = None
 
@@ -235,7 +235,7 @@ class Episode:
     resumed_by: str = ""
     waited: tuple[Wait, ...] = ()
     closed_ms: int | None = None
-    outcome: Outcome = Outcome.OPEN
+    outcome: RecoveryOutcome = RecoveryOutcome.OPEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,13 +317,13 @@ def _closed(episode: Episode, now_ms: int) -> Episode:
         return episode
     if episode.released_ms is None and episode.deleted and episode.complete:
         over_ms = max(now_ms, episode.completed_ms or episode.opened_ms)
-        return replace(episode, closed_ms=over_ms, outcome=Outcome.TOPIC_DELETED)
+        return replace(episode, closed_ms=over_ms, outcome=RecoveryOutcome.TOPIC_DELETED)
     if episode.released_ms is None:
         late = now_ms - episode.opened_ms > _UNSEEN_FOR_MS and episode.complete
-        return replace(episode, closed_ms=now_ms, outcome=Outcome.UNSEEN) if late else episode
+        return replace(episode, closed_ms=now_ms, outcome=RecoveryOutcome.UNSEEN) if late else episode
     if episode.resumed_ms is not None:
         over_ms = max(episode.released_ms, episode.resumed_ms)
-        return replace(episode, closed_ms=over_ms, outcome=Outcome.RESUMED)
+        return replace(episode, closed_ms=over_ms, outcome=RecoveryOutcome.RESUMED)
     if now_ms - episode.released_ms > RESUMES_WITHIN_MS:
-        return replace(episode, closed_ms=now_ms, outcome=Outcome.NOT_RESUMED)
+        return replace(episode, closed_ms=now_ms, outcome=RecoveryOutcome.NOT_RESUMED)
     return episode

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-from fenceline.facts import ABORTS, Kind
+from fenceline.facts import ABORTS, TransitionKind
 from fenceline.histograms import Histogram, merge
 
 #: Of the layout that is written here; a larger number is of a newer Fenceline.
@@ -37,7 +37,7 @@ class NewerFormat(NotAManifest):
     """A manifest that a newer Fenceline wrote."""
 
 
-class Part(NamedTuple):
+class ReportPart(NamedTuple):
     """A folder of Parquet files; `part_folder` says where."""
 
     name: str
@@ -67,7 +67,7 @@ class Manifest:
     #: How many records could not be decoded, by reason; for each the first: partition, offset, what is wrong.
     undecoded: Mapping[str, int] = field(default_factory=dict)
     strange: Mapping[str, tuple[int, int, str]] = field(default_factory=dict)
-    parts: tuple[Part, ...] = ()
+    parts: tuple[ReportPart, ...] = ()
     #: The parts whose rows of `state` count.
     state: tuple[str, ...] = ()
     #: Parts that were merged and are deleted at the next merge: a reader may still be in them.
@@ -121,17 +121,17 @@ def _manifest(found: dict[str, Any]) -> Manifest:
     for name in "positions", "holes":
         found[name] = {int(partition): int(offset) for partition, offset in found[name].items()}
     found["strange"] = {reason: tuple(first) for reason, first in found["strange"].items()}
-    found["parts"] = tuple(Part(*part) for part in found["parts"])
+    found["parts"] = tuple(ReportPart(*part) for part in found["parts"])
     for name in "state", "retired":
         found[name] = tuple(found[name])
     return Manifest(**found)
 
 
 @dataclass(slots=True)
-class Figures:
+class ReportFigures:
     """What happened to an id or an application, in a day or in several."""
 
-    counts: dict[Kind, int] = field(default_factory=dict)
+    counts: dict[TransitionKind, int] = field(default_factory=dict)
     #: How many epochs were used up; a producer id has 32,767.
     epochs: int = 0
     #: Begin to decision, and decision to the last marker, of commits.
@@ -141,7 +141,7 @@ class Figures:
     @property
     def commits(self) -> int:
         """Return how many transactions were committed."""
-        return self.counts.get(Kind.COMMIT, 0)
+        return self.counts.get(TransitionKind.COMMIT, 0)
 
     @property
     def aborts(self) -> int:
@@ -149,14 +149,14 @@ class Figures:
         return sum(self.counts.get(kind, 0) for kind in ABORTS)
 
 
-def total(parts: Iterable[Figures]) -> Figures:
+def total(parts: Iterable[ReportFigures]) -> ReportFigures:
     """Return the sum of figures; what comes to nothing is left out."""
     held = list(parts)
-    counts: dict[Kind, int] = {}
+    counts: dict[TransitionKind, int] = {}
     for part in held:
         for kind, n in part.counts.items():
             counts[kind] = counts.get(kind, 0) + n
-    return Figures(
+    return ReportFigures(
         {kind: n for kind, n in counts.items() if n},
         sum(part.epochs for part in held),
         merge(part.open_times for part in held),

@@ -9,16 +9,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fenceline.baselines import Habit, Usual
-from fenceline.facts import Gap, Kind, State, TopicPartitions
+from fenceline.baselines import Habit, UsualCommit
+from fenceline.facts import TopicPartitions, TransactionState, TransitionKind, VisibilityGap
 from fenceline.kafka.groups import Waiting
-from fenceline.kafka.partitions import Pin, Verdict
+from fenceline.kafka.partitions import PartitionVerdict, Pin
 from fenceline.limits import Limits
 from fenceline.spark.queries import QueryStatus
-from fenceline.visibility import EVERYWHERE, Sense, Sight, expected_ms
+from fenceline.visibility import EVERYWHERE, Sense, Visibility, expected_ms
 
 
-class StandingQuery(NamedTuple):
+class BlockedQueryFacts(NamedTuple):
     """A streaming query that stands at a pinned LSO."""
 
     ident: str
@@ -26,12 +26,12 @@ class StandingQuery(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class OpenTransaction:
+class OpenTransactionFacts:
     """A transaction that is not complete, as the rules see it."""
 
     cluster: str
     transactional_id: str
-    state: State
+    state: TransactionState
     producer_id: int
     producer_epoch: int
     timeout_ms: int
@@ -44,7 +44,7 @@ class OpenTransaction:
     #: Groups that stand at an LSO which it holds, in order.
     waiting: tuple[str, ...] = ()
     #: Streaming queries that do: they wait if they read read_committed.
-    queries: tuple[StandingQuery, ...] = ()
+    queries: tuple[BlockedQueryFacts, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class PinnedPartition:
     pinned_ms: int
     lso: int
     high_watermark: int
-    verdict: Verdict
+    verdict: PartitionVerdict
     #: The transactions that are open in it, the oldest first.
     pins: tuple[Pin, ...] = ()
 
@@ -137,11 +137,11 @@ class ApplicationFigures:
 
     application: str
     #: Counts by kind within `limits.abort_window_s`.
-    window: Mapping[Kind, int] = field(default_factory=dict)
+    window: Mapping[TransitionKind, int] = field(default_factory=dict)
     #: Counts by kind within the last hour.
-    hour: Mapping[Kind, float] = field(default_factory=dict)
+    hour: Mapping[TransitionKind, float] = field(default_factory=dict)
     #: What of that is usual; nothing before it is known.
-    habits: Mapping[Kind, Habit] = field(default_factory=dict)
+    habits: Mapping[TransitionKind, Habit] = field(default_factory=dict)
     burn: Burn | None = None
 
 
@@ -210,13 +210,13 @@ class Snapshot:
     cluster: str = ""
     collectors: tuple[CollectorStatus, ...] = ()
     #: The gaps that are open.
-    gaps: tuple[Gap, ...] = ()
-    transactions: tuple[OpenTransaction, ...] = ()
+    gaps: tuple[VisibilityGap, ...] = ()
+    transactions: tuple[OpenTransactionFacts, ...] = ()
     partitions: tuple[PinnedPartition, ...] = ()
     groups: tuple[BlockedGroup, ...] = ()
     queries: tuple[QueryStatus, ...] = ()
     #: How long commits take, by application, where it has enough of them.
-    usual: Mapping[str, Usual] = field(default_factory=dict)
+    usual: Mapping[str, UsualCommit] = field(default_factory=dict)
     applications: tuple[ApplicationFigures, ...] = ()
     #: Ids that were taken over within `limits.fencing_storm_s`.
     takeovers: tuple[Repeated, ...] = ()
@@ -225,7 +225,7 @@ class Snapshot:
     #: In which scopes things lie, beside their own names.
     places: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
-    def sight(self, *, now_ms: int, limits: Limits) -> Sight:
+    def sight(self, *, now_ms: int, limits: Limits) -> Visibility:
         """Return what is hidden now: in open gaps, behind collectors that are late, or by their absence.
 
         An eye that cannot see hides what it should; a sense through which nobody looks sees nothing.
@@ -239,7 +239,7 @@ class Snapshot:
                 hidden[sense] |= scopes
                 if collector.hides(sense, now_ms, limits):
                     hidden[sense].add(collector.scope)
-        return Sight({sense: frozenset(scopes) for sense, scopes in hidden.items()}, self.places)
+        return Visibility({sense: frozenset(scopes) for sense, scopes in hidden.items()}, self.places)
 
     def _gaps_of(self, collector: CollectorStatus) -> Iterable[str]:
         for gap in self.gaps:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fenceline.facts import Kind, Transition
+from fenceline.facts import Transition, TransitionKind
 
 
 def series(instants: Sequence[int], *, within_ms: int) -> Sequence[int]:
@@ -19,8 +19,8 @@ def in_a_row(newest_first: Iterable[Transition]) -> list[Transition]:
     """Return an id's last timeouts with no commit between or after them, oldest first."""
     found: list[Transition] = []
     for each in newest_first:
-        if each.kind is Kind.COMMIT:
+        if each.kind is TransitionKind.COMMIT:
             break
-        if each.kind is Kind.TIMEOUT:
+        if each.kind is TransitionKind.TIMEOUT:
             found.append(each)
     return found[::-1]

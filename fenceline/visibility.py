@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from fenceline.facts import Gap
+from fenceline.facts import VisibilityGap
 from fenceline.limits import Limits
 
 #: The scope of a gap that hides all there is.
@@ -51,7 +51,7 @@ _PLACES = ("broker", "topic", "shard", "root", "checkpoint")
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class Visibility:
     """What is hidden from each sense now, and in which places things lie."""
 
     hidden: Mapping[Sense, frozenset[str]] = field(default_factory=dict)
@@ -98,7 +98,7 @@ def stale_gap(
     now_ms: int,
     reason: str,
     scope: str = EVERYWHERE,
-) -> Gap | None:
+) -> VisibilityGap | None:
     """Return the gap that a source leaves while it has seen nothing newer for `expected_ms`; None on time.
 
     It is not seen since the last instant that it has seen through, or, before its first complete poll, since
@@ -107,7 +107,7 @@ def stale_gap(
     last_ms = since_ms if seen_through_ms is None else seen_through_ms
     if now_ms - last_ms <= expected_ms:
         return None
-    return Gap(cluster, source, scope, last_ms, None, reason)
+    return VisibilityGap(cluster, source, scope, last_ms, None, reason)
 
 
 def _is_named(scope: str) -> bool:

@@ -39,7 +39,7 @@ REPLICATED: Mapping[str, str] = {
 HEAP = "256m"
 
 
-class Cluster:
+class KafkaCluster:
     """Three nodes, numbered from 1, each in a folder of its own below `folder`. Ports not given are picked.
 
     A node comes and goes by its own `start()`, `wait_ready()`, `stop()` and `kill()`.

@@ -42,7 +42,7 @@ def play(stage: Stage, say: Say) -> None:
     admin = AdminClient(clients.settings(stage.bootstrap, "hanging"))
     leader, address = _leader(admin)
     name = _unused_id(stage.bootstrap)
-    with wire.Coordinator(stage.bootstrap, name) as coordinator:
+    with wire.CoordinatorConnection(stage.bootstrap, name) as coordinator:
         identity = coordinator.init_producer_id()
         say(f"1. {name} has producer id {identity.producer_id}, epoch {identity.epoch}, and no transaction")
         with verification_off(admin, leader), wire.Connection(address) as broker:
@@ -86,7 +86,7 @@ def _unused_id(bootstrap: str) -> str:
     """Return an id that no coordinator knows: one that is known would only go on with what it has open."""
 
     def is_unused(name: str) -> bool:
-        with wire.Coordinator(bootstrap, name) as coordinator:
+        with wire.CoordinatorConnection(bootstrap, name) as coordinator:
             return not coordinator.knows()
 
     return next(filter(is_unused, (f"demo-stray-{number}" for number in itertools.count(1))))
@@ -111,7 +111,7 @@ def _produce(broker: wire.Connection, name: str, identity: wire.Identity) -> int
     def taken() -> list[int]:
         try:
             return [wire.produce(broker, name, identity, (TOPIC, PARTITION), values)]
-        except wire.Refused as refused:
+        except wire.CoordinatorRefused as refused:
             if refused.code not in (*VERIFIED, *_NOT_YET):
                 raise
         return []

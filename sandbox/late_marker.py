@@ -38,7 +38,7 @@ def play(stage: Stage, say: Say, away_s: float = AWAY_S) -> None:
     nodes = sorted(stage.pids)[:BROKERS]
     _make_topic(stage.bootstrap, nodes)
     made = producer(stage.bootstrap, TRANSACTIONAL_ID)
-    with wire.Coordinator(stage.bootstrap, TRANSACTIONAL_ID) as coordinator:
+    with wire.CoordinatorConnection(stage.bootstrap, TRANSACTIONAL_ID) as coordinator:
         victim = next(node for node in nodes if node != coordinator.node_id)
         held = _open_everywhere(made, len(nodes))[nodes.index(victim)]
         where = f"{TOPIC}-{nodes.index(victim)}"
@@ -69,7 +69,7 @@ def _open_everywhere(made: Producer, partitions: int) -> list[int]:
     return [write(made, TOPIC, number, "late-marker") for number in range(partitions)]
 
 
-def _decide(made: Producer, coordinator: wire.Coordinator, victim: int, say: Say) -> None:
+def _decide(made: Producer, coordinator: wire.CoordinatorConnection, victim: int, say: Say) -> None:
     """Commit once the victim is missed: before that no record could be written to its replicas."""
     started = time.monotonic()
     # Asked of the coordinator's broker alone: the victim would not answer.
@@ -87,7 +87,7 @@ def _is_missed(admin: AdminClient, victim: int) -> bool:
     return victim not in leaders
 
 
-def _stay(coordinator: wire.Coordinator, away_s: float, say: Say) -> None:
+def _stay(coordinator: wire.CoordinatorConnection, away_s: float, say: Say) -> None:
     """Wait. Raises SandboxError where the transaction completes all the same."""
     say(f"   for {away_s:.0f} s")
     until = time.monotonic() + away_s
@@ -97,7 +97,7 @@ def _stay(coordinator: wire.Coordinator, away_s: float, say: Say) -> None:
         time.sleep(min(1.0, left))
 
 
-def _wait_for(coordinator: wire.Coordinator, state: str) -> float:
+def _wait_for(coordinator: wire.CoordinatorConnection, state: str) -> float:
     """Wait until the coordinator has the id in a state; return the seconds that it took."""
     started = time.monotonic()
     wait_until(lambda: coordinator.state() == state, f"{TRANSACTIONAL_ID} is in {state}", _WITHIN_S)

@@ -14,7 +14,7 @@ _SERVERS = re.compile(r"[^\s,:]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5}")
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class StackOptions:
     """Every text is "" unless given; without `database_url` and `redis_url` the embedded ones serve."""
 
     data: Path
@@ -38,10 +38,10 @@ class Options:
         return not self.bootstrap and not self.config
 
 
-def read(environment: Mapping[str, str]) -> Options:
+def read(environment: Mapping[str, str]) -> StackOptions:
     """Read the options from the environment, where make puts its variables. Raises SandboxError."""
     get = environment.get
-    options = Options(
+    options = StackOptions(
         data=Path(get("FENCELINE_DATA") or ROOT / ".data").absolute(),
         port=_number(environment, "PORT", 8000, 65535),
         shards=_number(environment, "SHARDS", 1, 50),

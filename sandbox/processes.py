@@ -66,7 +66,7 @@ def end_all(find: Callable[[], list[int]], grace_s: float) -> None:
         time.sleep(0.05)
 
 
-class Guard:
+class ProcessGuard:
     """A process that outlives its supervisor just long enough to end what that leaves behind.
 
     Forked before any thread exists. It learns sessions over a pipe and acts when the pipe closes, be it by

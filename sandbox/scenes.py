@@ -115,7 +115,7 @@ def fence(stage: Stage, say: Say) -> None:
     healthy = producer(stage.bootstrap, name)
     offset = open_transaction(healthy, "orders", 2, "fence")
     say(f"1. {name} has a transaction open (orders-2, offset {offset}), well within its timeout")
-    with wire.Coordinator(stage.bootstrap, name) as coordinator:
+    with wire.CoordinatorConnection(stage.bootstrap, name) as coordinator:
         given = coordinator.init_producer_id(timeout_ms=_ADMIN_TIMEOUT_MS)
     say(f"2. somebody asked for a producer id, as Admin.fenceProducers does: epoch {given.epoch} is nobody's")
     try:
@@ -136,7 +136,7 @@ def rotation(stage: Stage, say: Say) -> None:
     name = "demo-rotation"
     _commit_one(stage.bootstrap, name, "rotation, before")
     say(f"1. {name} has committed a transaction")
-    with wire.Coordinator(stage.bootstrap, name) as coordinator:
+    with wire.CoordinatorConnection(stage.bootstrap, name) as coordinator:
         first = coordinator.init_producer_id()
         left = _LAST_EPOCH - first.epoch + 1
         say(f"2. producer id {first.producer_id} is at epoch {first.epoch}: initialising {left} times more …")

@@ -29,7 +29,7 @@ from typing import IO, cast
 
 from sandbox.errors import SandboxError
 from sandbox.logs import PartLog, say
-from sandbox.processes import MARKER, Guard, end_all, family, signal_all
+from sandbox.processes import MARKER, ProcessGuard, end_all, family, signal_all
 
 FORGIVE_AFTER_S = 10.0
 WINDOW_S = 30.0
@@ -108,7 +108,7 @@ class Supervisor:
 
     def run(self) -> int:
         """Run until stopped; return the exit status. Call it from the main thread, before others start."""
-        self._guard = Guard(self._marker, self._remove_after)
+        self._guard = ProcessGuard(self._marker, self._remove_after)
         before = {
             n: signal.signal(n, self._signalled) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         }

@@ -25,7 +25,7 @@ from sandbox import cluster, folder, kafka, redis
 from sandbox.errors import SandboxError
 from sandbox.java import find_java, jars
 from sandbox.logs import say
-from sandbox.options import ROOT, Options, read
+from sandbox.options import ROOT, StackOptions, read
 from sandbox.ports import HOST, require_free
 from sandbox.supervisor import Part, Supervisor
 
@@ -38,7 +38,7 @@ SANDBOX_OPEN_TOO_LONG_S = 10
 class Stack:
     """One deployment: options and ports in, parts and their environment out."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: StackOptions) -> None:
         """Choose ports, make secrets and write the configuration. The folder is locked by now."""
         self.options, self.data = options, options.data
         self.python = sys.executable
@@ -129,7 +129,7 @@ class Stack:
                 self.data / "kafka", port=ports[0], controller_port=controllers[0], progress=say
             )
             return [_broker(self._nodes[0], alone, alone.prepare)]
-        all_nodes = cluster.Cluster(
+        all_nodes = cluster.KafkaCluster(
             self.data / "kafka", ports=ports, controller_ports=controllers, progress=say
         )
         return [
@@ -252,7 +252,7 @@ class Stack:
         return ["env", f"JAVA_HOME={home}", *query]
 
 
-def _nodes(options: Options) -> tuple[str, ...]:
+def _nodes(options: StackOptions) -> tuple[str, ...]:
     """Return the names of the parts that are the sandbox's brokers."""
     if not options.sandbox:
         return ()
@@ -282,7 +282,7 @@ def _is_ok(url: str) -> bool:
         return False
 
 
-def run(options: Options) -> int:
+def run(options: StackOptions) -> int:
     """Start the stack and stay until it is stopped; return the exit status."""
     folder.make(options.data)
     with folder.locked(options.data, say):

@@ -56,7 +56,7 @@ class Identity(NamedTuple):
 NOBODY = Identity(-1, -1)
 
 
-class Refused(SandboxError):
+class CoordinatorRefused(SandboxError):
     """The coordinator said no; `code` is Kafka's number for why."""
 
     def __init__(self, request: str, code: int) -> None:
@@ -66,7 +66,7 @@ class Refused(SandboxError):
         super().__init__(f"{request} was refused: {for_code(code).message}")
 
 
-class Coordinator:
+class CoordinatorConnection:
     """A connection to the coordinator of one transactional id. Raises SandboxError when it is lost."""
 
     def __init__(self, bootstrap: str, transactional_id: str) -> None:
@@ -97,7 +97,7 @@ class Coordinator:
         while True:
             try:
                 return self.init_once(identity, timeout_ms)
-            except Refused as refused:
+            except CoordinatorRefused as refused:
                 if refused.code not in (CONCURRENT_TRANSACTIONS, *_NOT_YET) or time.monotonic() > until:
                     raise
             time.sleep(_RETRY_EVERY_S)
@@ -120,7 +120,7 @@ class Coordinator:
         """Whether the coordinator knows the id. Raises Refused where it cannot say."""
         try:
             self._described()
-        except Refused as refused:
+        except CoordinatorRefused as refused:
             if refused.code != _NOT_FOUND:
                 raise
             return False
@@ -134,7 +134,7 @@ class Coordinator:
             if not found.error_code:
                 return found
             if found.error_code not in _NOT_YET or time.monotonic() > until:
-                raise Refused("DescribeTransactions", found.error_code)
+                raise CoordinatorRefused("DescribeTransactions", found.error_code)
             time.sleep(_RETRY_EVERY_S)
 
     def _init(self, identity: Identity, timeout_ms: int) -> InitProducerIdRequest:
@@ -148,7 +148,7 @@ class Coordinator:
 
 def _given(answer: Any) -> Identity:
     if answer.error_code:
-        raise Refused("InitProducerId", answer.error_code)
+        raise CoordinatorRefused("InitProducerId", answer.error_code)
     return Identity(answer.producer_id, answer.producer_epoch)
 
 
@@ -181,7 +181,7 @@ def produce(
     )
     (answer,) = leader.ask(request, ProduceResponse, version).responses[0].partition_responses
     if answer.error_code:
-        raise Refused("Produce", answer.error_code)
+        raise CoordinatorRefused("Produce", answer.error_code)
     return int(answer.base_offset)
 
 
@@ -191,7 +191,7 @@ def _find(broker: Connection, transactional_id: str) -> tuple[int, str]:
     until = time.monotonic() + _RETRY_FOR_S
     while (found := broker.ask(request, FindCoordinatorResponse, _FIND)).error_code:
         if found.error_code not in _NOT_YET or time.monotonic() > until:
-            raise Refused("FindCoordinator", found.error_code)
+            raise CoordinatorRefused("FindCoordinator", found.error_code)
         time.sleep(_RETRY_EVERY_S)
     return found.node_id, f"{found.host}:{found.port}"
 

@@ -88,7 +88,7 @@ class Writer:
             self.segment.remove()
 
 
-class Reader:
+class SegmentReader:
     """Reads a segment from its start, as far as it goes; asked again, what was added since."""
 
     def __init__(self, segment: Segment) -> None:

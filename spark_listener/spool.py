@@ -24,7 +24,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from spark_listener.segments import Reader, Segment, Writer
+from spark_listener.segments import Segment, SegmentReader, Writer
 
 MOST_BYTES = 64 * 1024 * 1024
 #: What is kept in memory while the disk takes nothing, compressed as well.
@@ -68,7 +68,7 @@ class Spool:
         self._guard = threading.Lock()
         self._segments: list[Segment] = []
         self._writer: Writer | None = None
-        self._reader: Reader | None = None
+        self._reader: SegmentReader | None = None
         self._most_bytes = most_bytes
         self._next = 1
         self._read = self._acked = 0
@@ -166,7 +166,7 @@ class Spool:
                 segment = self._following()
             if segment is None:
                 return None
-            self._reader = Reader(segment)
+            self._reader = SegmentReader(segment)
 
     def _following(self) -> Segment | None:
         if self._reader is None or self._reader.segment not in self._segments:
@@ -288,7 +288,7 @@ class Leftover(Spool):
     def _last(self) -> int:
         """Return the number of the last event in it."""
         for segment in reversed(self._segments):
-            reader, last = Reader(segment), 0
+            reader, last = SegmentReader(segment), 0
             while (line := reader.line()) is not None:
                 head = _HEAD.match(line)
                 last = int(head[1]) if head else last

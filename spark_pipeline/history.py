@@ -31,7 +31,7 @@ from pyspark.sql import SparkSession
 
 from spark_pipeline.reports import sight
 from spark_pipeline.reports.batches import History
-from spark_pipeline.reports.store import HistoryError, Store
+from spark_pipeline.reports.store import HistoryError, ReportStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -123,7 +123,7 @@ def run(spark: SparkSession, options: argparse.Namespace) -> str:
     tasks = options.tasks or spark.sparkContext.defaultParallelism
     spark.conf.set("spark.sql.shuffle.partitions", str(tasks))
     there = sight.check(spark, properties(options), options.topic)
-    store = Store(spark, options.output, options.cluster)
+    store = ReportStore(spark, options.output, options.cluster)
     history = History(store, options.cluster, options.topic, options.checkpoint, tasks)
     before, began = history.manifest.records if history.manifest else 0, time.monotonic()
     try:

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from py4j.java_gateway import JavaGateway
 
-from sandbox.cluster import Cluster
+from sandbox.cluster import KafkaCluster
 from sandbox.java import find_java, jars
 from sandbox.kafka import Broker
 from tests.java.gateway import java_gateway
@@ -44,9 +44,9 @@ def kafka_39(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 @pytest.fixture(scope="module")
-def kafka_three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def kafka_three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
     """Three brokers of Kafka 4.2 that are one cluster. Who stops one starts it again and waits for all."""
-    with Cluster(tmp_path_factory.mktemp("kafka-three"), properties=PROPERTIES) as cluster:
+    with KafkaCluster(tmp_path_factory.mktemp("kafka-three"), properties=PROPERTIES) as cluster:
         yield cluster
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fenceline.facts import Look, PositionMove, RawRecord, Tombstone, TransactionRecord
+from fenceline.facts import PositionMove, RawRecord, TailBatch, Tombstone, TransactionRecord
 from fenceline.kafka.encode import encode_key, encode_value
 
 
@@ -13,7 +13,7 @@ def look_at(
     end: int = 10,
     seen_through_ms: int | None = None,
     holes: tuple[int, ...] = (),
-) -> Look:
+) -> TailBatch:
     """Return a look that read these records, the last of them just before `end`, and saw all there was."""
     records: dict[bytes, list[RawRecord]] = {}
     for offset, fact in enumerate(facts, end - len(facts)):
@@ -21,4 +21,4 @@ def look_at(
         raw = RawRecord(None, offset, fact.at_ms) if gone else RawRecord(encode_value(fact), offset)
         records.setdefault(encode_key(fact.transactional_id), []).append(raw)
     moves = (PositionMove(partition, previous, end, end, holes),)
-    return Look({partition: records}, moves, len(facts), seen_through_ms=seen_through_ms, behind=0)
+    return TailBatch({partition: records}, moves, len(facts), seen_through_ms=seen_through_ms, behind=0)

@@ -15,9 +15,9 @@ from typing import Any, Protocol
 
 from fenceline import histograms
 from fenceline.decode.transaction_state import decode
-from fenceline.facts import Kind, RawRecord, Tombstone, TransactionRecord, Undecoded
+from fenceline.facts import RawRecord, Tombstone, TransactionRecord, TransitionKind, Undecoded
 from fenceline.kafka import transition_ring as recent
-from fenceline.kafka.aggregate import Folded, Newest, Told, fold
+from fenceline.kafka.aggregate import Folded, Newest, NotableTransition, fold
 from tests.kafka import observe
 
 _MINUTE_S, _HOUR_S = 60, 3600
@@ -188,7 +188,7 @@ def _transaction(newest: Newest, record: TransactionRecord) -> Row:
     )
 
 
-def _transition(told: Told) -> Row:
+def _transition(told: NotableTransition) -> Row:
     it = told.transition
     who = sha256(told.key[4:]).digest(), told.transactional_id, told.application
     what = it.kind.value, it.confidence.value, it.reason.value
@@ -200,7 +200,7 @@ def _transition(told: Told) -> Row:
 def _tallies(folded: Folded) -> dict[tuple[int, int, str], Counts]:
     parts: defaultdict[tuple[int, int, str], list[Row]] = defaultdict(list)
     for (application, minute_ms), tally in folded.tallies.items():
-        counts = {kind.value: n for kind, n in tally.counts.items() if kind is not Kind.BASELINE}
+        counts = {kind.value: n for kind, n in tally.counts.items() if kind is not TransitionKind.BASELINE}
         for span_s, name in product((_MINUTE_S, _HOUR_S), (application, _EVERY)):
             where = span_s, minute_ms - minute_ms % (span_s * 1000), name
             parts[where].append((counts, tally.open_times, tally.marker_times))

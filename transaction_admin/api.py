@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from fenceline.facts import State, TopicPartition
+from fenceline.facts import TopicPartition, TransactionState
 from fenceline.kafka.reconcile import Described, Listed, NotDescribed
 
 TRANSACTION_STATE = "__transaction_state"
@@ -82,7 +82,7 @@ class Ended(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class TransactionListing:
     """The transactional ids that the coordinators name to us, by their escaped text form.
 
     That an id is missing proves nothing: a broker that has just started, and has not yet begun to load its
@@ -107,7 +107,7 @@ class TransactionAdmin(Protocol):
     def principal(self) -> str:
         """Whom the brokers take us for, for `grant`."""
 
-    def list_transactions(self, states: Collection[State] = ()) -> Listing:
+    def list_transactions(self, states: Collection[TransactionState] = ()) -> TransactionListing:
         """Return the ids in one of `states`, all of them without any. O(ids) on each broker, unpaged."""
 
     def describe_transactions(

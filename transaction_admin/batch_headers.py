@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from struct import Struct
 
-from fenceline.batches import Batch
+from fenceline.batches import RecordBatch
 
 #: Base offset and length of what follows: these twelve bytes every message format has.
 _FRAME = Struct(">qi")
@@ -21,7 +21,7 @@ _MARKERS = {0: "abort", 1: "commit"}
 _TYPE = Struct(">hh")
 
 
-def batches(records: bytes | memoryview) -> Iterator[Batch]:
+def batches(records: bytes | memoryview) -> Iterator[RecordBatch]:
     """Yield the batches of a Fetch answer; the last one may be cut off, and is left out then.
 
     Of the formats before v2, which know no producers, an entry counts as one record.
@@ -33,17 +33,17 @@ def batches(records: bytes | memoryview) -> Iterator[Batch]:
         if following > end:
             return
         if records[at + _MAGIC] < 2:
-            yield Batch(first, first, -1, -1, transactional=False, marker="", records=1)
+            yield RecordBatch(first, first, -1, -1, transactional=False, marker="", records=1)
         else:
             yield _batch(records, at, first)
         at = following
 
 
-def _batch(records: bytes | memoryview, at: int, first: int) -> Batch:
+def _batch(records: bytes | memoryview, at: int, first: int) -> RecordBatch:
     attributes, delta, _, newest_ms, producer_id, epoch, _, number = _HEADER.unpack_from(
         records, at + _ATTRIBUTES
     )
-    return Batch(
+    return RecordBatch(
         first,
         first + delta,
         producer_id,

@@ -15,7 +15,7 @@ import kafka.errors as errors
 from kafka.protocol.admin.transactions import DescribeTransactionsRequest, ListTransactionsRequest
 from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest, MetadataRequest
 
-from fenceline.facts import State, TopicPartitions
+from fenceline.facts import TopicPartitions, TransactionState
 from fenceline.formatting import count
 from fenceline.kafka.reconcile import Described, Listed, NotDescribed, Obstacle
 from transaction_admin.api import (
@@ -24,8 +24,8 @@ from transaction_admin.api import (
     Ended,
     Ending,
     Fencing,
-    Listing,
     Marker,
+    TransactionListing,
     Unseen,
     describe_grant,
     grant,
@@ -37,7 +37,7 @@ from transaction_admin.wire import Wire, explain, kafka_word, text_form, wire_fo
 #: Bounds of one request that names ids: how many, and their bytes (an id may have 32 kB).
 _MOST_IDS = 1_000
 _MOST_BYTES = 1024 * 1024
-_STATES = {state.value: state for state in State}
+_STATES = {state.value: state for state in TransactionState}
 _NO_TOPIC = NotDescribed(
     Obstacle.UNKNOWN, f"no transaction was ever begun on this cluster: it has no {TRANSACTION_STATE}"
 )
@@ -73,7 +73,7 @@ class KafkaPythonAdmin:
         """Close every connection."""
         self._wire.close()
 
-    def list_transactions(self, states: Collection[State] = ()) -> Listing:
+    def list_transactions(self, states: Collection[TransactionState] = ()) -> TransactionListing:
         """Return the ids in one of `states`, all of them without any. O(ids) on each broker, unpaged."""
         return self._wire.run(self._list, states)
 
@@ -114,7 +114,7 @@ class KafkaPythonAdmin:
         ]
         return {row.key: (row.error_code, row.node_id) for row in rows}
 
-    async def _list(self, states: Collection[State]) -> Listing:
+    async def _list(self, states: Collection[TransactionState]) -> TransactionListing:
         cluster = await self._survey()
         unseen = list(_leaderless(cluster))
         entries: dict[str, Listed] = {}
@@ -127,7 +127,7 @@ class KafkaPythonAdmin:
             name = f"broker {broker.node_id} at {broker.host}:{broker.port}"
             unseen.extend(Unseen(name, reason) for reason in _collect(answer, entries))
         self._topic_seen = self._topic_seen or bool(entries)
-        return Listing(entries, tuple(unseen), self._may_hide())
+        return TransactionListing(entries, tuple(unseen), self._may_hide())
 
     async def _describe(self, names: Collection[str]) -> Mapping[str, Described | NotDescribed]:
         refusal = await self._look_up_refused()

@@ -14,8 +14,8 @@ from fenceline.kafka.partitions import Offsets, ProducerState
 from transaction_admin.api import Cost, Unseen
 from transaction_admin.batch_headers import batches
 from transaction_admin.kafka_groups import Groups
-from transaction_admin.leaders import Leaders, Question, Said, Topics
-from transaction_admin.owners import Owners
+from transaction_admin.leaders import Leaders, PartitionError, Question, Topics
+from transaction_admin.owners import OwnerQuestions
 from transaction_admin.reads import Batches, Commits, GroupListing, Topology
 from transaction_admin.wire import Wire
 
@@ -43,7 +43,7 @@ class KafkaPythonReads:
         self._wire = Wire(properties, timeout_s)
         self._leaders = Leaders(self._wire)
         self._groups = Groups(self._wire, self._leaders)
-        self._owners = Owners(self._wire)
+        self._owners = OwnerQuestions(self._wire)
 
     @property
     def cost(self) -> Cost:
@@ -65,7 +65,7 @@ class KafkaPythonReads:
 
     def _read_offsets(
         self, answers: Sequence[Any], broker: int
-    ) -> Iterator[tuple[TopicPartition, Offsets | Said]]:
+    ) -> Iterator[tuple[TopicPartition, Offsets | PartitionError]]:
         starts, stable, ends = (_told(answer) for answer in answers)
         for (topic, number), (code, end, epoch) in ends.items():
             where = TopicPartition(topic, number)
@@ -73,7 +73,7 @@ class KafkaPythonReads:
             stable_code, lso, _ = stable[topic, number]
             code = start_code or stable_code or code
             if code:
-                yield where, Said(code)
+                yield where, PartitionError(code)
                 continue
             leader_epoch = epoch if epoch >= 0 else self._leaders.leader_epoch(where)
             yield where, Offsets(start, lso, end, broker, leader_epoch)
@@ -116,7 +116,7 @@ class KafkaPythonReads:
         def requests(topics: Topics) -> Sequence[Any]:
             return [_fetch_request(topics, start, most_bytes)]
 
-        def read(answers: Sequence[Any], _: int) -> Iterator[tuple[TopicPartition, Batches | Said]]:
+        def read(answers: Sequence[Any], _: int) -> Iterator[tuple[TopicPartition, Batches | PartitionError]]:
             yield from _read_batches(answers[0], start)
 
         question = Question(requests, read, "READ")
@@ -174,12 +174,12 @@ def _producer_requests(topics: Topics) -> Sequence[Any]:
 
 def _read_producers(
     answers: Sequence[Any], _: int
-) -> Iterator[tuple[TopicPartition, tuple[ProducerState, ...] | Said]]:
+) -> Iterator[tuple[TopicPartition, tuple[ProducerState, ...] | PartitionError]]:
     for topic in answers[0].topics:
         for each in topic.partitions:
             where = TopicPartition(topic.name, each.partition_index)
             if each.error_code:
-                yield where, Said(each.error_code)
+                yield where, PartitionError(each.error_code)
             else:
                 yield where, tuple(map(_producer, each.active_producers))
 
@@ -221,12 +221,12 @@ def _fetch_request(topics: Topics, start: int, most_bytes: int) -> Any:
     )
 
 
-def _read_batches(answer: Any, start: int) -> Iterator[tuple[TopicPartition, Batches | Said]]:
+def _read_batches(answer: Any, start: int) -> Iterator[tuple[TopicPartition, Batches | PartitionError]]:
     for topic in answer.responses:
         for each in topic.partitions:
             where = TopicPartition(topic.topic, each.partition_index)
             if each.error_code:
-                yield where, Said(each.error_code)
+                yield where, PartitionError(each.error_code)
                 continue
             found = tuple(batches(each.records or b""))
             yield where, Batches(found, found[-1].last + 1 if found else start, each.high_watermark)

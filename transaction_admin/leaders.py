@@ -26,7 +26,7 @@ _NOWHERE = Leader(None, None, (), ())
 _UNKNOWN = errors.UnknownTopicOrPartitionError.errno
 
 
-class Said(NamedTuple):
+class PartitionError(NamedTuple):
     """An error code that a broker gave for a partition."""
 
     code: int
@@ -39,7 +39,7 @@ class Question(Generic[T]):
     #: The requests about some partitions; they are answered in this order.
     requests: Callable[[Topics], Sequence[Any]]
     #: What their answers say, and which broker gave them.
-    read: Callable[[Sequence[Any], int], Iterator[tuple[TopicPartition, T | Said]]]
+    read: Callable[[Sequence[Any], int], Iterator[tuple[TopicPartition, T | PartitionError]]]
     #: The right on the topic that it takes, in kafka-acls' words.
     operation: str
     #: How many partitions one request may name.
@@ -174,7 +174,7 @@ class Leaders:
         left = set(partitions)
         for each, said in question.read(told, broker):
             left.discard(each)
-            if not isinstance(said, Said):
+            if not isinstance(said, PartitionError):
                 answers[each] = said
                 continue
             error = errors.for_code(said.code)

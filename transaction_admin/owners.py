@@ -24,7 +24,7 @@ from transaction_admin.wire import Wire, explain, kafka_word, text_form
 _LOADED = (errors.TransactionalIdNotFoundError, errors.TransactionalIdAuthorizationFailedError)
 
 
-class Owners:
+class OwnerQuestions:
     """Questions about the ids of one cluster."""
 
     def __init__(self, wire: Wire) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from fenceline.batches import Batch
+from fenceline.batches import RecordBatch
 from fenceline.facts import TopicPartition
 from fenceline.kafka.groups import Committed
 from fenceline.kafka.partitions import Offsets, ProducerState
@@ -69,7 +69,7 @@ Commits = Mapping[TopicPartition, Committed | Unstable | Unseen]
 class Batches(NamedTuple):
     """Batch headers in order; `next` is the offset to go on at, `end` the high watermark at that moment."""
 
-    batches: tuple[Batch, ...]
+    batches: tuple[RecordBatch, ...]
     next: int
     end: int
 

@@ -54,7 +54,7 @@ _AFTER_THE_CHECK = (
 )
 
 
-class Verdict(StrEnum):
+class TrialVerdict(StrEnum):
     """What came of a trial."""
 
     GRANTED = "granted"
@@ -65,7 +65,7 @@ class Verdict(StrEnum):
 class Tried(NamedTuple):
     """The verdict on a right, and why there is none."""
 
-    verdict: Verdict
+    verdict: TrialVerdict
     reason: str = ""
 
 
@@ -135,7 +135,7 @@ class Trials:
         ask, error_of = _TRIALS[right.operation, right.resource]
         answer = self._ask(partial(ask, self._nobody if right.name == EVERY else right.name))
         if isinstance(answer, errors.KafkaError):
-            return Tried(Verdict.UNTOLD, explain(answer))
+            return Tried(TrialVerdict.UNTOLD, explain(answer))
         return _judged(errors.for_code(error_of(answer)))
 
     def topics(self) -> Sequence[str]:
@@ -158,7 +158,7 @@ class Trials:
         return [
             topic.name
             for topic in answer.topics
-            if _judged(errors.for_code(topic.partitions[0].error_code)).verdict is Verdict.REFUSED
+            if _judged(errors.for_code(topic.partitions[0].error_code)).verdict is TrialVerdict.REFUSED
         ]
 
     def groups(self) -> Sequence[str]:
@@ -246,10 +246,10 @@ class Trials:
 
 def _judged(error: Any) -> Tried:
     if issubclass(error, errors.AuthorizationError):
-        return Tried(Verdict.REFUSED)
+        return Tried(TrialVerdict.REFUSED)
     if error in _AFTER_THE_CHECK:
-        return Tried(Verdict.GRANTED)
-    return Tried(Verdict.UNTOLD, f"the broker says {kafka_word(error)}")
+        return Tried(TrialVerdict.GRANTED)
+    return Tried(TrialVerdict.UNTOLD, f"the broker says {kafka_word(error)}")
 
 
 def _release(requests: Mapping[int, tuple[int, int]]) -> str:

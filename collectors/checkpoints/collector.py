@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from collectors.checkpoints.folder import CheckpointFolder, looks_like_one
-from collectors.checkpoints.store import CannotRead, Entry, Missing, Store
-from collectors.rate_limit import Lately
+from collectors.checkpoints.store import CannotRead, CheckpointStore, FileEntry, Missing
+from collectors.rate_limit import RecentDuration
 from fenceline.decode.checkpoint import batch_of
 from fenceline.paths import join
 from fenceline.spark.records import CheckpointLook
@@ -61,14 +61,14 @@ class _Searched:
 
     def __init__(self, root: Root, others: Collection[str]) -> None:
         self._config, self._others = root, others
-        self._store: Store | None = None
+        self._store: CheckpointStore | None = None
         self.folders: dict[str, CheckpointFolder] = {}
         #: Why the root, or a part of it, could not be searched; by scope.
         self.trouble: dict[str, str] = {}
         #: Why it cannot be read at all.
         self.blind = ""
         self._due = time.monotonic()
-        self._lately = Lately()
+        self._lately = RecentDuration()
 
     @property
     def path(self) -> str:
@@ -97,7 +97,9 @@ class _Searched:
     def _search(self) -> set[str]:
         self.trouble = {}
         try:
-            self._store = self._store or Store(self._config.root, self._config.options, self._config.map)
+            self._store = self._store or CheckpointStore(
+                self._config.root, self._config.options, self._config.map
+            )
             top = self._store.entries(self.path)
         except CannotRead as error:
             self.blind = str(error)
@@ -112,17 +114,17 @@ class _Searched:
             del self.folders[path]
         return gone
 
-    def _survey(self, folder: CheckpointFolder, listed: Mapping[str, Entry]) -> None:
+    def _survey(self, folder: CheckpointFolder, listed: Mapping[str, FileEntry]) -> None:
         try:
             folder.survey(listed)
         except CannotRead as error:
             self.trouble[QUERY + folder.path] = str(error)
 
     def _walk(
-        self, store: Store, top: Mapping[str, Entry]
-    ) -> tuple[dict[str, Mapping[str, Entry]], set[str]]:
+        self, store: CheckpointStore, top: Mapping[str, FileEntry]
+    ) -> tuple[dict[str, Mapping[str, FileEntry]], set[str]]:
         """Return the checkpoints by path, each with its listing, and the folders that could not be listed."""
-        there: dict[str, Mapping[str, Entry]] = {}
+        there: dict[str, Mapping[str, FileEntry]] = {}
         unseen: set[str] = set()
         left, listed_folders = [(self.path, 0, top)], 1
         while left:
@@ -145,7 +147,9 @@ class _Searched:
             self.trouble[ROOT + self.path] = reason
         return there, unseen
 
-    def _is_one(self, store: Store, path: str, listed: Mapping[str, Entry], unseen: set[str]) -> bool:
+    def _is_one(
+        self, store: CheckpointStore, path: str, listed: Mapping[str, FileEntry], unseen: set[str]
+    ) -> bool:
         if path in self.folders and listed:
             return True
         try:
@@ -156,8 +160,8 @@ class _Searched:
             return False
 
     def _listed(
-        self, store: Store, folders: Iterable[str], unseen: set[str]
-    ) -> Iterator[tuple[str, Mapping[str, Entry]]]:
+        self, store: CheckpointStore, folders: Iterable[str], unseen: set[str]
+    ) -> Iterator[tuple[str, Mapping[str, FileEntry]]]:
         for path in folders:
             try:
                 yield path, store.entries(path)
@@ -175,7 +179,7 @@ class CheckpointsCollector:
         by_path = {_path(root): root for root in roots}
         self._roots = [_Searched(root, by_path.keys() - {path}) for path, root in by_path.items()]
         self._due = time.monotonic()
-        self._lately = Lately()
+        self._lately = RecentDuration()
         #: Checkpoints that were saved once, and which nobody has found gone.
         self._known = set(known)
         self._gone: set[str] = set()
@@ -257,7 +261,7 @@ def _path(root: Root) -> str:
     return root.root.rstrip("/") or root.root
 
 
-def _may_hold_some(entry: Entry) -> bool:
+def _may_hold_some(entry: FileEntry) -> bool:
     """Whether to look for checkpoints below: not in hidden folders, nor in a table's partitions."""
     return entry.is_folder and not entry.name.startswith((".", "_")) and "=" not in entry.name
 

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from collectors.checkpoints.ledger_files import LedgerFiles
-from collectors.checkpoints.log import MOST_FOREIGN, MOST_READ, Listing, Log, batch_of, is_denied
+from collectors.checkpoints.log import MOST_FOREIGN, MOST_READ, Log, LogListing, batch_of, is_denied
 from collectors.checkpoints.settling import Settling
-from collectors.checkpoints.store import CannotRead, Entry, Missing, Store
+from collectors.checkpoints.store import CannotRead, CheckpointStore, FileEntry, Missing
 from fenceline.decode import checkpoint as decode
 from fenceline.decode import ledger as ledgers
 from fenceline.paths import join
@@ -44,7 +44,7 @@ class _Surroundings(NamedTuple):
 class CheckpointFolder:
     """One checkpoint at `path`, in the spelling of its root."""
 
-    def __init__(self, store: Store, path: str) -> None:
+    def __init__(self, store: CheckpointStore, path: str) -> None:
         self.path = path
         self._store = store
         self._offsets: Log[OffsetsEntry] = Log(decode.OFFSETS, decode.offsets)
@@ -54,7 +54,7 @@ class CheckpointFolder:
         self._ledger = LedgerFiles(store, path)
         self._settling = Settling()
 
-    def survey(self, listed: Mapping[str, Entry]) -> None:
+    def survey(self, listed: Mapping[str, FileEntry]) -> None:
         """Take in a listing of the folder itself, and read what lies beside the logs. Raises `CannotRead`."""
         seen = _Surroundings(
             has_ledger=ledgers.FOLDER in listed,
@@ -144,16 +144,16 @@ class CheckpointFolder:
         self._commits.take(self._store, self.path, finished)
         return self._checkpoint()
 
-    def _log(self, name: str) -> Listing:
+    def _log(self, name: str) -> LogListing:
         try:
             entries = self._store.entries(join(self.path, name))
         except Missing:
-            return Listing({}, (), has_folder=False)
+            return LogListing({}, (), has_folder=False)
         batches = {each.name: batch_of(each) for each in entries.values()}
         files = {number: entries[name].seen for name, number in batches.items() if number is not None}
-        return Listing(files, [name for name, number in batches.items() if number is None])
+        return LogListing(files, [name for name, number in batches.items() if number is None])
 
-    def _list(self, name: str) -> Mapping[str, Entry]:
+    def _list(self, name: str) -> Mapping[str, FileEntry]:
         try:
             return self._store.entries(join(self.path, name))
         except Missing:
@@ -185,7 +185,7 @@ class CheckpointFolder:
             foreign=(*around.foreign, *self._offsets.foreign, *self._commits.foreign)[:MOST_FOREIGN],
         )
 
-    def _identity(self, entry: Entry | None) -> str | Broken:
+    def _identity(self, entry: FileEntry | None) -> str | Broken:
         if entry is None or entry.is_folder:
             return Broken(decode.METADATA, Damage.MISSING, "there is no such file")
         raw = self._cached("", {decode.METADATA: entry}).get(decode.METADATA)
@@ -193,7 +193,7 @@ class CheckpointFolder:
             return Broken(decode.METADATA, Damage.MISSING, "it was deleted while it was read")
         return raw if isinstance(raw, Broken) else decode.metadata(raw)
 
-    def _initial(self, listed: Mapping[str, Entry]) -> Mapping[str, Positions | Broken | None]:
+    def _initial(self, listed: Mapping[str, FileEntry]) -> Mapping[str, Positions | Broken | None]:
         found: dict[str, Positions | Broken | None] = {}
         for source in _folders(self._below(listed, decode.SOURCES)):
             folder = f"{decode.SOURCES}/{source}"
@@ -202,7 +202,7 @@ class CheckpointFolder:
                 found[source] = raw if isinstance(raw, Broken) else decode.initial(f"{folder}/0", raw)
         return found
 
-    def _operators(self, listed: Mapping[str, Entry]) -> Mapping[int, StateOperator | Broken]:
+    def _operators(self, listed: Mapping[str, FileEntry]) -> Mapping[int, StateOperator | Broken]:
         found: dict[int, StateOperator | Broken] = {}
         for name in _folders(self._below(listed, decode.STATE)):
             number = decode.batch_of(name)
@@ -222,11 +222,11 @@ class CheckpointFolder:
             return raw if isinstance(raw, Broken) else decode.operator(f"{folder}/{name}", raw)
         return None
 
-    def _below(self, listed: Mapping[str, Entry], name: str) -> Mapping[str, Entry]:
+    def _below(self, listed: Mapping[str, FileEntry], name: str) -> Mapping[str, FileEntry]:
         entry = listed.get(name)
         return self._list(name) if entry is not None and entry.is_folder else {}
 
-    def _cached(self, folder: str, files: Mapping[str, Entry]) -> Mapping[str, bytes | Broken]:
+    def _cached(self, folder: str, files: Mapping[str, FileEntry]) -> Mapping[str, bytes | Broken]:
         """Read files that seldom change; those that have not changed are as they were read."""
         at = {name: join(folder, name) if folder else name for name in files}
         kept = {name: self._read_before.get(at[name]) for name in files}
@@ -242,7 +242,7 @@ class CheckpointFolder:
         return ready
 
 
-def looks_like_one(store: Store, path: str, listed: Mapping[str, Entry]) -> bool:
+def looks_like_one(store: CheckpointStore, path: str, listed: Mapping[str, FileEntry]) -> bool:
     """Whether a folder is a checkpoint: a log with a batch in it, or metadata with a query's id.
 
     Raises `CannotRead`.
@@ -261,9 +261,9 @@ def looks_like_one(store: Store, path: str, listed: Mapping[str, Entry]) -> bool
     return isinstance(raw, bytes) and isinstance(decode.metadata(raw), str)
 
 
-def _batches(listed: Mapping[str, Entry]) -> set[int]:
+def _batches(listed: Mapping[str, FileEntry]) -> set[int]:
     return {number for each in listed.values() if (number := batch_of(each)) is not None}
 
 
-def _folders(listed: Mapping[str, Entry]) -> Iterable[str]:
+def _folders(listed: Mapping[str, FileEntry]) -> Iterable[str]:
     return sorted(name for name, each in listed.items() if each.is_folder)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from collectors.checkpoints.log import is_denied
-from collectors.checkpoints.store import Missing, Store
+from collectors.checkpoints.store import CheckpointStore, Missing
 from fenceline.decode import ledger as ledgers
 from fenceline.paths import join
 from fenceline.spark.records import Broken, FileSeen, LedgerState
@@ -18,7 +18,7 @@ _MOST_LISTINGS = 5
 class LedgerFiles:
     """The ledger's folder of the checkpoint at `path`."""
 
-    def __init__(self, store: Store, path: str) -> None:
+    def __init__(self, store: CheckpointStore, path: str) -> None:
         self._store, self._folder = store, join(path, ledgers.FOLDER)
         self._contents: dict[str, tuple[FileSeen, bytes | Broken]] = {}
         #: What was read last, and the last of it that counts.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from collectors.checkpoints.store import Entry, Store
+from collectors.checkpoints.store import CheckpointStore, FileEntry
 from fenceline.decode import checkpoint as decode
 from fenceline.paths import join
 from fenceline.spark.records import Broken, CommitsEntry, Damage, FileSeen, OffsetsEntry
@@ -19,7 +19,7 @@ _MOST_WAITING = 2_000
 E = TypeVar("E", OffsetsEntry, CommitsEntry)
 
 
-class Listing(NamedTuple):
+class LogListing(NamedTuple):
     """The files of a log by batch, and the names of all others."""
 
     files: Mapping[int, FileSeen]
@@ -53,7 +53,7 @@ class Log(Generic[E]):
     def ids(self) -> tuple[int, ...]:
         return tuple(sorted(self.files))
 
-    def take(self, store: Store, folder: str, listed: Listing) -> None:
+    def take(self, store: CheckpointStore, folder: str, listed: LogListing) -> None:
         """Take in a listing and read what is new in it."""
         files, self.has_folder = listed.files, listed.has_folder
         self.foreign = tuple(join(self.name, name) for name in sorted(listed.foreign)[:MOST_FOREIGN])
@@ -86,7 +86,9 @@ class Log(Generic[E]):
     def _is_new(self, number: int, seen: FileSeen) -> bool:
         return self.files.get(number) != seen or is_denied(self._found.get(number))
 
-    def _read(self, store: Store, folder: str, files: Mapping[int, FileSeen]) -> dict[int, E | Broken]:
+    def _read(
+        self, store: CheckpointStore, folder: str, files: Mapping[int, FileSeen]
+    ) -> dict[int, E | Broken]:
         raw = store.read(join(folder, self.name), {str(number): seen for number, seen in files.items()})
         return {int(name): self._of(int(name), each) for name, each in raw.items()}
 
@@ -101,6 +103,6 @@ def is_denied(content: object) -> bool:
     return isinstance(content, Broken) and content.damage is Damage.DENIED
 
 
-def batch_of(entry: Entry) -> int | None:
+def batch_of(entry: FileEntry) -> int | None:
     """Return the batch that a file of a log is of; None for folders and files of other names."""
     return None if entry.is_folder else decode.batch_of(entry.name)

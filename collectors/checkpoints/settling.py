@@ -13,14 +13,14 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from fenceline.spark.records import Broken, Checkpoint
-from fenceline.spark.restart_prediction import Verdict, restart
+from fenceline.spark.restart_prediction import RestartVerdict, restart
 
 #: What a healthy query passes through with each batch.
-_PASSING = frozenset({Verdict.CLEAN, Verdict.REPLAY, Verdict.IN_FLIGHT})
+_PASSING = frozenset({RestartVerdict.CLEAN, RestartVerdict.REPLAY, RestartVerdict.IN_FLIGHT})
 _HEALTHY = "healthy"
 #: Verdicts that the newest files do not decide alone: they stay while the query goes on.
-_BY_IDENTITY = frozenset({Verdict.IDENTITY_LOST, Verdict.IDENTITY_BROKEN})
-_BY_FILE = frozenset({Verdict.UNREADABLE, Verdict.NEWER_FORMAT})
+_BY_IDENTITY = frozenset({RestartVerdict.IDENTITY_LOST, RestartVerdict.IDENTITY_BROKEN})
+_BY_FILE = frozenset({RestartVerdict.UNREADABLE, RestartVerdict.NEWER_FORMAT})
 #: So many looks in a row without an agreement are a gap.
 _MOST_UNSETTLED = 3
 
@@ -84,14 +84,14 @@ class Settling:
         return _Observed(checkpoint, kind, _basis(checkpoint, verdict))
 
 
-def _basis(checkpoint: Checkpoint, verdict: Verdict) -> object:
+def _basis(checkpoint: Checkpoint, verdict: RestartVerdict) -> object:
     """Return what must be the same in two listings for a verdict to be proved."""
     if verdict in _BY_IDENTITY:
         return checkpoint.identity
     newest = checkpoint.identity, checkpoint.last_offsets, checkpoint.previous_offsets, checkpoint.last_commit
     if verdict in _BY_FILE:
         return {(each.path.partition("/")[0], each.damage) for each in newest if isinstance(each, Broken)}
-    if verdict is Verdict.HISTORY_GAP:
+    if verdict is RestartVerdict.HISTORY_GAP:
         return _holes(checkpoint.offsets)
     ends = checkpoint.offsets[-2:], checkpoint.commits[-2:], checkpoint.offsets_ms, checkpoint.commits_ms
     return *ends, checkpoint.has_state, *newest

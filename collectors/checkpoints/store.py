@@ -39,7 +39,7 @@ class Missing(CannotRead):
     """There is no such folder."""
 
 
-class Entry(NamedTuple):
+class FileEntry(NamedTuple):
     """A file or a folder in a folder."""
 
     name: str
@@ -47,7 +47,7 @@ class Entry(NamedTuple):
     seen: FileSeen
 
 
-class Store:
+class CheckpointStore:
     """One root's store. Paths go in and come out in the spelling of the configuration."""
 
     def __init__(
@@ -64,7 +64,7 @@ class Store:
         """Return a path for people, in both spellings where they differ."""
         return both(path, self._url(path))
 
-    def entries(self, folder: str) -> Mapping[str, Entry]:
+    def entries(self, folder: str) -> Mapping[str, FileEntry]:
         """Return what is in a folder, by name, without what Spark leaves lying about.
 
         A file that is deleted meanwhile is left out. Raises `CannotRead`; `Missing` where there is no folder.
@@ -102,13 +102,13 @@ class Store:
         files, _ = fsspec.core.url_to_fs(self._url(self.root), **options, use_listings_cache=False)
         return files
 
-    def _list_here(self, folder: str) -> list[Entry]:
+    def _list_here(self, folder: str) -> list[FileEntry]:
         """List a local folder: fsspec takes five times as long for it."""
         with os.scandir(self._inside(folder)) as inside:
             entries = (_local(each) for each in inside if not is_passing(each.name))
             return [each for each in entries if each is not None]
 
-    def _list(self, folder: str) -> list[Entry]:
+    def _list(self, folder: str) -> list[FileEntry]:
         path = self._inside(folder)
         rows = self._rows(path)
         # Stores of objects may list the folder itself, and a file lists itself.
@@ -166,19 +166,21 @@ class Store:
             self.spent_s += time.monotonic() - began
 
 
-def _local(found: os.DirEntry[str]) -> Entry | None:
+def _local(found: os.DirEntry[str]) -> FileEntry | None:
     """Links count as files, so that no circle is walked. None: it was deleted since the folder was read."""
     try:
         told = found.stat(follow_symlinks=False)
     except FileNotFoundError:
         return None
     is_folder = found.is_dir(follow_symlinks=False)
-    return Entry(found.name, is_folder, FileSeen(told.st_size, told.st_mtime_ns // 1_000_000))
+    return FileEntry(found.name, is_folder, FileSeen(told.st_size, told.st_mtime_ns // 1_000_000))
 
 
-def _entry(row: Mapping[str, Any]) -> Entry:
+def _entry(row: Mapping[str, Any]) -> FileEntry:
     name = str(row["name"]).rstrip("/").rpartition("/")[2]
-    return Entry(name, row.get("type") == "directory", FileSeen(int(row.get("size") or 0), _modified_ms(row)))
+    return FileEntry(
+        name, row.get("type") == "directory", FileSeen(int(row.get("size") or 0), _modified_ms(row))
+    )
 
 
 def _modified_ms(row: Mapping[str, Any]) -> int | None:

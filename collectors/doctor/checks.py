@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 
-class Status(StrEnum):
+class CheckStatus(StrEnum):
     """How a check ended; `skip` is one that could not be made, and says why."""
 
     OK = "ok"
@@ -17,10 +17,10 @@ class Status(StrEnum):
     SKIP = "skip"
 
 
-class Check(NamedTuple):
+class DoctorCheck(NamedTuple):
     """One check: what was looked at, what was found, and lines that put it right."""
 
-    status: Status
+    status: CheckStatus
     what: str
     detail: str
     remedies: tuple[str, ...] = ()

@@ -15,7 +15,7 @@ from typing import Any
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from collectors.doctor.checks import Check, Patient, Status
+from collectors.doctor.checks import CheckStatus, DoctorCheck, Patient
 from collectors.kafka.acls import acts, rights
 from collectors.kafka.clients import Complaints
 from collectors.kafka.connectivity import Address, Reached, parse, reach
@@ -24,7 +24,7 @@ from transaction_admin.api import CannotAdminister, Unseen
 from transaction_admin.properties import CannotTranslate, kafka_python
 from transaction_admin.trials import Abilities, Trials
 
-__all__ = ["Check", "Status", "examine"]
+__all__ = ["CheckStatus", "DoctorCheck", "examine"]
 
 #: Requests that Fenceline cannot do without: key, lowest version that serves, name, what goes dark.
 _NEEDED_REQUESTS = (
@@ -45,7 +45,7 @@ _CLOCK_OFF_MS = 1_000
 
 def examine(
     properties: Mapping[str, str], *, sees_all_ids: bool, timeout_s: float, patience_s: float
-) -> Iterator[Check]:
+) -> Iterator[DoctorCheck]:
     """Yield the checks of one cluster as they are made; `properties` are librdkafka's.
 
     A question waits up to `timeout_s`; once `patience_s` have passed the rest is left out, and that is said.
@@ -56,44 +56,54 @@ def examine(
             yield check
             if time.monotonic() > until:
                 waited = duration(int(patience_s * 1_000))
-                yield Check(Status.FAIL, "the rest", f"{waited} have passed, most of them spent waiting")
+                yield DoctorCheck(
+                    CheckStatus.FAIL, "the rest", f"{waited} have passed, most of them spent waiting"
+                )
                 return
 
 
-def _examine(patient: Patient) -> Generator[Check]:
+def _examine(patient: Patient) -> Generator[DoctorCheck]:
     untranslatable = _untranslatable(patient.properties)
     yield from _configuration(patient, untranslatable)
     reached = yield from _servers(patient)
     if not reached:
-        yield Check(Status.SKIP, "the rest", "no bootstrap server can be reached")
+        yield DoctorCheck(CheckStatus.SKIP, "the rest", "no bootstrap server can be reached")
         return
     yield _librdkafka(patient)
     if untranslatable:
-        yield Check(Status.SKIP, "the rest", "it is asked through kafka-python, which cannot connect")
+        yield DoctorCheck(
+            CheckStatus.SKIP, "the rest", "it is asked through kafka-python, which cannot connect"
+        )
         return
     begun = time.monotonic()
     try:
         trials = Trials(patient.properties, patient.timeout_s)
     except CannotAdminister as error:
         yield _no_sign_in("sign-in by kafka-python", str(error))
-        yield Check(Status.SKIP, "the rest", "it is asked through kafka-python, which cannot connect")
+        yield DoctorCheck(
+            CheckStatus.SKIP, "the rest", "it is asked through kafka-python, which cannot connect"
+        )
         return
     with closing(trials):
         who = f"{patient.principal} by {patient.protocol}"
-        yield Check(Status.OK, "sign-in by kafka-python", f"{who}, {_ms(_since_ms(begun))} (lists, actions)")
+        yield DoctorCheck(
+            CheckStatus.OK, "sign-in by kafka-python", f"{who}, {_ms(_since_ms(begun))} (lists, actions)"
+        )
         try:
             yield from _within(patient, trials)
         except CannotAdminister as error:
-            yield Check(Status.FAIL, "the rest", str(error))
+            yield DoctorCheck(CheckStatus.FAIL, "the rest", str(error))
 
 
-def _within(patient: Patient, trials: Trials) -> Iterator[Check]:
+def _within(patient: Patient, trials: Trials) -> Iterator[DoctorCheck]:
     brokers = trials.brokers()
     able = trials.abilities(brokers)
     yield from _brokers(brokers, able, patient.timeout_s)
     known = {broker: each for broker, each in able.items() if isinstance(each, Abilities)}
     if not known:
-        yield Check(Status.SKIP, "the rest", "no broker answers at the address that it tells clients to use")
+        yield DoctorCheck(
+            CheckStatus.SKIP, "the rest", "no broker answers at the address that it tells clients to use"
+        )
         return
     yield from _versions(known)
     yield from _settings(patient, trials, known)
@@ -117,40 +127,42 @@ def _untranslatable(properties: Mapping[str, str]) -> Sequence[CannotTranslate]:
     return found
 
 
-def _configuration(patient: Patient, untranslatable: Sequence[CannotTranslate]) -> Iterator[Check]:
+def _configuration(patient: Patient, untranslatable: Sequence[CannotTranslate]) -> Iterator[DoctorCheck]:
     what = "configuration"
     for error in untranslatable:
-        yield Check(Status.FAIL, what, f"{error}; Partitions, Groups and the coordinators' lists go dark")
+        yield DoctorCheck(
+            CheckStatus.FAIL, what, f"{error}; Partitions, Groups and the coordinators' lists go dark"
+        )
     properties, protocol = patient.properties, patient.protocol
     unused = [key for key in properties if key.startswith("sasl.")] if "SASL" not in protocol else []
     unused += [key for key in properties if key.startswith("ssl.")] if "SSL" not in protocol else []
     if unused:
         remedy = f'"security.protocol" = "{"SASL_" if unused[0].startswith("sasl.") else ""}SSL"'
-        yield Check(Status.WARN, what, f"{some(unused)} have no effect with {protocol}", (remedy,))
+        yield DoctorCheck(CheckStatus.WARN, what, f"{some(unused)} have no effect with {protocol}", (remedy,))
     if not untranslatable and not unused:
         number = "1 property" if len(properties) == 1 else f"{len(properties)} properties"
-        yield Check(Status.OK, what, f"{number}, {protocol}; both client libraries take them all")
+        yield DoctorCheck(CheckStatus.OK, what, f"{number}, {protocol}; both client libraries take them all")
 
 
-def _servers(patient: Patient) -> Generator[Check, None, bool]:
+def _servers(patient: Patient) -> Generator[DoctorCheck, None, bool]:
     """Yield a check of each bootstrap server; return whether the cluster can be asked through one of them."""
     texts = [each.strip() for each in patient.where.split(",") if each.strip()]
     addresses = [address for each in texts if (address := parse(each))]
     for each in texts:
         if parse(each) is None:
             remedy = '"bootstrap.servers" = "host:port"'
-            yield Check(Status.FAIL, f"server {each}", "this is no address", (remedy,))
+            yield DoctorCheck(CheckStatus.FAIL, f"server {each}", "this is no address", (remedy,))
     reached = reach(addresses, patient.timeout_s)
     for address, found in reached.items():
         if found.trouble:
             remedy = 'check "bootstrap.servers", that the broker runs, and what is between'
-            yield Check(Status.FAIL, f"server {address}", found.trouble, (remedy,))
+            yield DoctorCheck(CheckStatus.FAIL, f"server {address}", found.trouble, (remedy,))
         else:
-            yield Check(Status.OK, f"server {address}", _connected(address, found))
+            yield DoctorCheck(CheckStatus.OK, f"server {address}", _connected(address, found))
     return len(addresses) == len(texts) and any(not found.trouble for found in reached.values())
 
 
-def _librdkafka(patient: Patient) -> Check:
+def _librdkafka(patient: Patient) -> DoctorCheck:
     what = "sign-in by librdkafka"
     complaints = Complaints()
     begun = time.monotonic()
@@ -160,40 +172,40 @@ def _librdkafka(patient: Patient) -> Check:
         # asked for by name: this client would make it.
         client = AdminClient(settings)
     except KafkaException as error:
-        return Check(Status.FAIL, what, f"the configuration is refused: {error.args[0].str()}")
+        return DoctorCheck(CheckStatus.FAIL, what, f"the configuration is refused: {error.args[0].str()}")
     try:
         client.list_topics(timeout=patient.timeout_s)
     except KafkaException as error:
         client.poll(0)
         return _no_sign_in(what, complaints.reason(error.args[0].str()))
-    return Check(Status.OK, what, f"{_ms(_since_ms(begun))} (the tails read through it)")
+    return DoctorCheck(CheckStatus.OK, what, f"{_ms(_since_ms(begun))} (the tails read through it)")
 
 
-def _no_sign_in(what: str, reason: str) -> Check:
+def _no_sign_in(what: str, reason: str) -> DoctorCheck:
     remedy = 'check that a Kafka listener is at that port, and that "security.protocol" is its own'
     if any(sign in reason for sign in _NOT_KAFKA):
         reason = "what answers at that port speaks no Kafka, or speaks TLS"
-    return Check(Status.FAIL, what, reason, (remedy,))
+    return DoctorCheck(CheckStatus.FAIL, what, reason, (remedy,))
 
 
 def _brokers(
     brokers: Mapping[int, tuple[str, int]], able: Mapping[int, Abilities | Unseen], timeout_s: float
-) -> Iterator[Check]:
+) -> Iterator[DoctorCheck]:
     addresses = {broker: Address(*where) for broker, where in brokers.items()}
     reached = reach(set(addresses.values()), timeout_s)
     for broker, address in addresses.items():
         what, found, said = f"broker {broker} at {address}", reached[address], able[broker]
         if found.trouble:
             remedy = f"make it reachable from here, or change broker {broker}'s advertised.listeners"
-            yield Check(Status.FAIL, what, found.trouble, (remedy,))
+            yield DoctorCheck(CheckStatus.FAIL, what, found.trouble, (remedy,))
         elif isinstance(said, Unseen):
-            yield Check(Status.FAIL, what, f"{_connected(address, found)}, then: {said.reason}")
+            yield DoctorCheck(CheckStatus.FAIL, what, f"{_connected(address, found)}, then: {said.reason}")
         else:
             answered = f"answered in {_ms(said.answered_ms)}; {said.release} by its requests"
-            yield Check(Status.OK, what, f"{_connected(address, found)}, {answered}")
+            yield DoctorCheck(CheckStatus.OK, what, f"{_connected(address, found)}, {answered}")
 
 
-def _versions(known: Mapping[int, Abilities]) -> Iterator[Check]:
+def _versions(known: Mapping[int, Abilities]) -> Iterator[DoctorCheck]:
     what = "versions"
     lacking = False
     for key, lowest, name, dark in _NEEDED_REQUESTS:
@@ -201,45 +213,57 @@ def _versions(known: Mapping[int, Abilities]) -> Iterator[Check]:
         if without:
             lacking = True
             who = some([f"broker {each}" for each in without])
-            yield Check(Status.FAIL, what, f"{who} cannot {name}: {dark}", ("run Kafka 3.0 or newer",))
+            yield DoctorCheck(
+                CheckStatus.FAIL, what, f"{who} cannot {name}: {dark}", ("run Kafka 3.0 or newer",)
+            )
     releases = sorted({able.release for able in known.values()})
     if len(releases) > 1:
-        yield Check(Status.WARN, what, f"brokers differ: {some(releases)}; a rolling upgrade looks like this")
+        yield DoctorCheck(
+            CheckStatus.WARN, what, f"brokers differ: {some(releases)}; a rolling upgrade looks like this"
+        )
     if known and not lacking and len(releases) == 1:
         level = max(able.features.get("transaction.version", 0) for able in known.values())
         protocol = "epochs rise with every transaction" if level >= 2 else "clients' own ends keep the epoch"
-        yield Check(Status.OK, what, f"{releases[0]}, transaction.version {level} ({protocol})")
+        yield DoctorCheck(CheckStatus.OK, what, f"{releases[0]}, transaction.version {level} ({protocol})")
 
 
-def _settings(patient: Patient, trials: Trials, known: Mapping[int, Abilities]) -> Iterator[Check]:
+def _settings(patient: Patient, trials: Trials, known: Mapping[int, Abilities]) -> Iterator[DoctorCheck]:
     names = (_VERIFICATION, _MAX_TIMEOUT, _CLEANUP)
     told = trials.settings(list(known), names)
     if not told:
-        yield Check(Status.SKIP, "settings", "no broker tells them; see DESCRIBE_CONFIGS on cluster")
+        yield DoctorCheck(
+            CheckStatus.SKIP, "settings", "no broker tells them; see DESCRIBE_CONFIGS on cluster"
+        )
         return
     open_doors = [broker for broker, each in told.items() if each.get(_VERIFICATION, "false") != "true"]
     if open_doors:
         who = some([f"broker {each}" for each in open_doors])
         detail = f"{_VERIFICATION} is off at {who}, or not known there: hanging transactions can arise"
         how = f"--alter --entity-type brokers --entity-default --add-config {_VERIFICATION}=true"
-        yield Check(Status.WARN, "settings", detail, (f"kafka-configs {how} {patient.at}",))
+        yield DoctorCheck(CheckStatus.WARN, "settings", detail, (f"kafka-configs {how} {patient.at}",))
     for name in (_MAX_TIMEOUT, _CLEANUP):
         values = sorted({each[name] for each in told.values() if name in each}, key=int)
         shown = some([duration(int(each)) for each in values]) or "not told"
-        status = Status.WARN if len(values) > 1 else Status.OK
-        yield Check(status, "settings", f"{name} is {shown}" + (": brokers differ" if values[1:] else ""))
+        status = CheckStatus.WARN if len(values) > 1 else CheckStatus.OK
+        yield DoctorCheck(
+            status, "settings", f"{name} is {shown}" + (": brokers differ" if values[1:] else "")
+        )
 
 
-def _clock(trials: Trials) -> Check:
+def _clock(trials: Trials) -> DoctorCheck:
     told = trials.clock()
     rest = "tails measure those of coordinators by their records"
     if isinstance(told, Unseen):
-        return Check(Status.SKIP, "clock", f"the controller's cannot be asked for ({told.reason}); {rest}")
+        return DoctorCheck(
+            CheckStatus.SKIP, "clock", f"the controller's cannot be asked for ({told.reason}); {rest}"
+        )
     off = f"{_ms(abs(told.ahead_ms))} {'ahead of' if told.ahead_ms > 0 else 'behind'} ours"
     detail = f"the active controller's is {off}, give or take {_ms(told.unsure_ms)}; {rest}"
     if abs(told.ahead_ms) - told.unsure_ms > _CLOCK_OFF_MS:
-        return Check(Status.WARN, "clock", detail, ("let NTP or chrony set the clocks of both hosts",))
-    return Check(Status.OK, "clock", detail)
+        return DoctorCheck(
+            CheckStatus.WARN, "clock", detail, ("let NTP or chrony set the clocks of both hosts",)
+        )
+    return DoctorCheck(CheckStatus.OK, "clock", detail)
 
 
 def _connected(address: Address, found: Reached) -> str:

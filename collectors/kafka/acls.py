@@ -8,11 +8,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 
-from collectors.doctor.checks import Check, Patient, Status
+from collectors.doctor.checks import CheckStatus, DoctorCheck, Patient
 from fenceline.formatting import count, some
 from fenceline.kafka.acls import EVERY, TO_END, TO_LOOK, TO_WRITE_MARKERS, Resource, Right
 from transaction_admin.api import CONSUMER_OFFSETS, TRANSACTION_STATE, Unseen, grant
-from transaction_admin.trials import Trials, Verdict
+from transaction_admin.trials import Trials, TrialVerdict
 
 #: How many topics are tried by name.
 _MOST_TOPICS = 1_000
@@ -21,65 +21,69 @@ _LEFT_OUT = "brokers leave out the others and do not say so"
 _CLUSTER = next(each for each in TO_LOOK if each.resource is Resource.CLUSTER)
 
 
-def rights(patient: Patient, trials: Trials) -> Iterator[Check]:
+def rights(patient: Patient, trials: Trials) -> Iterator[DoctorCheck]:
     """Yield a check of each right that looking takes, in their order."""
     for right in TO_LOOK:
         tried = trials.tried(right)
         what = str(right)
-        if tried.verdict is Verdict.GRANTED:
+        if tried.verdict is TrialVerdict.GRANTED:
             yield from _granted(patient, trials, right)
-        elif tried.verdict is Verdict.UNTOLD:
-            yield Check(Status.WARN, what, f"the trial tells nothing: {tried.reason}")
+        elif tried.verdict is TrialVerdict.UNTOLD:
+            yield DoctorCheck(CheckStatus.WARN, what, f"the trial tells nothing: {tried.reason}")
         else:
             yield _refused(patient, trials, right)
 
 
-def _granted(patient: Patient, trials: Trials, right: Right) -> Iterator[Check]:
+def _granted(patient: Patient, trials: Trials, right: Right) -> Iterator[DoctorCheck]:
     what = str(right)
     if right.name in (TRANSACTION_STATE, CONSUMER_OFFSETS) and not trials.exists(right.name):
-        yield Check(Status.OK, what, "granted; the topic does not exist yet, and asking has not made it")
+        yield DoctorCheck(
+            CheckStatus.OK, what, "granted; the topic does not exist yet, and asking has not made it"
+        )
     elif right.resource is Resource.TRANSACTIONAL_ID:
         yield _hidden_ids(patient, trials, what)
     elif right.operation == "READ" and right.name == EVERY:
         yield _read_of_all(patient, trials, right)
     else:
-        yield Check(Status.OK, what, "granted")
+        yield DoctorCheck(CheckStatus.OK, what, "granted")
 
 
-def _hidden_ids(patient: Patient, trials: Trials, what: str) -> Check:
+def _hidden_ids(patient: Patient, trials: Trials, what: str) -> DoctorCheck:
     """Judge whether an ACL could still hide an id: brokers leave it out of their lists without a word."""
     denials = trials.denials()
     if isinstance(denials, Unseen):
         if patient.sees_all_ids:
-            return Check(Status.OK, what, "granted; the configuration says that no id is hidden")
+            return DoctorCheck(CheckStatus.OK, what, "granted; the configuration says that no id is hidden")
         detail = "granted, but that no single id is denied cannot be proved without DESCRIBE on the cluster"
-        return Check(Status.WARN, what, detail, _remedies(patient, _CLUSTER))
+        return DoctorCheck(CheckStatus.WARN, what, detail, _remedies(patient, _CLUSTER))
     us = (patient.principal, "User:*")
     ours = {each.name for each in denials if "User:…" in us or each.principal in us}
     if not ours:
-        return Check(Status.OK, what, "granted, and no ACL hides an id")
+        return DoctorCheck(CheckStatus.OK, what, "granted, and no ACL hides an id")
     detail = f"granted, but ACLs hide {some(sorted(ours))}: nothing can be called hanging"
-    return Check(Status.WARN, what, detail, _listed(patient, "--transactional-id", sorted(ours)))
+    return DoctorCheck(CheckStatus.WARN, what, detail, _listed(patient, "--transactional-id", sorted(ours)))
 
 
-def _read_of_all(patient: Patient, trials: Trials, right: Right) -> Check:
+def _read_of_all(patient: Patient, trials: Trials, right: Right) -> DoctorCheck:
     topics = trials.topics()[:_MOST_TOPICS]
     denied = trials.unreadable(topics) if topics else []
     if not denied:
-        return Check(Status.OK, str(right), f"granted; {count(len(topics), 'topic')} tried by name")
+        return DoctorCheck(
+            CheckStatus.OK, str(right), f"granted; {count(len(topics), 'topic')} tried by name"
+        )
     detail = f"granted, but an ACL denies {some(denied)}"
-    return Check(Status.FAIL, str(right), detail, _listed(patient, "--topic", denied))
+    return DoctorCheck(CheckStatus.FAIL, str(right), detail, _listed(patient, "--topic", denied))
 
 
-def _refused(patient: Patient, trials: Trials, right: Right) -> Check:
+def _refused(patient: Patient, trials: Trials, right: Right) -> DoctorCheck:
     detail, partly = f"missing. Without it: {right.dark}", ""
     if right.name == EVERY:
         partly = _seen(trials, right)
     if right.resource is Resource.TRANSACTIONAL_ID and patient.sees_all_ids:
         partly += ". The configuration says sees_all_transactional_ids: make sure of it"
     soft = partly or not right.needed
-    status = Status.WARN if soft else Status.FAIL
-    return Check(status, str(right), detail + partly, _remedies(patient, right))
+    status = CheckStatus.WARN if soft else CheckStatus.FAIL
+    return DoctorCheck(status, str(right), detail + partly, _remedies(patient, right))
 
 
 def _seen(trials: Trials, right: Right) -> str:
@@ -100,20 +104,24 @@ def _seen(trials: Trials, right: Right) -> str:
     return f". {count(number, noun)} can be seen by narrower grants; {_LEFT_OUT}" if number else ""
 
 
-def acts(patient: Patient, trials: Trials) -> Iterator[Check]:
+def acts(patient: Patient, trials: Trials) -> Iterator[DoctorCheck]:
     """Yield a check of each right that ending a transaction takes; none of them is tried."""
     told = trials.cluster_operations()
     what = f"act: {TO_WRITE_MARKERS} (or CLUSTER_ACTION)"
     lines = _remedies(patient, TO_WRITE_MARKERS)
     optional = f"optional. Without it: {TO_WRITE_MARKERS.dark}"
     if isinstance(told, Unseen):
-        yield Check(Status.SKIP, what, f"not tried, a trial would act ({told.reason}); {optional}", lines)
+        yield DoctorCheck(
+            CheckStatus.SKIP, what, f"not tried, a trial would act ({told.reason}); {optional}", lines
+        )
     elif {"ALTER", "CLUSTER_ACTION"}.isdisjoint(told):
-        yield Check(Status.SKIP, what, f"missing, by the broker's own word; {optional}", lines)
+        yield DoctorCheck(CheckStatus.SKIP, what, f"missing, by the broker's own word; {optional}", lines)
     else:
-        yield Check(Status.OK, what, "granted, by the broker's own word; not tried, a trial would act")
+        yield DoctorCheck(
+            CheckStatus.OK, what, "granted, by the broker's own word; not tried, a trial would act"
+        )
     detail = f"not tried, a trial would act; optional. Without it: {TO_END.dark}"
-    yield Check(Status.SKIP, f"act: {TO_END}", detail, _remedies(patient, TO_END))
+    yield DoctorCheck(CheckStatus.SKIP, f"act: {TO_END}", detail, _remedies(patient, TO_END))
 
 
 def _remedies(patient: Patient, right: Right) -> tuple[str, ...]:

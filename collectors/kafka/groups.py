@@ -1,8 +1,8 @@
 """Looks at every consumer group of a cluster: who there is, what it committed, where the partitions end.
 
 It knows neither the database nor Celery. Whoever drives it asks `wait_s`, lets it `look` with what the tail
-of `__consumer_offsets` knows (`Ours`), and saves what it found. Coordinators are the truth; where they do
-not let us ask, what the log tells stands in for them.
+of `__consumer_offsets` knows (`PreviousGroupState`), and saves what it found. Coordinators are the truth;
+where they do not let us ask, what the log tells stands in for them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Protocol
 from collectors.kafka.internal_topics import CONSUMER_OFFSETS
 from collectors.kafka.marker_scan import Markers
 from collectors.kafka.pending_commits import PendingReader, Undecided
-from collectors.rate_limit import Lately
+from collectors.rate_limit import RecentDuration
 from fenceline.decode import text
 from fenceline.facts import TopicPartition
 from fenceline.kafka.coordinator import partition_for
@@ -37,8 +37,8 @@ _NOT_LISTED = GroupListed("", "", "", -1)
 Ends = Mapping[TopicPartition, Offsets]
 
 
-class Ours(Protocol):
-    """What the database knows of one cluster, read when asked (`dashboard.groups.store.Rows`)."""
+class PreviousGroupState(Protocol):
+    """What the database knows of one cluster, read when asked (`dashboard.groups.store.GroupRows`)."""
 
     def logged_groups(self) -> Collection[str]:
         """Return the groups whose commits the tail has read."""
@@ -71,7 +71,7 @@ class GroupsCollector:
         self._pending = PendingReader(properties, reads)
         self._markers = Markers(reads)
         self._due = time.monotonic()
-        self._lately = Lately()
+        self._lately = RecentDuration()
         self._log_partitions: list[TopicPartition] = []
         #: Producer id -> transactional id, "" for nobody's, and when that was asked.
         self._owners: dict[int, tuple[str, float]] = {}
@@ -89,7 +89,7 @@ class GroupsCollector:
         self._pending.close()
         self._reads.close()
 
-    def look(self, now_ms: int, ours: Ours, *, every_s: float) -> GroupsLook:
+    def look(self, now_ms: int, ours: PreviousGroupState, *, every_s: float) -> GroupsLook:
         """Return what there is to see; the next look is due after `every_s`, later where brokers are slow."""
         before, began = self._reads.cost, time.monotonic()
         try:
@@ -100,7 +100,7 @@ class GroupsCollector:
             self._due = began + max(every_s, _PACE * self._lately.of(broker_ms / 1_000))
         return replace(found, requests=cost.requests - before.requests, broker_ms=broker_ms)
 
-    def _look(self, now_ms: int, ours: Ours) -> GroupsLook:
+    def _look(self, now_ms: int, ours: PreviousGroupState) -> GroupsLook:
         listing = self._reads.groups()
         seen = self._committed(listing, ours)
         for unseen in listing.unseen:
@@ -119,7 +119,7 @@ class GroupsCollector:
             partial="; ".join(map(str, listing.unseen)),
         )
 
-    def _committed(self, listing: GroupListing, ours: Ours) -> _Seen:
+    def _committed(self, listing: GroupListing, ours: PreviousGroupState) -> _Seen:
         """Ask what groups have committed: what is stable, and where it is not, what was before it."""
         listed = listing.groups
         names = listed.keys() | set(ours.logged_groups())
@@ -184,7 +184,7 @@ class GroupsCollector:
         return {where: each for where, each in found.items() if isinstance(each, Offsets)}
 
     def _undecided(
-        self, seen: _Seen, ends: Ends, ours: Ours
+        self, seen: _Seen, ends: Ends, ours: PreviousGroupState
     ) -> Mapping[tuple[str, TopicPartition], tuple[PendingCommit, ...]]:
         """Return the pending commits of partitions of `__consumer_offsets` that stay held back.
 
@@ -214,7 +214,7 @@ class GroupsCollector:
             )
             seen.groups[each.group] = group
 
-    def _owners_of(self, producer_ids: Collection[int], ours: Ours) -> Mapping[int, str]:
+    def _owners_of(self, producer_ids: Collection[int], ours: PreviousGroupState) -> Mapping[int, str]:
         """Return whose producer ids are: as the tail knows, else as coordinators say, which costs them."""
         now = time.monotonic()
         known = {

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from confluent_kafka.admin import AdminClient
 
 from collectors.kafka.clients import CannotSee, Complaints, Requests, consumer_properties
-from fenceline.facts import Look, PositionMove, RawRecord
+from fenceline.facts import PositionMove, RawRecord, TailBatch
 
 TRANSACTION_STATE = "__transaction_state"
 CONSUMER_OFFSETS = "__consumer_offsets"
@@ -167,7 +167,7 @@ class Tail:
         if len(range(self._shard, self._partition_count, self._shards)) > len(self._next):
             self.seek(topic_id, {p: saved for p, saved in self._saved.items() if saved is not None})
 
-    def look(self, timeout_s: float) -> Look:
+    def look(self, timeout_s: float) -> TailBatch:
         """Read for up to `timeout_s`, longer while catching up, and return what there was.
 
         Raises `TopicReplaced` when the next record is gone, `CannotSee` also when nothing comes for 10 s
@@ -187,7 +187,7 @@ class Tail:
         self._refuse_a_stall(bool(seen.count) or not behind)
         if patient:
             self._hold_back(seen)
-        look = Look(
+        look = TailBatch(
             records=seen.records,
             moves=self._moves(seen.holes),
             count=seen.count,
@@ -228,7 +228,7 @@ class Tail:
         """Return how many records there were to read when the ends were asked for last."""
         return sum(max(0, end - self._next[p]) for p, end in self._ends.items())
 
-    def saved(self, look: Look) -> None:
+    def saved(self, look: TailBatch) -> None:
         """Take the look's positions as saved; the next look begins there."""
         for move in look.moves:
             self._saved[move.partition] = move.next

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 
-from fenceline.batches import Batch
+from fenceline.batches import RecordBatch
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import Offsets
 from transaction_admin.api import Unseen
@@ -65,7 +65,7 @@ class Markers:
             self._known.popitem(last=False)
 
     def _nothing(self, where: TopicPartition, offset: int, lso: int) -> bool:
-        at, batches = offset, list[Batch]()
+        at, batches = offset, list[RecordBatch]()
         for _ in range(_MOST_FETCHES):
             answer = self._reads.batches(where, at, most_bytes=_MOST_BYTES)
             if isinstance(answer, Unseen):
@@ -80,7 +80,7 @@ class Markers:
         return False
 
 
-def nothing_to_read(batches: Iterable[Batch], offset: int, lso: int) -> bool | None:
+def nothing_to_read(batches: Iterable[RecordBatch], offset: int, lso: int) -> bool | None:
     """Return whether nothing can be read from `offset` up to `lso`; None while that needs more batches.
 
     A transaction's fate is in its marker, which may lie behind the LSO.

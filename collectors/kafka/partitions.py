@@ -15,20 +15,20 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from collectors.kafka.producer_owners import Asker
-from collectors.rate_limit import Lately
+from collectors.rate_limit import RecentDuration
 from fenceline.facts import TopicPartition
 from fenceline.kafka import end_offset_history as ends
 from fenceline.kafka.partitions import (
     DEFAULT_CLEANUP_MS,
-    Ground,
-    Known,
+    KnownPartition,
     Offsets,
-    Owners,
+    PartitionPlace,
+    PartitionVerdict,
     Pin,
     PinKey,
-    Place,
+    ProducerOwners,
     ProducerState,
-    Verdict,
+    VerdictReason,
     follow,
     grace_ms,
     judge,
@@ -50,10 +50,10 @@ _ENDING = "its last transaction has ended, and the end is still to be replicated
 _NO_COORDINATOR = "what its coordinators say of the transactions in it could not be seen: {}"
 
 
-class Ours(Protocol):
-    """Our rows of one cluster, read when asked (`dashboard.partitions.store.Rows`)."""
+class PreviousPartitionState(Protocol):
+    """Our rows of one cluster, read when asked (`dashboard.partitions.store.PartitionRows`)."""
 
-    def known(self) -> Mapping[TopicPartition, Known]:
+    def known(self) -> Mapping[TopicPartition, KnownPartition]:
         """Return every partition's row."""
 
     def ends(self) -> Mapping[TopicPartition, str]:
@@ -73,13 +73,13 @@ class Ours(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ObservedPartitions:
     """What one look saw that was not known before, and the whole of what could not be seen."""
 
     at_ms: int
     #: Whether all partitions were looked at, and not only those that are held.
     full: bool
-    rows: Mapping[TopicPartition, Known] = field(default_factory=dict)
+    rows: Mapping[TopicPartition, KnownPartition] = field(default_factory=dict)
     #: The histories that have another point.
     ends: Mapping[TopicPartition, str] = field(default_factory=dict)
     #: Partitions of topics that are no more.
@@ -89,7 +89,7 @@ class Seen:
     #: Reasons by scope of everything that cannot be seen now; None where nothing of it has changed.
     gaps: Mapping[str, str] | None = None
     #: How many partitions have each verdict.
-    verdicts: Mapping[Verdict, int] = field(default_factory=dict)
+    verdicts: Mapping[PartitionVerdict, int] = field(default_factory=dict)
     took_ms: int = 0
     requests: int = 0
     broker_ms: float = 0.0
@@ -102,7 +102,13 @@ class Watcher:
     """
 
     def __init__(
-        self, reads: ClusterReads, admin: TransactionAdmin, ours: Ours, *, every_s: float, grace_s: float
+        self,
+        reads: ClusterReads,
+        admin: TransactionAdmin,
+        ours: PreviousPartitionState,
+        *,
+        every_s: float,
+        grace_s: float,
     ) -> None:
         """`grace_s`: how long past its timeout a transaction may always last before that is late."""
         self._reads, self._admin = reads, admin
@@ -122,7 +128,7 @@ class Watcher:
         self._missing: frozenset[str] = frozenset()
         #: Whether the next look is to be at all partitions.
         self._hurry = False
-        self._full_lately, self._held_lately = Lately(), Lately()
+        self._full_lately, self._held_lately = RecentDuration(), RecentDuration()
         self._grace: int | None = None
         self._held_at = self._full_at = time.monotonic()
 
@@ -135,7 +141,7 @@ class Watcher:
         self._reads.close()
         self._admin.close()
 
-    def look(self, now_ms: int, ours: Ours) -> Seen:
+    def look(self, now_ms: int, ours: PreviousPartitionState) -> ObservedPartitions:
         """Look at the partitions that are due and return what is news about them."""
         begun, before = time.monotonic(), self._cost()
         full = begun >= self._full_at
@@ -149,7 +155,7 @@ class Watcher:
         took_s = time.monotonic() - begun
         self._pace(full, took_s)
         after = self._cost()
-        return Seen(
+        return ObservedPartitions(
             now_ms,
             full,
             look.rows,
@@ -184,10 +190,12 @@ class Watcher:
         named = [where for where in named if where in self._known]
         return held.union(self._pins, self._unseen, named)
 
-    def _look(self, look: _Look, wanted: Collection[TopicPartition] | None, ours: Ours) -> None:
+    def _look(
+        self, look: _Look, wanted: Collection[TopicPartition] | None, ours: PreviousPartitionState
+    ) -> None:
         topics = None if wanted is None else {each.topic for each in wanted}
         topology = self._reads.topology(topics)
-        found: dict[TopicPartition, Known] = {}
+        found: dict[TopicPartition, KnownPartition] = {}
         if wanted is None:
             wanted = topology.partitions
             self._drop_missing(look, topology)
@@ -212,22 +220,30 @@ class Watcher:
         leader: Leader,
         said: Offsets | Unseen,
         topology: Topology,
-    ) -> Known:
+    ) -> KnownPartition:
         """Return what is known of a partition; note why where it cannot be seen."""
-        place = Place(topology.topic_ids[where.topic], leader.leader, leader.leader_epoch, leader.replicas)
+        place = PartitionPlace(
+            topology.topic_ids[where.topic], leader.leader, leader.leader_epoch, leader.replicas
+        )
         if isinstance(said, Unseen):
             return self._blind(look, where, place, _scope(where, said, leader, topology), said.reason)
         self._unseen.pop(where, None)
         return follow(self._known.get(where), where, place, said, look.now_ms, held=where in self._pins)
 
-    def _blind(self, look: _Look, where: TopicPartition, place: Place, scope: str, reason: str) -> Known:
+    def _blind(
+        self, look: _Look, where: TopicPartition, place: PartitionPlace, scope: str, reason: str
+    ) -> KnownPartition:
         """Note that a partition cannot be seen: what was known of its transactions may be over."""
         self._unseen[where] = scope, reason
         before = self._pins.get(where, {}).values()
-        self._settle(look, where, [replace(p, verdict=Verdict.UNKNOWN, ground=Ground.UNSEEN) for p in before])
+        self._settle(
+            look,
+            where,
+            [replace(p, verdict=PartitionVerdict.UNKNOWN, ground=VerdictReason.UNSEEN) for p in before],
+        )
         return follow(self._known.get(where), where, place, reason, look.now_ms, held=bool(before))
 
-    def _refused(self, look: _Look, topology: Topology) -> Iterator[tuple[TopicPartition, Known]]:
+    def _refused(self, look: _Look, topology: Topology) -> Iterator[tuple[TopicPartition, KnownPartition]]:
         """Yield the partitions of topics that brokers say nothing of; note those that were never seen."""
         refused = {each.what: each.reason for each in topology.unseen}
         for where in [where for where in self._known if where.topic in refused]:
@@ -238,8 +254,8 @@ class Watcher:
         self._topics_unseen = {name: reason for name, reason in refused.items() if name not in seen}
 
     def _judge(
-        self, look: _Look, pinned: Mapping[TopicPartition, Known], ours: Ours
-    ) -> Iterator[tuple[TopicPartition, Known]]:
+        self, look: _Look, pinned: Mapping[TopicPartition, KnownPartition], ours: PreviousPartitionState
+    ) -> Iterator[tuple[TopicPartition, KnownPartition]]:
         """Yield pinned partitions with the verdict on what is open in them."""
         if not pinned:
             return
@@ -256,7 +272,7 @@ class Watcher:
                 continue
             both = list(open_in_both(*(said for said in told if not isinstance(said, Unseen))))
             pins = [self._pin(look, where, known, each, owners) for each in both]
-            if any(pin.ground is Ground.UNSEEN for pin in pins):
+            if any(pin.ground is VerdictReason.UNSEEN for pin in pins):
                 self._unseen[where] = f"partition:{where}", _NO_COORDINATOR.format(self._asker.trouble)
             self._settle(look, where, pins)
             if opened[where] and not pins:
@@ -266,7 +282,12 @@ class Watcher:
                 yield where, known._replace(verdict=worst(pins), error="" if pins else _ENDING)
 
     def _pin(
-        self, look: _Look, where: TopicPartition, known: Known, producer: ProducerState, owners: Owners
+        self,
+        look: _Look,
+        where: TopicPartition,
+        known: KnownPartition,
+        producer: ProducerState,
+        owners: ProducerOwners,
     ) -> Pin:
         if self._grace is None:
             cleanup_ms = int(self._reads.setting(CLEANUP) or DEFAULT_CLEANUP_MS)
@@ -297,7 +318,7 @@ class Watcher:
         if now:
             self._pins[where] = now
 
-    def _keep(self, look: _Look, where: TopicPartition, known: Known) -> None:
+    def _keep(self, look: _Look, where: TopicPartition, known: KnownPartition) -> None:
         """Take what is known of a partition now."""
         prior, history = self._known.get(where), self._ends.get(where, "")
         self._known[where] = known
@@ -305,7 +326,7 @@ class Watcher:
             look.rows[where] = known
         if known.seen_ms != look.now_ms or known.lso is None or known.high_watermark is None:
             return
-        end = ends.End(look.now_ms, known.lso, known.high_watermark)
+        end = ends.EndOffset(look.now_ms, known.lso, known.high_watermark)
         longer = ends.add(history, end, prior.seen_ms if prior else None)
         if longer != history:
             self._ends[where] = look.ends[where] = longer
@@ -354,7 +375,7 @@ class _Look:
     """A look under way."""
 
     now_ms: int
-    rows: dict[TopicPartition, Known] = field(default_factory=dict)
+    rows: dict[TopicPartition, KnownPartition] = field(default_factory=dict)
     ends: dict[TopicPartition, str] = field(default_factory=dict)
     gone: set[TopicPartition] = field(default_factory=set)
     pins: dict[PinKey, Pin] = field(default_factory=dict)

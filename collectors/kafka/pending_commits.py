@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from collectors.kafka.clients import consumer_properties
 from collectors.kafka.internal_topics import CONSUMER_OFFSETS
 from fenceline import facts
-from fenceline.batches import Batch
+from fenceline.batches import RecordBatch
 from fenceline.decode.consumer_offsets import OffsetCommit, decode
 from fenceline.kafka.partitions import Offsets
 from transaction_admin.api import Unseen
@@ -80,9 +80,9 @@ class PendingReader:
         before = self._held.get(number)
         return before if before is not None and before.lso == lso else _Held(lso, lso)
 
-    def _batches(self, number: int, at: int, end: int) -> list[Batch]:
+    def _batches(self, number: int, at: int, end: int) -> list[RecordBatch]:
         """Return the headers of the next batches from `at` on."""
-        found: list[Batch] = []
+        found: list[RecordBatch] = []
         for _ in range(_MOST_FETCHES):
             if at >= end:
                 break
@@ -137,7 +137,7 @@ def _take(
             found[number][offset] = record
 
 
-def _apply(held: _Held, batches: list[Batch], commits: Mapping[int, OffsetCommit]) -> None:
+def _apply(held: _Held, batches: list[RecordBatch], commits: Mapping[int, OffsetCommit]) -> None:
     for batch in batches:
         if batch.marker:
             held.opened.pop(batch.producer_id, None)
@@ -146,7 +146,7 @@ def _apply(held: _Held, batches: list[Batch], commits: Mapping[int, OffsetCommit
     held.at = batches[-1].last + 1
 
 
-def _of_batch(batch: Batch, commits: Mapping[int, OffsetCommit]) -> Iterator[Undecided]:
+def _of_batch(batch: RecordBatch, commits: Mapping[int, OffsetCommit]) -> Iterator[Undecided]:
     for offset in range(batch.first, batch.last + 1):
         record = commits.get(offset)
         if record is not None:

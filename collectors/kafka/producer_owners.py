@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 
-from fenceline.kafka.partitions import Owners
+from fenceline.kafka.partitions import ProducerOwners
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 from transaction_admin.api import CannotAdminister, TransactionAdmin
 from transaction_admin.reads import ClusterReads
@@ -33,7 +33,7 @@ class Asker:
         ours: Callable[[Collection[int]], Mapping[int, str]],
         *,
         may_hide: bool,
-    ) -> Owners:
+    ) -> ProducerOwners:
         """Return whose producer ids are, and what coordinators say now of their ids.
 
         `ours` returns the ids of our own rows that have producer ids: coordinators leave out those that we
@@ -47,7 +47,7 @@ class Asker:
         for producer_id, name in ids.items():
             if _is_over(producer_id, said.get(name)):
                 del self._ids[producer_id]
-        return Owners(ids, said, whole, may_hide)
+        return ProducerOwners(ids, said, whole, may_hide)
 
     def _find(
         self, producer_ids: Collection[int], ours: Callable[[Collection[int]], Mapping[int, str]]

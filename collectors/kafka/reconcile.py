@@ -13,14 +13,14 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Protocol
 
-from collectors.rate_limit import Lately
+from collectors.rate_limit import RecentDuration
 from fenceline.facts import NOT_TOLD, OPEN_STATES
 from fenceline.kafka.reconcile import (
     MOST_SUSPECTS,
     Correction,
     Described,
     Difference,
-    Known,
+    KnownTransaction,
     Listed,
     NotDescribed,
     Obstacle,
@@ -33,14 +33,14 @@ from fenceline.kafka.reconcile import (
     next_full_s,
     next_open_s,
 )
-from transaction_admin.api import Listing, TransactionAdmin
+from transaction_admin.api import TransactionAdmin, TransactionListing
 
 #: Differences that are put before their coordinators in one poll; the others wait for the next.
 MOST_DESCRIBED = 1_000
 
 
-class Ours(Protocol):
-    """Our rows of one cluster, read when asked (`dashboard.transactions.reconcile_store.Rows`)."""
+class PreviousTransactionState(Protocol):
+    """Our rows of one cluster, read when asked (`dashboard.transactions.reconcile_store.ReconciledRows`)."""
 
     def alone(self) -> bool:
         """Whether no tail can read the topic, so that the coordinators' lists are our only source."""
@@ -48,13 +48,13 @@ class Ours(Protocol):
     def seen_through_ms(self) -> int | None:
         """Return the instant before which every record is in the rows; None where that is not known."""
 
-    def open_rows(self) -> Mapping[str, Known]:
+    def open_rows(self) -> Mapping[str, KnownTransaction]:
         """Return the rows of open transactions."""
 
-    def rows(self, names: Collection[str]) -> Mapping[str, Known]:
+    def rows(self, names: Collection[str]) -> Mapping[str, KnownTransaction]:
         """Return the rows of some ids, without those that have none."""
 
-    def all_rows(self) -> Iterator[tuple[str, Known]]:
+    def all_rows(self) -> Iterator[tuple[str, KnownTransaction]]:
         """Yield every row, in no order."""
 
 
@@ -75,7 +75,7 @@ class Reconciler:
         self._admin = admin
         self._open, self._full = _Watch(), _Watch()
         self._open_at = self._full_at = time.monotonic()
-        self._lately, self._full_lately = Lately(), Lately()
+        self._lately, self._full_lately = RecentDuration(), RecentDuration()
 
     def wait_s(self) -> float:
         """Return how long to wait before the next poll, 0 when one is due."""
@@ -85,7 +85,7 @@ class Reconciler:
         """Close the connections to the brokers."""
         self._admin.close()
 
-    def poll(self, now_ms: int, ours: Ours) -> Reconciliation:
+    def poll(self, now_ms: int, ours: PreviousTransactionState) -> Reconciliation:
         """Ask for the list that is due, the full one first, and return what it means for our rows."""
         full = time.monotonic() >= self._full_at
         before = self._admin.cost
@@ -99,7 +99,7 @@ class Reconciler:
             self._full_at = time.monotonic() + next_full_s(self._full_lately.of(spent_ms / 1_000))
         return replace(found, requests=cost.requests - before.requests, broker_ms=spent_ms)
 
-    def _compare(self, full: bool, now_ms: int, ours: Ours) -> Reconciliation:
+    def _compare(self, full: bool, now_ms: int, ours: PreviousTransactionState) -> Reconciliation:
         watch = self._full if full else self._open
         # In this order, or a difference could be of our own making: how far the tail has seen, then the rows
         # that are judged, then the list, then all other rows.
@@ -145,7 +145,7 @@ class Reconciler:
         found = [correct(name, counted[name], said[name], now_ms) for name in names]
         return tuple(each for each in found if each is not None)
 
-    def _mirror(self, full: bool, now_ms: int, ours: Ours) -> Reconciliation:
+    def _mirror(self, full: bool, now_ms: int, ours: PreviousTransactionState) -> Reconciliation:
         """Take the list as it comes: ids that are open, or not told of in full, by their description."""
         listing = self._list(full)
         rows = dict(ours.all_rows() if full else ours.open_rows())
@@ -162,11 +162,11 @@ class Reconciler:
             seen_through_ms=None if listing.unseen else now_ms,
         )
 
-    def _list(self, full: bool) -> Listing:
+    def _list(self, full: bool) -> TransactionListing:
         return self._admin.list_transactions(() if full else OPEN_STATES)
 
 
-def _rows(ours: Ours, names: Collection[str]) -> dict[str, Known | None]:
+def _rows(ours: PreviousTransactionState, names: Collection[str]) -> dict[str, KnownTransaction | None]:
     found = ours.rows(names) if names else {}
     return {name: found.get(name) for name in names}
 
@@ -175,7 +175,7 @@ def _is_hidden(said: Described | NotDescribed) -> bool:
     return isinstance(said, NotDescribed) and said.obstacle is Obstacle.FORBIDDEN
 
 
-def _to_describe(full: bool, listing: Listing, rows: Mapping[str, Known]) -> set[str]:
+def _to_describe(full: bool, listing: TransactionListing, rows: Mapping[str, KnownTransaction]) -> set[str]:
     """Return the ids that are open, and those that the list tells too little of; a bounded share of many.
 
     An id that is missing in a list is gone only if its coordinator says so: a broker that has just started
@@ -189,7 +189,7 @@ def _to_describe(full: bool, listing: Listing, rows: Mapping[str, Known]) -> set
     return opened.union(islice(missing, MOST_DESCRIBED), islice(vague, MOST_DESCRIBED))
 
 
-def _is_vague(row: Known | None, said: Listed) -> bool:
+def _is_vague(row: KnownTransaction | None, said: Listed) -> bool:
     return row is None or row.producer_epoch == NOT_TOLD or (row.state, row.producer_id) != said
 
 

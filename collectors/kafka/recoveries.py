@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from typing import NamedTuple
 
-from fenceline.batches import Batch
+from fenceline.batches import RecordBatch
 from fenceline.facts import TopicPartition
-from fenceline.recoveries import Lost, TopicNow, lost_in, unblocked_ms
+from fenceline.recoveries import LostRecords, TopicNow, lost_in, unblocked_ms
 from transaction_admin.api import Unseen
 from transaction_admin.reads import ClusterReads
 
@@ -36,7 +36,7 @@ class Search(NamedTuple):
     alone: bool
 
 
-def find_lost(reads: ClusterReads, search: Search) -> Lost:
+def find_lost(reads: ClusterReads, search: Search) -> LostRecords:
     """Return what the transaction had written in a partition; bounds and a note where that cannot be told.
 
     Raises `CannotAdminister` where no broker can be asked at all.
@@ -44,9 +44,9 @@ def find_lost(reads: ClusterReads, search: Search) -> Lost:
     offsets = reads.offsets([search.where])[search.where]
     # Whatever ended before the LSO came here has its marker before it: that far the log is read.
     lso = None if isinstance(offsets, Unseen) else offsets.lso
-    seen: list[Batch] = []
+    seen: list[RecordBatch] = []
     at = search.start
-    found: Lost | None = None
+    found: LostRecords | None = None
     for _ in range(_MOST_REQUESTS):
         answer = reads.batches(search.where, at, most_bytes=_BYTES_AT_ONCE)
         if isinstance(answer, Unseen):
@@ -62,20 +62,22 @@ def find_lost(reads: ClusterReads, search: Search) -> Lost:
     return found or _bounds(search, None, "too much was written around it to read it all")
 
 
-def _with_release(search: Search, found: Lost, seen: Sequence[Batch], lso: int | None) -> Lost:
+def _with_release(
+    search: Search, found: LostRecords, seen: Sequence[RecordBatch], lso: int | None
+) -> LostRecords:
     """Add when readers could pass, where they had passed before the log was read."""
     if lso is None or (found.last is not None and lso <= found.last):
         return found
     return found._replace(unblocked_ms=unblocked_ms(found, seen, search.producer_id))
 
 
-def _found(search: Search, seen: Sequence[Batch]) -> Lost | None:
+def _found(search: Search, seen: Sequence[RecordBatch]) -> LostRecords | None:
     return lost_in(search.where, seen, search.producer_id, search.producer_epoch)
 
 
-def _bounds(search: Search, end: int | None, note: str) -> Lost:
+def _bounds(search: Search, end: int | None, note: str) -> LostRecords:
     last = None if end is None else max(search.start, end - 1)
-    return Lost(*search.where, search.start, last, None, False, note)
+    return LostRecords(*search.where, search.start, last, None, False, note)
 
 
 class Topics:

@@ -34,7 +34,7 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class ActionSummary:
     """What was done since an instant, and what is under way."""
 
     executing: int
@@ -70,7 +70,7 @@ def _result(row: Action) -> str:
     return ", ".join(parts)
 
 
-def summary(cluster: str, *, since_ms: int, now_ms: int) -> Summary:
+def summary(cluster: str, *, since_ms: int, now_ms: int) -> ActionSummary:
     """Return what is under way, and how what was confirmed since an instant went."""
     found = Action.objects.filter(cluster__configured=True)
     if cluster:
@@ -78,7 +78,7 @@ def summary(cluster: str, *, since_ms: int, now_ms: int) -> Summary:
     planned = found.filter(state=Action.State.PLANNED, expires_ms__gt=now_ms).order_by("-pk")[:_MOST_LOOKED]
     since = datetime.fromtimestamp(since_ms / 1_000, UTC)
     ended = found.filter(confirmed_at__gte=since).exclude(state=Action.State.EXECUTING)
-    return Summary(
+    return ActionSummary(
         executing=found.filter(state=Action.State.EXECUTING).count(),
         waiting=sum(bool(rows.plan_of(each).doable) for each in planned),
         executed=ended.count(),

@@ -17,23 +17,23 @@ from fenceline.kafka.groups import Waiting
 _MOST = 5_000
 
 
-class Standing(NamedTuple):
+class BlockedReaders(NamedTuple):
     """Groups, and streaming queries by name, that stand at a partition's LSO."""
 
     groups: tuple[str, ...] = ()
     queries: tuple[str, ...] = ()
 
 
-NOBODY = Standing()
+NOBODY = BlockedReaders()
 
 
-def standing(cluster_id: int, lsos: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, Standing]:
+def standing(cluster_id: int, lsos: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, BlockedReaders]:
     """Return who stands at these offsets."""
     if not lsos:
         return {}
     groups, queries = _groups(cluster_id, lsos), _queries(cluster_id, lsos)
     return {
-        where: Standing(tuple(sorted(groups.get(where, ()))), tuple(sorted(queries.get(where, ()))))
+        where: BlockedReaders(tuple(sorted(groups.get(where, ()))), tuple(sorted(queries.get(where, ()))))
         for where in {*groups, *queries}
     }
 

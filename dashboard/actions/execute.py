@@ -26,7 +26,7 @@ from dashboard.actions import lease as hold
 from dashboard.actions import store as rows
 from dashboard.actions.connections import Hands, NoRoot
 from dashboard.actions.handlers import abort_marker, batches, fence
-from dashboard.actions.results import Fate, Result, failed, summed
+from dashboard.actions.results import Result, SubjectOutcome, failed, summed
 from dashboard.celery import app
 from dashboard.models import Action
 from dashboard.runtime import loop as slices
@@ -62,12 +62,12 @@ ACTS: Mapping[Act, tuple[Do, Do]] = {
 #: What tells by itself what is wrong and what to do.
 _CLEAR = (CannotAdminister, CannotTranslate, NoRoot, SinkError, looking.UnknownCluster)
 #: What is no cluster's and no store's doing.
-OURS = (DatabaseError, hold.Lost)
+OURS = (DatabaseError, hold.ActionLeaseLost)
 #: For how long what was done is followed.
 FOLLOWED_MS = 600_000
 
 
-class Refused(Exception):
+class ExecutionRefused(Exception):
     """A plan is not executed: an HTTP status that says of which kind the reason is, and the reason."""
 
     def __init__(self, status: int, text: str) -> None:
@@ -78,14 +78,16 @@ class Refused(Exception):
 def confirm(action: Action, *, digest: str, typed: str, reason: str, actor: Actor, now_ms: int) -> Action:
     """Have a worker execute a plan, once; return its row.
 
-    The same actor may say so again: the row is returned as it is. Raises `Refused`: 403 who may not, 409 a
-    plan that is another one, or is being executed by somebody else, 410 one that has expired, 422 for what
-    was typed, 503 while no message can be sent, which leaves it planned.
+    The same actor may say so again: the row is returned as it is. Raises `ExecutionRefused`: 403 who may not,
+    409 a plan that is another one, or is being executed by somebody else, 410 one that has expired, 422 for
+    what was typed, 503 while no message can be sent, which leaves it planned.
     """
     plan = rows.plan_of(action)
     _refuse_actor(plan, actor)
     if not secrets.compare_digest(digest.encode(), action.digest.encode()):
-        raise Refused(409, "This is not the plan that was previewed: its digest differs. Open it again.")
+        raise ExecutionRefused(
+            409, "This is not the plan that was previewed: its digest differs. Open it again."
+        )
     action.refresh_from_db()
     if action.state != Action.State.PLANNED:
         return _executed_already(action, actor)
@@ -110,22 +112,26 @@ def confirm(action: Action, *, digest: str, typed: str, reason: str, actor: Acto
 def _refuse_actor(plan: Plan, actor: Actor) -> None:
     for needed in access.OF_ACT[plan.act], *((access.FORCE,) if plan.forced else ()):
         if why := access.refusal(actor, needed):
-            raise Refused(403, why)
+            raise ExecutionRefused(403, why)
 
 
 def _refuse_inputs(action: Action, plan: Plan, typed: str, reason: str, now_ms: int) -> None:
     if now_ms >= action.expires_ms:
-        raise Refused(
+        raise ExecutionRefused(
             410, f"The plan has expired at {clock(action.expires_ms)}: make a new one, which looks again."
         )
     if not plan.doable:
-        raise Refused(422, "Nothing of this plan can be done: every subject is refused.")
+        raise ExecutionRefused(422, "Nothing of this plan can be done: every subject is refused.")
     if typed != plan.confirm:
-        raise Refused(422, f"What was typed is not {plan.confirm}: type exactly that.")
+        raise ExecutionRefused(422, f"What was typed is not {plan.confirm}: type exactly that.")
     if not reason:
-        raise Refused(422, "A reason is required: say in a few words why; it is kept in the audit log.")
+        raise ExecutionRefused(
+            422, "A reason is required: say in a few words why; it is kept in the audit log."
+        )
     if len(reason) > MOST_REASON:
-        raise Refused(422, f"The reason has {len(reason):,} characters: {MOST_REASON:,} are the most.")
+        raise ExecutionRefused(
+            422, f"The reason has {len(reason):,} characters: {MOST_REASON:,} are the most."
+        )
 
 
 def _executed_already(action: Action, actor: Actor) -> Action:
@@ -133,8 +139,10 @@ def _executed_already(action: Action, actor: Actor) -> Action:
     if action.executed_by == actor.name[:150] and action.state != Action.State.PLANNED:
         return action
     if action.state == Action.State.EXECUTING:
-        raise Refused(409, f"{action.executed_by} executes this plan right now: a plan is executed once.")
-    raise Refused(
+        raise ExecutionRefused(
+            409, f"{action.executed_by} executes this plan right now: a plan is executed once."
+        )
+    raise ExecutionRefused(
         409,
         f"{action.executed_by} has executed this plan already, it is {action.state}: it is done only once.",
     )
@@ -157,7 +165,7 @@ def _send(action: Action, token: str) -> None:
             lease_until=None,
             lease_token="",
         )
-        raise Refused(
+        raise ExecutionRefused(
             503,
             f"Nothing was done: no worker can be told, Redis does not answer ({error}). "
             "The plan stays as it is: start Redis, then execute it again.",
@@ -176,7 +184,7 @@ def run(number: int, token: str, observer: Observer | None = None, *, keeping: K
     try:
         with keeping(row):
             _Execution(row, observer).run()
-    except hold.Lost as lost:
+    except hold.ActionLeaseLost as lost:
         log.warning("%s: nothing more is done", lost)
     return True
 
@@ -192,7 +200,7 @@ def told(trouble: Exception) -> str:
 def skipped(subject: SubjectPlan) -> Result:
     """Return that a subject was refused when it was planned."""
     words = " ".join(each.words for each in subject.refusals)
-    return Result(Fate.SKIPPED, f"refused in the plan: {words}")
+    return Result(SubjectOutcome.SKIPPED, f"refused in the plan: {words}")
 
 
 class _Execution:
@@ -235,7 +243,7 @@ class _Execution:
         except Exception as trouble:  # A store's client raises what it likes.
             if not hands.asked:
                 return failed(f"nothing was asked for it: {told(trouble)}")
-            return Result(Fate.UNKNOWN, f"{hands.asked} was sent, and then: {told(trouble)}")
+            return Result(SubjectOutcome.UNKNOWN, f"{hands.asked} was sent, and then: {told(trouble)}")
 
     def _keep(self, result: Result, subject: SubjectPlan, began_ms: int | None) -> None:
         ended_ms = None if began_ms is None else slices.now_ms()
@@ -244,7 +252,9 @@ class _Execution:
 
     def _about_to(self, subject: SubjectPlan, began_ms: int, request: str) -> None:
         """Write down that something is about to be asked; raise `hold.Lost` where it may not be."""
-        asked = Result(Fate.UNKNOWN, f"{request} is being sent").as_json(subject.subject, began_ms, None)
+        asked = Result(SubjectOutcome.UNKNOWN, f"{request} is being sent").as_json(
+            subject.subject, began_ms, None
+        )
         hold.write(self._row, [*self._results, asked])
         self._tell(request, subject)
 

@@ -12,7 +12,7 @@ from django.db.models import F
 
 from dashboard.actions import store as rows
 from dashboard.actions.connections import Hands
-from dashboard.actions.results import Fate
+from dashboard.actions.results import SubjectOutcome
 from dashboard.models import Action, Batch, Group, GroupOffset, Query, Recovery
 from fenceline.decode import text
 from fenceline.decode.checkpoint import positions
@@ -184,7 +184,7 @@ class Following:
 
 def _done(plan: Plan, results: Sequence[Mapping[str, Any]]) -> Iterator[_Done]:
     for subject, result in zip(plan.subjects, results, strict=False):
-        if result["outcome"] == Fate.DONE:
+        if result["outcome"] == SubjectOutcome.DONE:
             yield _Done(subject, result["ended_ms"])
 
 

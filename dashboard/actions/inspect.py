@@ -18,15 +18,15 @@ from dashboard.models import Cluster, PinRecord, Transaction
 from dashboard.partitions import store as save_partitions
 from dashboard.runtime import collector_names as eyes
 from dashboard.runtime.leases import Lease
-from fenceline.batches import Batch
-from fenceline.facts import State, TopicPartition
+from fenceline.batches import RecordBatch
+from fenceline.facts import TopicPartition, TransactionState
 from fenceline.kafka.partitions import (
-    Ground,
     Offsets,
-    Owners,
     Pin,
     PinKey,
+    ProducerOwners,
     ProducerState,
+    VerdictReason,
     judge,
     open_in_both,
     still_accused,
@@ -95,10 +95,10 @@ def connected(cluster: str, now_ms: int) -> Iterator[Eyes]:
         reads.close()
 
 
-def _rows(row: Cluster, now_ms: int, *, vouched: bool) -> save_partitions.Rows:
+def _rows(row: Cluster, now_ms: int, *, vouched: bool) -> save_partitions.PartitionRows:
     """Return the collector's own view of our rows; only read, so under nobody's lease."""
     tails = [eyes.tail_name(shard, settings.SHARDS) for shard in range(settings.SHARDS)]
-    found = save_partitions.Rows(Lease(row.name, row.pk, eyes.PARTITIONS, 0), tails, vouched=vouched)
+    found = save_partitions.PartitionRows(Lease(row.name, row.pk, eyes.PARTITIONS, 0), tails, vouched=vouched)
     found.now_ms = now_ms
     return found
 
@@ -108,7 +108,7 @@ def described(look: Eyes, names: Collection[str]) -> Mapping[str, Described | No
     said = look.admin.describe_transactions(names)
     if any(isinstance(each, NotDescribed) and each.obstacle is Obstacle.UNSEEN for each in said.values()):
         # Where the topic may not be seen, a list proves that it exists: then a look-up creates nothing.
-        look.admin.list_transactions([State.ONGOING])
+        look.admin.list_transactions([TransactionState.ONGOING])
         said = look.admin.describe_transactions(names)
     return said
 
@@ -147,8 +147,8 @@ def _log(
     where: TopicPartition,
     said: Offsets | Unseen,
     told: tuple[ProducerState, ...] | Unseen,
-    batches: tuple[Batch, ...] | None,
-    standing: waiters.Standing,
+    batches: tuple[RecordBatch, ...] | None,
+    standing: waiters.BlockedReaders,
 ) -> HeldLog:
     blind = next((each.reason for each in (said, told) if isinstance(each, Unseen)), "")
     opened: tuple[ProducerState, ...] = ()
@@ -165,9 +165,9 @@ def _start(producer: ProducerState) -> int:
     return producer.start_offset or 0
 
 
-def _batches(look: Eyes, where: TopicPartition, said: Offsets) -> tuple[Batch, ...] | None:
+def _batches(look: Eyes, where: TopicPartition, said: Offsets) -> tuple[RecordBatch, ...] | None:
     """Return the headers from the LSO to the high watermark, None where that takes too long."""
-    found: list[Batch] = []
+    found: list[RecordBatch] = []
     at = said.lso
     for _ in range(_MOST_REQUESTS):
         answer = look.reads.batches(where, at, most_bytes=_BYTES_AT_ONCE)
@@ -214,12 +214,12 @@ def marked(look: Eyes, wheres: Sequence[TopicPartition]) -> Mapping[TopicPartiti
     topology = look.reads.topology({where.topic for where in wheres})
     seen = logs(look, wheres)
     judged: dict[TopicPartition, list[Pin]] = {}
-    owners = Owners({}, {}, whole=True, may_hide=not look.sees_all)
+    owners = ProducerOwners({}, {}, whole=True, may_hide=not look.sees_all)
     accused: frozenset[PinKey] = frozenset()
     for _ in range(_LOOKS):
         judged, owners = _join(look, wheres, accused)
         every = [pin for each in judged.values() for pin in each]
-        if not any(pin.ground is Ground.SEEN_ONCE for pin in every):
+        if not any(pin.ground is VerdictReason.SEEN_ONCE for pin in every):
             break
         accused = still_accused(every, accused)
     ours = pins(look, [pin.producer_id for each in judged.values() for pin in each])
@@ -245,7 +245,7 @@ def marked(look: Eyes, wheres: Sequence[TopicPartition]) -> Mapping[TopicPartiti
 
 def _join(
     look: Eyes, wheres: Sequence[TopicPartition], accused: Collection[PinKey]
-) -> tuple[dict[TopicPartition, list[Pin]], Owners]:
+) -> tuple[dict[TopicPartition, list[Pin]], ProducerOwners]:
     """Ask leaders, coordinators, leaders: return the verdict on what was open both times."""
     before = look.reads.producers(wheres)
     opened = {where: _opened(said) for where, said in before.items() if not isinstance(said, Unseen)}
@@ -277,10 +277,10 @@ def _opened(producers: Sequence[ProducerState]) -> list[ProducerState]:
     return [each for each in producers if each.start_offset is not None]
 
 
-def owners_of(look: Eyes, producer_ids: Collection[int]) -> Owners:
+def owners_of(look: Eyes, producer_ids: Collection[int]) -> ProducerOwners:
     """Return whose producer ids are, and what coordinators say now of their ids."""
     if not producer_ids:
-        return Owners({}, {}, whole=True, may_hide=not look.sees_all)
+        return ProducerOwners({}, {}, whole=True, may_hide=not look.sees_all)
     try:
         ids = dict(look.reads.transactional_ids(producer_ids))
         whole = True
@@ -290,4 +290,4 @@ def owners_of(look: Eyes, producer_ids: Collection[int]) -> Owners:
     rows = Transaction.objects.filter(cluster_id=look.cluster_id, producer_id__in=missing)
     ids |= dict(rows.values_list("producer_id", "transactional_id"))
     said = described(look, set(ids.values())) if ids else {}
-    return Owners(ids, said, whole, may_hide=not look.sees_all)
+    return ProducerOwners(ids, said, whole, may_hide=not look.sees_all)

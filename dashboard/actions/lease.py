@@ -30,7 +30,7 @@ _EVERY_S = 1.0
 _EXECUTING = Q(state=Action.State.EXECUTING)
 
 
-class Lost(Exception):
+class ActionLeaseLost(Exception):
     """The row is not ours any more: nothing may be done or written."""
 
 
@@ -49,14 +49,14 @@ def begin(number: int, token: str, *, now_ms: int) -> Action | None:
 
 
 def prolong(row: Action) -> None:
-    """Prolong the lease; raise `Lost` when it is not ours, or is over."""
+    """Prolong the lease; raise `ActionLeaseLost` when it is not ours, or is over."""
     mine = Action.objects.filter(_EXECUTING, pk=row.pk, lease_token=row.lease_token, lease_until__gt=Now())
     if not mine.update(lease_until=Now() + LIVES):
-        raise Lost(f"action {row.pk} was settled by somebody else")
+        raise ActionLeaseLost(f"action {row.pk} was settled by somebody else")
 
 
 def write(row: Action, results: Sequence[dict[str, Any]], records: Sequence[WrittenRecord] = ()) -> None:
-    """Write down what is known so far; raise `Lost`.
+    """Write down what is known so far; raise `ActionLeaseLost`.
 
     `records` are what the last subject's requests had coordinators write: what follows from them, transitions
     and counters that are ours, is saved in the same transaction.
@@ -64,7 +64,7 @@ def write(row: Action, results: Sequence[dict[str, Any]], records: Sequence[Writ
     live = _EXECUTING & Q(lease_token=row.lease_token, lease_until__gt=Now())
     also = partial(_attribute, row, records) if records else None
     if not rows.change(row, live, also=also, results=list(results), lease_until=Now() + LIVES):
-        raise Lost(f"action {row.pk} was settled by somebody else")
+        raise ActionLeaseLost(f"action {row.pk} was settled by somebody else")
 
 
 def _attribute(row: Action, records: Sequence[WrittenRecord], write: WriteTransaction) -> None:
@@ -81,10 +81,10 @@ def take_over(row: Action, token: str) -> bool:
 
 
 def end(row: Action, state: Action.State, results: Sequence[dict[str, Any]], **fields: Any) -> None:
-    """End an action; raise `Lost`."""
+    """End an action; raise `ActionLeaseLost`."""
     mine = _EXECUTING & Q(lease_token=row.lease_token)
     if not rows.change(row, mine, state=state, results=list(results), lease_until=None, **fields):
-        raise Lost(f"action {row.pk} was settled by somebody else")
+        raise ActionLeaseLost(f"action {row.pk} was settled by somebody else")
 
 
 @contextmanager
@@ -108,7 +108,7 @@ def _keep(row: Action, over: threading.Event) -> None:
             except DatabaseError:
                 # Who executes finds out at its next step; until then the lease lives on for a while.
                 connection.close()
-    except Lost:
+    except ActionLeaseLost:
         return
     finally:
         connection.close()

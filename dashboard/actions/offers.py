@@ -21,8 +21,8 @@ from dashboard.streaming import batches as micro_batches
 from dashboard.streaming import queries as streaming
 from dashboard.transactions import queries as transaction_queries
 from fenceline.decode import text
-from fenceline.facts import State, TopicPartition
-from fenceline.kafka.partitions import Verdict
+from fenceline.facts import TopicPartition, TransactionState
+from fenceline.kafka.partitions import PartitionVerdict
 from fenceline.kafka.reconcile import Described
 from fenceline.kafka.transactional_ids import key_of
 from fenceline.plans.impact import HeldLog
@@ -35,7 +35,7 @@ from fenceline.plans.offers import (
     appraise_roll_back,
 )
 from fenceline.plans.plan import Act, Refusal
-from fenceline.plans.plan import Ground as Why
+from fenceline.plans.plan import RefusalReason as Why
 from fenceline.plans.producers import Producer
 
 #: Of an id that hangs in many partitions so many are offered: its findings name the rest.
@@ -77,7 +77,7 @@ def of_transactions(
     found = partitions.pins_of(rows) if pins is None else pins
     by_cluster: dict[int, list[Transaction]] = defaultdict(list)
     for row in rows:
-        if row.state == State.ONGOING:
+        if row.state == TransactionState.ONGOING:
             by_cluster[row.cluster_id].append(row)
     producers: dict[int, Producer] = {}
     for some in by_cluster.values():
@@ -94,8 +94,8 @@ def of_pins(cluster: str, pins: Sequence[PinRecord], *, now_ms: int) -> Sequence
     found: list[Offer] = []
     for pin in pins:
         marker = _marker(cluster, pin)
-        owner = None if pin.verdict == Verdict.HANGING else _owner(pin)
-        if owner is None or owner.state != State.ONGOING:
+        owner = None if pin.verdict == PartitionVerdict.HANGING else _owner(pin)
+        if owner is None or owner.state != TransactionState.ONGOING:
             found.append(marker)
         else:
             found += _ended(owner, producers_of_rows([owner], now_ms=now_ms)[0], now_ms)
@@ -167,7 +167,7 @@ def _of_named_partitions(rows: Sequence[FindingRecord]) -> Mapping[tuple[int, st
     found: dict[tuple[int, str], Sequence[Offer]] = {}
     for place, pins in partitions.pins(names).items():
         cluster_id, topic, partition = place
-        hanging = [pin for pin in pins if pin.verdict == Verdict.HANGING]
+        hanging = [pin for pin in pins if pin.verdict == PartitionVerdict.HANGING]
         marker = appraise_markers(_marked(topic, partition, hanging))
         found[cluster_id, f"{topic}-{partition}"] = [_offer(names[place].cluster.name, marker, _MARKER)]
     return found
@@ -184,7 +184,7 @@ _MARKER = "Abort hanging transaction…"
 
 def _hanging(row: Transaction, pins: Sequence[PinRecord]) -> Iterator[Offer]:
     """Yield the abort markers for what earlier producers of an id have left hanging."""
-    hanging = [pin for pin in pins if pin.verdict == Verdict.HANGING]
+    hanging = [pin for pin in pins if pin.verdict == PartitionVerdict.HANGING]
     for pin in hanging[:_MOST_MARKERS]:
         words = f"Abort hanging transaction in {pin.topic}-{pin.partition}…"
         yield _offer(row.cluster.name, _appraised(pin), words)
@@ -217,14 +217,23 @@ def _appraised(pin: PinRecord) -> Appraisal:
 
 
 def _marked(topic: str, number: int, pins: Sequence[PinRecord]) -> Marked:
-    owners = [owner for pin in pins if pin.verdict != Verdict.HANGING and (owner := _owner(pin)) is not None]
+    owners = [
+        owner
+        for pin in pins
+        if pin.verdict != PartitionVerdict.HANGING and (owner := _owner(pin)) is not None
+    ]
     said = {
         row.transactional_id: Described(
-            row.transactional_id, State(row.state), row.producer_id, row.producer_epoch, row.timeout_ms,
-            row.started_ms, (),
+            row.transactional_id,
+            TransactionState(row.state),
+            row.producer_id,
+            row.producer_epoch,
+            row.timeout_ms,
+            row.started_ms,
+            (),
         )
         for row in owners
-    }  # fmt: skip
+    }
     return Marked(HeldLog(TopicPartition(topic, number)), pins=tuple(map(pin_of, pins)), said=said)
 
 

@@ -6,20 +6,20 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from dashboard.actions import blocked_readers as waiters
 from dashboard.actions import inspect as looking
-from dashboard.evaluation.baselines import Figures
+from dashboard.evaluation.baselines import ClusterBaselines
 from dashboard.models import PinRecord, Position, Query, SinkDecision, Transaction
 from dashboard.partitions import queries as partitions
 from dashboard.streaming.batches import written_for
 from dashboard.transactions.queries import partitions_of
 from fenceline.decode import text
-from fenceline.facts import State, TopicPartition
+from fenceline.facts import TopicPartition, TransactionState
 from fenceline.kafka.applications import application_of
 from fenceline.kafka.clock_skew import start_ms
 from fenceline.kafka.reconcile import Described, NotDescribed
 from fenceline.kafka.transactional_ids import key_of
 from fenceline.plans.impact import HeldLog
-from fenceline.plans.plan import Ground
-from fenceline.plans.producers import Producer, Sink
+from fenceline.plans.plan import RefusalReason
+from fenceline.plans.producers import Producer, SinkOwner
 from fenceline.plans.protected import protection
 from fenceline.spark.records import Decided
 
@@ -31,7 +31,9 @@ def producers(look: looking.Eyes, names: Sequence[str]) -> Sequence[Producer]:
     pins = looking.pins(look, [each.producer_id for each in said.values() if isinstance(each, Described)])
     wheres = {name: _wheres(each, pins) for name, each in said.items()}
     seen = looking.logs(look, list(dict.fromkeys(where for each in wheres.values() for where in each)))
-    usual = Figures(look.cluster_id).usual({application_of(name).application for name in names}, look.now_ms)
+    usual = ClusterBaselines(look.cluster_id).usual(
+        {application_of(name).application for name in names}, look.now_ms
+    )
     coordinators = partitions.coordinators(look.cluster_id, [row.log_partition for row in rows.values()])
     committing = waiters.committing(look.cluster_id, names)
     sinks, places = _Sinks(look.cluster_id), _places(look.cluster_id, rows.values())
@@ -64,7 +66,7 @@ def producers_of_rows(rows: Sequence[Transaction], *, now_ms: int) -> Sequence[P
         return ()
     cluster_id = rows[0].cluster_id
     pins = looking.pins_of(cluster_id, [row.producer_id for row in rows])
-    usual = Figures(cluster_id).usual({row.application for row in rows}, now_ms)
+    usual = ClusterBaselines(cluster_id).usual({row.application for row in rows}, now_ms)
     sinks, places = _Sinks(cluster_id), _places(cluster_id, rows)
     found = []
     for row in rows:
@@ -84,7 +86,7 @@ def producers_of_rows(rows: Sequence[Transaction], *, now_ms: int) -> Sequence[P
 
 def _described(row: Transaction) -> Described:
     ids = row.producer_id, row.producer_epoch, row.timeout_ms, row.started_ms
-    return Described(row.transactional_id, State(row.state), *ids, tuple(partitions_of(row)))
+    return Described(row.transactional_id, TransactionState(row.state), *ids, tuple(partitions_of(row)))
 
 
 def _transactions(look: looking.Eyes, names: Sequence[str]) -> Mapping[str, Transaction]:
@@ -158,16 +160,16 @@ class _Sinks:
         self._cluster_id = cluster_id
         self._prepared: Sequence[SinkDecision] | None = None
 
-    def of(self, name: str, said: Described | NotDescribed) -> Sink | None:
+    def of(self, name: str, said: Described | NotDescribed) -> SinkOwner | None:
         """Whose sink an id is of, None for any other id."""
         decision = self._open_decision(name, said)
         if decision is not None:
-            return Sink(decision.query.ident, str(decision.query), decision.batch_id, prepared=True)
+            return SinkOwner(decision.query.ident, str(decision.query), decision.batch_id, prepared=True)
         written = written_for(self._cluster_id, name)
         if written is not None:
-            return Sink(written.query.ident, str(written.query), under_way(written.query))
+            return SinkOwner(written.query.ident, str(written.query), under_way(written.query))
         timeout_ms = said.timeout_ms if isinstance(said, Described) else 0
-        return Sink() if protection(name, timeout_ms) is Ground.OWN_SINK else None
+        return SinkOwner() if protection(name, timeout_ms) is RefusalReason.OWN_SINK else None
 
     def _open_decision(self, name: str, said: Described | NotDescribed) -> SinkDecision | None:
         """The prepared decision, not carried out to the end, that names an id's open transaction."""

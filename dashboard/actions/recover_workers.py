@@ -21,7 +21,7 @@ from dashboard.actions import lease as hold
 from dashboard.actions import store as rows
 from dashboard.actions.connections import Hands
 from dashboard.actions.follow_up import Following
-from dashboard.actions.results import Fate, Result, failed, summed
+from dashboard.actions.results import Result, SubjectOutcome, failed, summed
 from dashboard.models import Action
 from dashboard.runtime.collector_names import ACTIONS
 from dashboard.runtime.leases import Lease, renew
@@ -70,7 +70,7 @@ def tick(lease: Lease, *, now_ms: int) -> None:
     renew(lease, seen_through_ms=now_ms, behind=0)
     of_cluster = Action.objects.filter(cluster_id=lease.cluster_id).select_related("cluster")
     for row in of_cluster.filter(state=Action.State.EXECUTING, lease_until__lte=Now()):
-        with suppress(hold.Lost):
+        with suppress(hold.ActionLeaseLost):
             settle(row, now_ms=now_ms)
     watcher = _watchers.setdefault(lease.cluster, _Watcher(lease.cluster))
     followed = list(of_cluster.exclude(followed_until_ms=None))
@@ -152,7 +152,9 @@ def _unseen(row: Action, plan: Plan, why: str, now_ms: int) -> list[dict[str, An
             said = execute.skipped(subject) if subject.refused else failed(_NOT_REACHED)
             found.append(said.as_json(subject.subject, None, None))
         elif _is_in_flight(known):
-            result = Result(Fate.UNKNOWN, f"its worker died while {known['words']}, and then: {why}")
+            result = Result(
+                SubjectOutcome.UNKNOWN, f"its worker died while {known['words']}, and then: {why}"
+            )
             found.append(result.as_json(subject.subject, known["started_ms"], now_ms))
         else:
             found.append(dict(known))

@@ -11,7 +11,7 @@ from dashboard.models import Action
 from dashboard.transactions.attributions import WrittenRecord
 
 
-class Fate(StrEnum):
+class SubjectOutcome(StrEnum):
     """What came of it for one subject."""
 
     DONE = "done"
@@ -25,7 +25,7 @@ class Fate(StrEnum):
     SKIPPED = "skipped"
 
 
-class Part(NamedTuple):
+class RequestResult(NamedTuple):
     """What one request came to, by the broker's own word."""
 
     #: A transactional id, a partition or a file.
@@ -39,9 +39,9 @@ class Part(NamedTuple):
 class Result:
     """What came of it for one subject, as a sentence and by its parts."""
 
-    fate: Fate
+    fate: SubjectOutcome
     words: str
-    parts: tuple[Part, ...] = ()
+    parts: tuple[RequestResult, ...] = ()
     #: What it is joined with the transitions by (`fenceline.kafka.attributions`).
     records: tuple[WrittenRecord, ...] = ()
 
@@ -60,21 +60,21 @@ class Result:
 
 def stale(words: str) -> Result:
     """Return that it is not as it was seen."""
-    return Result(Fate.STALE, f"plan is stale: {words}; nothing was asked for it")
+    return Result(SubjectOutcome.STALE, f"plan is stale: {words}; nothing was asked for it")
 
 
-def failed(words: str, *parts: Part) -> Result:
+def failed(words: str, *parts: RequestResult) -> Result:
     """Return that nothing was done."""
-    return Result(Fate.FAILED, words, parts)
+    return Result(SubjectOutcome.FAILED, words, parts)
 
 
 def summed(results: Iterable[Mapping[str, Any]]) -> Action.State:
     """Return the state of an action by the results of its subjects; what was never to be done counts not."""
-    fates = {each["outcome"] for each in results} - {Fate.SKIPPED}
-    if fates == {Fate.DONE}:
+    fates = {each["outcome"] for each in results} - {SubjectOutcome.SKIPPED}
+    if fates == {SubjectOutcome.DONE}:
         return Action.State.DONE
-    if Fate.DONE in fates:
+    if SubjectOutcome.DONE in fates:
         return Action.State.PARTLY
-    if Fate.UNKNOWN in fates:
+    if SubjectOutcome.UNKNOWN in fates:
         return Action.State.UNKNOWN
-    return Action.State.STALE if fates == {Fate.STALE} else Action.State.FAILED
+    return Action.State.STALE if fates == {SubjectOutcome.STALE} else Action.State.FAILED

@@ -15,13 +15,13 @@ from dashboard.streaming import queries as streaming
 from dashboard.streaming.registry import is_alive
 from dashboard.transactions.queries import partitions_of
 from fenceline.decode import text
-from fenceline.facts import State, TopicPartition
+from fenceline.facts import TopicPartition, TransactionState
 from fenceline.formatting import said, some
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 from fenceline.paths import to_url
-from fenceline.plans.batches import SinkBatch, Written
+from fenceline.plans.batches import SinkBatchFacts, WrittenTransaction
 from fenceline.spark.records import Decided, Decision, Done, Ledger, SinkTransaction
-from fenceline.spark.sink_fates import Coordinated, Fate, fate_of
+from fenceline.spark.sink_fates import Coordinated, TransactionFate, fate_of
 from spark_pipeline.sink.errors import SinkError
 from spark_pipeline.sink.ledger import LedgerFolder
 from spark_pipeline.sink.storage import Storage, open_storage
@@ -51,7 +51,7 @@ class _Read:
     prepared: tuple[Decision, ...]
 
 
-def batch(look: looking.Eyes, ident: str, batch_id: int, *, finish: bool) -> SinkBatch:
+def batch(look: looking.Eyes, ident: str, batch_id: int, *, finish: bool) -> SinkBatchFacts:
     """Return a batch of a query as its ledger and the coordinators tell of it now.
 
     `finish` asks for the transactions of its decision, else for those about which nothing is decided. Raises
@@ -59,8 +59,8 @@ def batch(look: looking.Eyes, ident: str, batch_id: int, *, finish: bool) -> Sin
     """
     query = streaming.query(look.cluster, ident)
     if query is None:
-        return SinkBatch(ident, ident, batch_id, trouble=f"no query {ident} is known on {look.cluster}")
-    told = SinkBatch(
+        return SinkBatchFacts(ident, ident, batch_id, trouble=f"no query {ident} is known on {look.cluster}")
+    told = SinkBatchFacts(
         ident, _name(query), batch_id, alive=is_alive(query, look.now_ms), heard_ms=query.heard_ms
     )
     try:
@@ -85,9 +85,9 @@ def batch(look: looking.Eyes, ident: str, batch_id: int, *, finish: bool) -> Sin
     return _with_written(look, found) if finish else _with_undecided(look, found, read)
 
 
-def batch_of_rows(query: Query, batch_id: int, *, now_ms: int) -> SinkBatch:
+def batch_of_rows(query: Query, batch_id: int, *, now_ms: int) -> SinkBatchFacts:
     """Return a batch of a query as our rows have it, without reading its ledger or asking a coordinator."""
-    told = SinkBatch(
+    told = SinkBatchFacts(
         query.ident, _name(query), batch_id, alive=is_alive(query, now_ms), heard_ms=query.heard_ms
     )
     try:
@@ -113,7 +113,7 @@ def batch_of_rows(query: Query, batch_id: int, *, now_ms: int) -> SinkBatch:
         last_prepared=newest.batch_id if newest else None,
         prepared=tuple(each.batch_id for each in waiting),
         planned=query.planned,
-        written=tuple(Written(each, fates[each].fate) for each in written),
+        written=tuple(WrittenTransaction(each, fates[each].fate) for each in written),
         undecided=_undecided_rows(query, waiting),
     )
 
@@ -124,16 +124,21 @@ def _undecided_rows(query: Query, waiting: Sequence[SinkDecision]) -> tuple[Desc
         return ()
     stem = f"{query.prefix}-{query.ledger_id[:8]}-p"
     rows = Transaction.objects.filter(
-        cluster_id=query.cluster_id, state=State.ONGOING.value, transactional_id__startswith=stem
+        cluster_id=query.cluster_id, state=TransactionState.ONGOING.value, transactional_id__startswith=stem
     )
     decided = {_identity(each) for row in waiting for each in chains.decision_of(row).transactions}
     said = [
         Described(
-            row.transactional_id, State.ONGOING, row.producer_id, row.producer_epoch, row.timeout_ms,
-            row.started_ms, tuple(partitions_of(row)),
+            row.transactional_id,
+            TransactionState.ONGOING,
+            row.producer_id,
+            row.producer_epoch,
+            row.timeout_ms,
+            row.started_ms,
+            tuple(partitions_of(row)),
         )
         for row in rows
-    ]  # fmt: skip
+    ]
     return tuple(each for each in said if _identity(each) not in decided)
 
 
@@ -142,7 +147,7 @@ def _name(query: Query) -> str:
     return text.escape(str(query).encode(errors="replace"))
 
 
-def _with_written(look: looking.Eyes, found: SinkBatch) -> SinkBatch:
+def _with_written(look: looking.Eyes, found: SinkBatchFacts) -> SinkBatchFacts:
     decision = found.decision
     if decision is None or decision.decided is not Decided.PREPARED or found.done is not None:
         return found
@@ -152,40 +157,40 @@ def _with_written(look: looking.Eyes, found: SinkBatch) -> SinkBatch:
     if blind:
         return replace(found, unseen=blind[0].text if isinstance(blind[0], NotDescribed) else "")
     fates = {each: _fate(each, said[each.transactional_id]) for each in wanted}
-    gone_on = [each for each, fate in fates.items() if fate is Fate.UNKNOWN]
+    gone_on = [each for each, fate in fates.items() if fate is TransactionFate.UNKNOWN]
     past = chains.fates(look.cluster_id, gone_on)
     fates |= {each: ended.fate for each, ended in past.items() if _is_past(ended.fate)}
-    held = {where for each in wanted if fates[each] is Fate.OPEN for where in each.partitions}
+    held = {where for each in wanted if fates[each] is TransactionFate.OPEN for where in each.partitions}
     return replace(
         found,
-        written=tuple(Written(each, fates[each]) for each in wanted),
+        written=tuple(WrittenTransaction(each, fates[each]) for each in wanted),
         logs=tuple(looking.logs(look, sorted(held)).values()),
     )
 
 
-def _is_past(fate: Fate) -> bool:
+def _is_past(fate: TransactionFate) -> bool:
     """Whether our own rows may tell it: what is open they may only have told before."""
-    return fate in (Fate.COMMITTED, Fate.ABORTED)
+    return fate in (TransactionFate.COMMITTED, TransactionFate.ABORTED)
 
 
 def _is_blind(said: Described | NotDescribed) -> bool:
     return isinstance(said, NotDescribed) and said.obstacle is not Obstacle.UNKNOWN
 
 
-def _fate(written: SinkTransaction, said: Described | NotDescribed) -> Fate:
+def _fate(written: SinkTransaction, said: Described | NotDescribed) -> TransactionFate:
     """Return what became of a transaction by what its coordinator says now."""
     if not isinstance(said, Described):
-        return Fate.UNKNOWN
-    if said.state is State.ONGOING:
+        return TransactionFate.UNKNOWN
+    if said.state is TransactionState.ONGOING:
         theirs = said.producer_id, said.producer_epoch, said.started_ms
         ours = written.producer_id, written.producer_epoch, written.started_ms
-        return Fate.OPEN if theirs == ours else Fate.UNKNOWN
+        return TransactionFate.OPEN if theirs == ours else TransactionFate.UNKNOWN
     now = Coordinated(said.state, said.producer_id, said.producer_epoch, 0, said.started_ms, _NEWEST_PROTOCOL)
     return fate_of(written, now).fate
 
 
-def _with_undecided(look: looking.Eyes, found: SinkBatch, read: _Read) -> SinkBatch:
-    listing = look.admin.list_transactions([State.ONGOING])
+def _with_undecided(look: looking.Eyes, found: SinkBatchFacts, read: _Read) -> SinkBatchFacts:
+    listing = look.admin.list_transactions([TransactionState.ONGOING])
     if listing.unseen:
         return replace(found, unseen=some([str(each) for each in listing.unseen]))
     stem = f"{read.ledger.prefix}-{read.ledger.ledger_id[:8]}-p"
@@ -195,7 +200,11 @@ def _with_undecided(look: looking.Eyes, found: SinkBatch, read: _Read) -> SinkBa
     if blind:
         return replace(found, unseen=blind[0])
     decided = {_identity(each) for decision in read.prepared for each in decision.transactions}
-    opened = [each for each in said.values() if isinstance(each, Described) and each.state is State.ONGOING]
+    opened = [
+        each
+        for each in said.values()
+        if isinstance(each, Described) and each.state is TransactionState.ONGOING
+    ]
     undecided = tuple(each for each in opened if _identity(each) not in decided)
     held = {
         TopicPartition(topic, number)

@@ -19,7 +19,7 @@ KIND: live.Kind = "actions"
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class ActionCriteria:
     """Which actions a list is asked for."""
 
     cluster: str = ""
@@ -66,7 +66,7 @@ def action(number: int) -> Action | None:
     return Action.objects.select_related("cluster").filter(pk=number).first()
 
 
-def newest(wanted: Filter, *, before: int | None, limit: int) -> tuple[Sequence[Action], int | None]:
+def newest(wanted: ActionCriteria, *, before: int | None, limit: int) -> tuple[Sequence[Action], int | None]:
     """Return the newest actions, and the number that the list goes on behind, None at its end."""
     rows = _filtered(wanted)
     if before is not None:
@@ -94,7 +94,7 @@ def change(
     return True
 
 
-def _filtered(wanted: Filter) -> QuerySet[Action]:
+def _filtered(wanted: ActionCriteria) -> QuerySet[Action]:
     rows = Action.objects.filter(cluster__configured=True)
     for name, value in {"cluster__name": wanted.cluster, "act": wanted.act, "state": wanted.state}.items():
         if value:

@@ -10,8 +10,8 @@ from dashboard.models import Alert, FindingRecord
 from dashboard.runtime.leases import Lease
 from dashboard.streaming import names as query_names
 from dashboard.system import owners
-from fenceline.alerts.engine import PENDING, RESOLVED, Change, Look, State, follow
-from fenceline.alerts.labels import Said, annotations_of, labels_of
+from fenceline.alerts.engine import PENDING, RESOLVED, AlertState, FindingObservation, StateChange, follow
+from fenceline.alerts.labels import FindingText, annotations_of, labels_of
 from fenceline.alerts.limits import Alerting
 from fenceline.owners import Owner
 
@@ -19,7 +19,7 @@ from fenceline.owners import Owner
 AT_ONCE = 2_000
 #: Keys of one query.
 _KEYS = 500
-_STATE = tuple(each.name for each in fields(State))
+_STATE = tuple(each.name for each in fields(AlertState))
 _SAVED = [*_STATE, "quiet", "told", "rev"]
 
 Key = TypeVar("Key", bytes, int)
@@ -39,7 +39,7 @@ class Book:
         self._query_names: Mapping[str, str] = {}
         self._changed: set[bytes] = set()
 
-    def follow(self, after: int, now_ms: int) -> tuple[list[tuple[Alert, Change]], int]:
+    def follow(self, after: int, now_ms: int) -> tuple[list[tuple[Alert, StateChange]], int]:
         """Let alerts follow their findings, of which all up to `after` were looked at before.
 
         Returns what changed, and up to which finding all were looked at now. New alerts have been written by
@@ -53,7 +53,7 @@ class Book:
         self._owners = owners.of_findings(findings)
         subjects = {row.subject for row in findings}
         self._query_names = query_names.names_by_subject(self._lease.cluster_id, subjects)
-        happened: list[tuple[Alert, Change]] = []
+        happened: list[tuple[Alert, StateChange]] = []
         news: list[Alert] = []
         for key in self.rows.keys() | self._findings.keys():
             known = self.rows.get(key)
@@ -117,17 +117,17 @@ class Book:
         for row in rows:
             self._findings.setdefault(bytes(row.fingerprint), {})[row.pk] = row
 
-    def _looks(self, key: bytes) -> list[Look]:
+    def _looks(self, key: bytes) -> list[FindingObservation]:
         rows = self._findings.get(key, {})
         return [self._look(rows[number]) for number in sorted(rows)]
 
-    def _look(self, row: FindingRecord) -> Look:
-        said = Said(
+    def _look(self, row: FindingRecord) -> FindingObservation:
+        said = FindingText(
             row.rule, self._lease.cluster, row.subject, row.severity,
             row.summary, row.evidence, row.next_step, self._query_names.get(row.subject, ""),
         )  # fmt: skip
         owner = self._owners[row.pk]
-        return Look(
+        return FindingObservation(
             row.pk, row.closed_at is None, row.complete, row.ticks, row.to_miss, row.severity, row.since_ms,
             labels_of(said, owner), annotations_of(said, owner), row.affected,
         )  # fmt: skip
@@ -147,9 +147,9 @@ class Book:
             self.rows[key], self.before[key] = row, row.quiet
 
 
-def state_of(row: Alert) -> State:
+def state_of(row: Alert) -> AlertState:
     """Return what the engine knows of an alert."""
-    return State(**{name: getattr(row, name) for name in _STATE})
+    return AlertState(**{name: getattr(row, name) for name in _STATE})
 
 
 def _parts(keys: Sequence[Key]) -> Iterator[Sequence[Key]]:

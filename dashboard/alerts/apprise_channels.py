@@ -210,9 +210,9 @@ class _Call:
     """What one message may ask of the network, and what it was answered last."""
 
     vendor: _Vendor
-    judge: guard.Guard
+    judge: guard.TargetGuard
     end: float
-    answer: sending.Answer | None = None
+    answer: sending.HttpAnswer | None = None
     error: sending.NotSent | None = None
 
 
@@ -234,7 +234,7 @@ class _Requests:
         call: _Call = _calls.now
         try:
             call.answer = _sent(call, made)
-        except (sending.NotSent, guard.Refused) as error:
+        except (sending.NotSent, guard.TargetRefused) as error:
             call.answer, call.error = None, _not_sent(error)
             raise requests.ConnectionError(str(error)) from error
         return _response(call.answer, made)
@@ -256,18 +256,18 @@ class _Requests:
         return _Requests.request("DELETE", url, **how)
 
 
-def _not_sent(error: sending.NotSent | guard.Refused) -> sending.NotSent:
+def _not_sent(error: sending.NotSent | guard.TargetRefused) -> sending.NotSent:
     return error if isinstance(error, sending.NotSent) else sending.NotSent(str(error), retry=False)
 
 
-def _sent(call: _Call, made: requests.PreparedRequest) -> sending.Answer:
+def _sent(call: _Call, made: requests.PreparedRequest) -> sending.HttpAnswer:
     target = guard.parse(made.url or "")
     if target.scheme != "https" or target.port != 443 or not _is_of(call.vendor, target.host):
         hosts = ", ".join(call.vendor.hosts)
-        raise guard.Refused(f"Not sent to {target.host}: apprise may reach {hosts} only.")
+        raise guard.TargetRefused(f"Not sent to {target.host}: apprise may reach {hosts} only.")
     body = made.body.encode() if isinstance(made.body, str) else made.body or b""
     if not isinstance(body, bytes):
-        raise guard.Refused(f"Not sent to {target.host}: files are not sent.")
+        raise guard.TargetRefused(f"Not sent to {target.host}: files are not sent.")
     return sending.send(
         target,
         body,
@@ -279,7 +279,7 @@ def _sent(call: _Call, made: requests.PreparedRequest) -> sending.Answer:
     )
 
 
-def _response(answer: sending.Answer, made: requests.PreparedRequest) -> requests.Response:
+def _response(answer: sending.HttpAnswer, made: requests.PreparedRequest) -> requests.Response:
     response = requests.Response()
     response.status_code, response.reason = answer.status, answer.reason
     response.headers.update(answer.headers)
@@ -289,8 +289,8 @@ def _response(answer: sending.Answer, made: requests.PreparedRequest) -> request
 
 
 def send(
-    url: str, words: Mapping[str, str], group_key: str, *, timeout_s: float, judge: guard.Guard
-) -> sending.Answer:
+    url: str, words: Mapping[str, str], group_key: str, *, timeout_s: float, judge: guard.TargetGuard
+) -> sending.HttpAnswer:
     """Send words ({"title", "body", "type"}) to the vendor an address means, and return its last answer.
 
     Pagers open and close under `group_key`. Raises `sending.NotSent`, for an unfit address as well.
@@ -319,7 +319,7 @@ def _quiet(text: str) -> str:
     return _CALLS.sub("\\g<0>\N{ZERO WIDTH SPACE}", text.translate(_ANGLES))
 
 
-def _last(call: _Call, taken: bool) -> sending.Answer:
+def _last(call: _Call, taken: bool) -> sending.HttpAnswer:
     """Return the answer that counts; one that the plugin did not like is a failure, whatever its status."""
     if call.error is not None and call.answer is None:
         raise call.error

@@ -33,7 +33,7 @@ _MOST_LABELS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class ChannelDraft:
     """What somebody asks for; `matchers` reads them and raises ValueError with words for a person.
 
     A `url` of "" keeps the one that is known. Waits are numbers or their texts; None and "": as `[alerts]`
@@ -50,7 +50,7 @@ class Draft:
     send_resolved: bool = True
 
 
-def add(draft: Draft, *, by: str) -> Channel:
+def add(draft: ChannelDraft, *, by: str) -> Channel:
     """Keep a new channel, with a new secret where its kind signs; raises `checks.Unfit` by field."""
     secret = signing.new_secret() if draft.kind == Channel.Kind.WEBHOOK else ""
     row = Channel(kind=draft.kind, secret=secret, created_by=by)
@@ -58,12 +58,12 @@ def add(draft: Draft, *, by: str) -> Channel:
     return row
 
 
-def change(row: Channel, draft: Draft) -> None:
+def change(row: Channel, draft: ChannelDraft) -> None:
     """Change a channel; its kind stays. Raises `checks.Unfit` by field."""
     _write(row, draft)
 
 
-def _write(row: Channel, draft: Draft) -> None:
+def _write(row: Channel, draft: ChannelDraft) -> None:
     """Give a channel what a draft asks for, and save it; all that is wrong is told at once."""
     found = checks.Checks()
     row.name = found.field("name", lambda: _name(row, draft.name), "")
@@ -123,7 +123,7 @@ def _kind(row: Channel, asked: str) -> str:
     return _one_of(asked, "kind", KINDS)
 
 
-def _matchers(draft: Draft) -> list[list[str]]:
+def _matchers(draft: ChannelDraft) -> list[list[str]]:
     return [list(each) for each in fit_matchers(draft.matchers(), none_allowed=True)]
 
 
@@ -132,7 +132,7 @@ def _wait(value: Any, wait: Wait) -> float | None:
     return checks.within(value, words, least, most, spelled)
 
 
-def _url(row: Channel, draft: Draft) -> str:
+def _url(row: Channel, draft: ChannelDraft) -> str:
     if not draft.url and row.pk is not None:
         return row.url
     url = checks.line(draft.url, "The address", _LONGEST_URL)

@@ -55,7 +55,7 @@ def check_channel(kind: str, url: str, secret: str) -> None:
         else:
             _reachable(url)
         _check_secret(kind, secret)
-    except (guard.Refused, signing.BadSecret, vendors.Unsupported) as error:
+    except (guard.TargetRefused, signing.BadSecret, vendors.Unsupported) as error:
         raise CannotSend(str(error)) from error
 
 
@@ -73,8 +73,8 @@ def _check_secret(kind: str, secret: str) -> None:
         raise CannotSend(f"A channel of kind {kind} signs nothing: leave its secret empty.")
 
 
-def _judge() -> guard.Guard:
-    return guard.Guard(_limits().allow_private)
+def _judge() -> guard.TargetGuard:
+    return guard.TargetGuard(_limits().allow_private)
 
 
 def _limits() -> Alerting:
@@ -93,7 +93,7 @@ def test(channel: Channel) -> Delivery:
         channel=channel,
         origin=Delivery.Origin.TEST,
         message_id=f"msg_{secrets.token_hex(16)}",
-        reason=payload.Reason.TEST.value,
+        reason=payload.SendReason.TEST.value,
         payload=_sample(channel, limits.external_url),
         next_at=Now(),
         # Claimed from the start, so that no worker takes it before us.
@@ -148,7 +148,7 @@ def send(claimed: claims.Claim) -> None:
     """Send a claimed delivery once and write what came of it; nothing where the claim is outdated by then."""
     row, channel = claimed.delivery, claimed.channel
     if not channel.enabled and row.origin != Delivery.Origin.TEST:
-        outcome = messages.Outcome(False, error=f"Not sent: the channel is disabled. {_REMEDY}")
+        outcome = messages.SendOutcome(False, error=f"Not sent: the channel is disabled. {_REMEDY}")
     else:
         outcome = messages.attempt(_message(claimed), _judge())
     level = logging.INFO if outcome.delivered else logging.WARNING
@@ -158,9 +158,9 @@ def send(claimed: claims.Claim) -> None:
     bells.ring()
 
 
-def _message(claimed: claims.Claim) -> messages.Message:
+def _message(claimed: claims.Claim) -> messages.OutgoingMessage:
     row, channel = claimed.delivery, claimed.channel
-    return messages.Message(
+    return messages.OutgoingMessage(
         kind=channel.kind,
         url=channel.url,
         secrets=tuple(each for each in (channel.secret, channel.old_secret) if each),
@@ -171,7 +171,7 @@ def _message(claimed: claims.Claim) -> messages.Message:
     )
 
 
-def _write(claimed: claims.Claim, outcome: messages.Outcome) -> None:
+def _write(claimed: claims.Claim, outcome: messages.SendOutcome) -> None:
     """Write what came of a try, patiently: while the claim lasts nobody sends the message once more."""
     end = time.monotonic() + claims.GRACE_S
     while True:

@@ -21,7 +21,7 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.db.models.expressions import CombinedExpression
 from django.db.models.functions import Now
 
-from dashboard.alerts.senders import Outcome
+from dashboard.alerts.senders import SendOutcome
 from dashboard.models import Channel, Delivery
 from fenceline.alerts.limits import Alerting
 
@@ -81,7 +81,7 @@ def claimed(pk: int) -> Claim:
     return Claim(row, row.channel, row.claim, row.now)
 
 
-def finish(claim: Claim, outcome: Outcome, limits: Alerting) -> None:
+def finish(claim: Claim, outcome: SendOutcome, limits: Alerting) -> None:
     """Write what came of a try, and what it means for its channel; nothing where the claim is outdated."""
     row = claim.delivery
     mine = Delivery.objects.filter(pk=row.pk, claim=claim.number, ended_at=None)
@@ -100,7 +100,7 @@ def finish(claim: Claim, outcome: Outcome, limits: Alerting) -> None:
             _count(claim, outcome, limits)
 
 
-def _wait_s(claim: Claim, outcome: Outcome, limits: Alerting) -> float | None:
+def _wait_s(claim: Claim, outcome: SendOutcome, limits: Alerting) -> float | None:
     """Return the pause before the next try; None where there is none."""
     row = claim.delivery
     left_s = limits.retry_for_s - (claim.now - row.created_at).total_seconds()
@@ -120,13 +120,13 @@ def pause_s(attempts: int, retry_after_s: float | None, left_s: float) -> float:
     return min(left_s, max(jittered, retry_after_s or 0.0))
 
 
-def _last_words(row: Delivery, outcome: Outcome) -> str:
+def _last_words(row: Delivery, outcome: SendOutcome) -> str:
     if not outcome.retry or row.origin == _TEST:
         return outcome.error
     return f"{outcome.error} Given up after {row.attempts} tries: send it again once that is mended."
 
 
-def _count(claim: Claim, outcome: Outcome, limits: Alerting) -> None:
+def _count(claim: Claim, outcome: SendOutcome, limits: Alerting) -> None:
     """Count failures in a row of a channel, and disable it after too many. Sent by hand, none counts."""
     rows = Channel.objects.filter(pk=claim.channel.pk)
     if outcome.delivered:

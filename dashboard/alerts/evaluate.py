@@ -25,8 +25,8 @@ from dashboard.runtime.leases import Lease
 from dashboard.runtime.write_transactions import WriteTransaction, retry_write, write_transaction
 from fenceline.alerts import engine, grouping, payload
 from fenceline.alerts import notification_decision as fates
-from fenceline.alerts.engine import FIRING, Change
-from fenceline.alerts.grouping import Item, Route, Sending, Standing
+from fenceline.alerts.engine import FIRING, StateChange
+from fenceline.alerts.grouping import Item, LastNotification, Route, Sending
 from fenceline.alerts.limits import Alerting
 from fenceline.alerts.mute import Muting
 from fenceline.alerts.notification_decision import Why
@@ -89,25 +89,25 @@ class _Tick:
             change.alert = self._book.take(change.alert)
         return changes
 
-    def _note(self, happened: Iterable[tuple[Alert, Change]]) -> list[AlertChange]:
+    def _note(self, happened: Iterable[tuple[Alert, StateChange]]) -> list[AlertChange]:
         return AlertChange.objects.bulk_create(
             AlertChange(alert=row, old=change.old, new=change.new, at_ms=change.at_ms, said=_said(change))
             for row, change in happened
         )
 
-    def _standing(self) -> Mapping[int, Sequence[Standing]]:
+    def _standing(self) -> Mapping[int, Sequence[LastNotification]]:
         """Return the newest messages of all groups by channel."""
         rows = Delivery.objects.filter(cluster_id=self._lease.cluster_id, standing=True).order_by("pk")
-        found: dict[int, list[Standing]] = defaultdict(list)
+        found: dict[int, list[LastNotification]] = defaultdict(list)
         for row in rows.only("channel_id", "group_key", "made_ms", "held", "state"):
             through = row.state != Delivery.State.PENDING
             found[row.channel_id].append(
-                Standing(row.pk, row.group_key, row.made_ms, _firing(row.held), through)
+                LastNotification(row.pk, row.group_key, row.made_ms, _firing(row.held), through)
             )
         return found
 
     def _items(
-        self, changes: Iterable[AlertChange], standing: Mapping[int, Sequence[Standing]]
+        self, changes: Iterable[AlertChange], standing: Mapping[int, Sequence[LastNotification]]
     ) -> dict[str, Item]:
         """Return the alerts that fire, that a group holds, or of which a change is not settled."""
         held = {name for each in standing.values() for message in each for name in message.firing}
@@ -130,7 +130,7 @@ class _Tick:
             items[name] = item.since(row.loud_ms)
 
     def _tell(
-        self, route: Route, items: Mapping[str, Item], standing: Sequence[Standing], muting: Muting
+        self, route: Route, items: Mapping[str, Item], standing: Sequence[LastNotification], muting: Muting
     ) -> fates.View:
         """Make the messages of one channel that are due."""
         found = grouping.outlook(
@@ -238,7 +238,7 @@ def _item(row: Alert, limits: Alerting) -> Item:
     )
 
 
-def _said(change: Change) -> dict[str, object]:
+def _said(change: StateChange) -> dict[str, object]:
     state = change.state
     return {
         "severity": state.severity,

@@ -17,7 +17,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dashboard.alerts.ssrf import Connector, Guard, Refused, Target, Unresolved
+from dashboard.alerts.ssrf import Connector, Target, TargetGuard, TargetRefused, Unresolved
 
 USER_AGENT = "Fenceline"
 #: Bytes of an answer that are kept, and seconds for which its body is waited for: the status is what counts.
@@ -37,7 +37,7 @@ class NotSent(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """What a server answered: the beginning of its body, as it came over the wire."""
 
     status: int
@@ -54,10 +54,10 @@ def send(
     headers: Mapping[str, str],
     *,
     timeout_s: float,
-    guard: Guard,
+    guard: TargetGuard,
     method: str = "POST",
     whole: bool = False,
-) -> Answer:
+) -> HttpAnswer:
     """Send one request and return the answer, whatever its status; raises `NotSent`.
 
     `timeout_s` is for all of it, from the first byte of the connection to the last one of the answer. `whole`
@@ -66,7 +66,7 @@ def send(
     deadline = _Deadline(time.monotonic() + timeout_s)
     try:
         addresses = guard.addresses(target)
-    except Refused as error:
+    except TargetRefused as error:
         raise NotSent(str(error), retry=False) from error
     except Unresolved as error:
         raise NotSent(str(error), retry=True) from error
@@ -161,11 +161,11 @@ class _Timed:
         """Leave the socket to who opened it: http.client closes while the body is still unread."""
 
 
-def _answer(response: http.client.HTTPResponse, deadline: _Deadline, address: str, whole: bool) -> Answer:
+def _answer(response: http.client.HTTPResponse, deadline: _Deadline, address: str, whole: bool) -> HttpAnswer:
     if not whole:
         deadline.end = min(deadline.end, time.monotonic() + _BODY_S)
     body = _beginning(response, _WHOLE if whole else KEPT)
-    return Answer(response.status, response.reason, tuple(response.getheaders()), body, address)
+    return HttpAnswer(response.status, response.reason, tuple(response.getheaders()), body, address)
 
 
 def _headers(target: Target) -> dict[str, str]:

@@ -23,7 +23,7 @@ _STATES = [Alert.State.FIRING.value, Alert.State.PENDING.value]
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class AlertCriteria:
     """Which alerts a list is asked for; a state of "" is all but those resolved long ago."""
 
     cluster: str = ""
@@ -49,7 +49,7 @@ class DeliveryFilter:
 
 
 @dataclass(frozen=True, slots=True)
-class Fate:
+class NotificationOutcome:
     """What came of a change for one channel: a delivery, or why there is none."""
 
     channel: Channel | None
@@ -59,11 +59,11 @@ class Fate:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class DecidedChange:
     """One change of an alert and what came of it; `settled` is false while that is not decided."""
 
     of: AlertChange
-    fates: Sequence[Fate]
+    fates: Sequence[NotificationOutcome]
 
     @property
     def settled(self) -> bool:
@@ -71,7 +71,7 @@ class Change:
         return self.of.processed_at is not None
 
 
-def page(wanted: Filter, *, page: int, size: int, now_ms: int) -> Page[Alert]:
+def page(wanted: AlertCriteria, *, page: int, size: int, now_ms: int) -> Page[Alert]:
     """Return a page of alerts: firing, pending, resolved; in each the worst, then the newest first."""
     rows = _filtered(wanted, now_ms)
     total = rows.count()
@@ -81,14 +81,14 @@ def page(wanted: Filter, *, page: int, size: int, now_ms: int) -> Page[Alert]:
     return Page(list(ordered[rows_of]), total, number, size)
 
 
-def before(place: int | None, wanted: Filter, *, limit: int, now_ms: int) -> Sequence[Alert]:
+def before(place: int | None, wanted: AlertCriteria, *, limit: int, now_ms: int) -> Sequence[Alert]:
     """Return alerts behind a row's key, the one that was made last first."""
     rows = _filtered(wanted, now_ms)
     rows = rows if place is None else rows.filter(pk__lt=place)
     return list(rows.order_by("-pk")[:limit])
 
 
-def counts(wanted: Filter, *, now_ms: int) -> Mapping[str, int]:
+def counts(wanted: AlertCriteria, *, now_ms: int) -> Mapping[str, int]:
     """Return how many alerts that a filter allows are firing, pending and lately resolved."""
     found = dict(_filtered(wanted, now_ms).order_by().values_list("state").annotate(n=Count("pk")))
     return {state.value: found.get(state.value, 0) for state in _IN_ORDER}
@@ -164,13 +164,13 @@ def active_labels() -> Sequence[Alert]:
     return list(rows.only(*fields).order_by(_rank("state", _STATES), _severity(), "pk")[:_MOST_MATCHED])
 
 
-def changes(row: Alert, *, limit: int) -> Sequence[Change]:
+def changes(row: Alert, *, limit: int) -> Sequence[DecidedChange]:
     """Return the newest changes of an alert with what came of each, the newest first."""
     found = AlertChange.objects.filter(alert=row).order_by("-at_ms", "-pk")[:limit]
     return _told(list(found))
 
 
-def last_changes(rows: Iterable[Alert]) -> Mapping[int, Change]:
+def last_changes(rows: Iterable[Alert]) -> Mapping[int, DecidedChange]:
     """Return the newest change of each of some alerts, by the alert's number."""
     those = AlertChange.objects.filter(alert__in=[row.pk for row in rows])
     newest = those.order_by().values("alert").annotate(last=Max("pk")).values_list("last", flat=True)
@@ -178,7 +178,7 @@ def last_changes(rows: Iterable[Alert]) -> Mapping[int, Change]:
     return {change.of.alert_id: change for change in _told(list(found))}
 
 
-def told(rows: Sequence[Alert]) -> Mapping[int, Sequence[Fate]]:
+def told(rows: Sequence[Alert]) -> Mapping[int, Sequence[NotificationOutcome]]:
     """Return through which channels, and with which delivery, each of some alerts was told last."""
     each = [told for row in rows for told in row.told]
     those = Delivery.objects.defer("payload").in_bulk([delivery for _, delivery, *_ in each])
@@ -291,21 +291,23 @@ def state_of(row: Silence, *, now_ms: int) -> Literal["active", "scheduled", "ex
     return "scheduled" if row.starts_ms > now_ms else "active"
 
 
-def _told(rows: Sequence[AlertChange]) -> Sequence[Change]:
+def _told(rows: Sequence[AlertChange]) -> Sequence[DecidedChange]:
     """Return changes with the channels and deliveries that their fates name."""
     fates = [fate for row in rows for fate in row.fates]
     those = Delivery.objects.defer("payload").in_bulk([what for _, kind, what in fates if kind == "delivery"])
     found = Channel.objects.in_bulk([channel for channel, *_ in fates])
-    return [Change(row, [_fate(each, found, those) for each in row.fates]) for row in rows]
+    return [DecidedChange(row, [_fate(each, found, those) for each in row.fates]) for row in rows]
 
 
-def _fate(fate: Sequence[Any], channels: Mapping[int, Channel], deliveries: Mapping[int, Delivery]) -> Fate:
+def _fate(
+    fate: Sequence[Any], channels: Mapping[int, Channel], deliveries: Mapping[int, Delivery]
+) -> NotificationOutcome:
     channel, kind, what = fate
     if kind != "delivery":
-        return Fate(channels.get(channel), None, str(what))
+        return NotificationOutcome(channels.get(channel), None, str(what))
     # Deliveries are pruned before alerts are.
     gone = "" if what in deliveries else f"delivery {what} is not kept any more"
-    return Fate(channels.get(channel), deliveries.get(what), gone)
+    return NotificationOutcome(channels.get(channel), deliveries.get(what), gone)
 
 
 def _of_cluster(cluster: str) -> QuerySet[Alert]:
@@ -313,7 +315,7 @@ def _of_cluster(cluster: str) -> QuerySet[Alert]:
     return rows.filter(cluster__name=cluster) if cluster else rows
 
 
-def _filtered(wanted: Filter, now_ms: int) -> QuerySet[Alert]:
+def _filtered(wanted: AlertCriteria, now_ms: int) -> QuerySet[Alert]:
     rows = _in_state(_of_cluster(wanted.cluster), wanted.state, now_ms).select_related("cluster")
     for name, value in {
         "severity": wanted.severity,

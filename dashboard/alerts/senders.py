@@ -1,6 +1,6 @@
 """One try at one message: what each kind of channel is sent, and what its answer means.
 
-Nothing here knows the database: a message in, an `Outcome` out. Secrets are hidden from all that is kept.
+Nothing here knows the database: a message in, an `SendOutcome` out. Secrets are hidden from all that is kept.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SECRET_HEADERS = ("authorization", "set-cookie", "cookie", "proxy-authorization
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class OutgoingMessage:
     """What is sent, and how: a channel's row and a delivery's, without their database."""
 
     kind: str
@@ -45,7 +45,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SendOutcome:
     """What came of one try; `retry` says whether a later one may do better."""
 
     delivered: bool
@@ -57,7 +57,7 @@ class Outcome:
     tried: dict[str, Any] = field(default_factory=dict)
 
 
-def attempt(message: Message, judge: guard.Guard) -> Outcome:
+def attempt(message: OutgoingMessage, judge: guard.TargetGuard) -> SendOutcome:
     """Send a message once; whatever happens is an outcome, never an exception."""
     hide = redact.Redactor(message.url, message.secrets)
     began, at_ms = time.monotonic(), time.time_ns() // 1_000_000
@@ -67,20 +67,22 @@ def attempt(message: Message, judge: guard.Guard) -> Outcome:
         outcome = judged(answer, message.url)
         tried |= _kept(answer, hide)
     except sending.NotSent as error:
-        outcome = Outcome(False, retry=error.retry, error=str(error))
+        outcome = SendOutcome(False, retry=error.retry, error=str(error))
         tried["address"] = error.address
-    except (signing.BadSecret, guard.Refused) as error:
-        outcome = Outcome(False, error=str(error))
+    except (signing.BadSecret, guard.TargetRefused) as error:
+        outcome = SendOutcome(False, error=str(error))
     except Exception as error:
         log.exception("message %s: an error of ours", message.message_id)
         what = f"An error of ours ({type(error).__name__}): see the worker's log."
-        outcome = Outcome(False, retry=True, error=what)
+        outcome = SendOutcome(False, retry=True, error=what)
     words = redact.line(hide.text(outcome.error), _LONGEST_ERROR)
     tried |= {"ms": round((time.monotonic() - began) * 1_000), "error": words}
     return replace(outcome, error=words, tried=tried)
 
 
-def _send(message: Message, judge: guard.Guard, at_ms: int, tried: dict[str, Any]) -> sending.Answer:
+def _send(
+    message: OutgoingMessage, judge: guard.TargetGuard, at_ms: int, tried: dict[str, Any]
+) -> sending.HttpAnswer:
     if message.kind == APPRISE:
         return vendors.send(
             message.url, message.payload, message.group_key, timeout_s=message.timeout_s, judge=judge
@@ -100,7 +102,7 @@ def encoded(payload: object) -> bytes:
     return json.dumps(payload, separators=(",", ":")).encode()
 
 
-def signed(message: Message, at_s: int, body: bytes) -> dict[str, str]:
+def signed(message: OutgoingMessage, at_s: int, body: bytes) -> dict[str, str]:
     """Return Standard Webhooks' headers; the timestamp is this try's, the id the message's."""
     return {
         "webhook-id": message.message_id,
@@ -117,31 +119,31 @@ def alertmanager(target: guard.Target) -> guard.Target:
     return guard.Target(target.scheme, target.host, target.port, path + mark + query, target.login)
 
 
-def judged(answer: sending.Answer, url: str) -> Outcome:
+def judged(answer: sending.HttpAnswer, url: str) -> SendOutcome:
     """Return what an answer means: 2xx took it, 429 and 5xx may later, all others never will."""
     status = answer.status
     if 200 <= status < 300:
-        return Outcome(True)
+        return SendOutcome(True)
     where, said = redact.url(url), _said(answer)
     if 300 <= status < 400:
         to = redact.url(_header(answer, "location") or "nowhere")
         remedy = "Redirects are not followed: give the channel that address."
-        return Outcome(False, error=f"{where} answered {said} and points to {to}. {remedy}")
+        return SendOutcome(False, error=f"{where} answered {said} and points to {to}. {remedy}")
     if status == 429 or status >= 500:
         text = f"{where} answered {said}. Check the receiver."
         pause_s = retry_after_s(_header(answer, "retry-after"))
-        return Outcome(False, retry=True, retry_after_s=pause_s, error=text)
+        return SendOutcome(False, retry=True, retry_after_s=pause_s, error=text)
     remedy = "correct the channel or the receiver, then send it again."
-    return Outcome(False, error=f"{where} answered {said}. It will not take this message: {remedy}")
+    return SendOutcome(False, error=f"{where} answered {said}. It will not take this message: {remedy}")
 
 
-def _said(answer: sending.Answer) -> str:
+def _said(answer: sending.HttpAnswer) -> str:
     """Return status and the beginning of what was said, for a sentence."""
     body = redact.line(answer.body.decode("utf-8", "replace").strip(), _SHOWN)
     return f"{answer.status} {redact.line(answer.reason, 60)}".strip() + (f" (“{body}”)" if body else "")
 
 
-def _header(answer: sending.Answer, name: str) -> str:
+def _header(answer: sending.HttpAnswer, name: str) -> str:
     return next((value for key, value in answer.headers if key.lower() == name), "")
 
 
@@ -156,7 +158,7 @@ def retry_after_s(value: str) -> float | None:
     return max(0.0, at.replace(tzinfo=at.tzinfo or UTC).timestamp() - time.time())
 
 
-def _kept(answer: sending.Answer, hide: redact.Redactor) -> dict[str, Any]:
+def _kept(answer: sending.HttpAnswer, hide: redact.Redactor) -> dict[str, Any]:
     return {
         "status": answer.status,
         "headers": _headers(answer.headers, hide),

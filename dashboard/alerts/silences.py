@@ -21,7 +21,7 @@ Matchers = Sequence[Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class SilenceDraft:
     """What somebody asks for; what reads it raises ValueError with words for a person.
 
     Instants in milliseconds: without a start it begins now; an end goes before `lasts_ms`.
@@ -34,7 +34,7 @@ class Draft:
     lasts_ms: int | None = None
 
 
-def make(draft: Draft, *, by: str, now_ms: int) -> Silence:
+def make(draft: SilenceDraft, *, by: str, now_ms: int) -> Silence:
     """Make a silence; raises `checks.Unfit` with what is wrong, by field: matchers, starts, ends, reason."""
     found = checks.Checks()
     none: list[list[str]] = []
@@ -70,7 +70,7 @@ def matched(matchers: Matchers, among: Sequence[Alert] | None = None) -> Sequenc
     return [row for row in rows if matching.matches(matchers, row.labels)]
 
 
-def _matchers(draft: Draft) -> list[list[str]]:
+def _matchers(draft: SilenceDraft) -> list[list[str]]:
     return [list(each) for each in fit_matchers(draft.matchers(), none_allowed=False)]
 
 
@@ -92,7 +92,7 @@ def fit_matchers(matchers: Matchers, *, none_allowed: bool) -> Matchers:
     return matchers
 
 
-def _starts(draft: Draft, now_ms: int) -> int:
+def _starts(draft: SilenceDraft, now_ms: int) -> int:
     starts_ms = draft.starts()
     if starts_ms is None:
         return now_ms
@@ -103,7 +103,7 @@ def _starts(draft: Draft, now_ms: int) -> int:
     return max(now_ms, starts_ms)
 
 
-def _ends(draft: Draft, starts_ms: int, now_ms: int) -> int:
+def _ends(draft: SilenceDraft, starts_ms: int, now_ms: int) -> int:
     ends_ms = draft.ends()
     if ends_ms is None and draft.lasts_ms is not None:
         ends_ms = starts_ms + draft.lasts_ms

@@ -61,7 +61,7 @@ _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _REMEDY = "To send there all the same, an administrator adds {} to [alerts] allow_private in fenceline.toml."
 
 
-class Refused(ValueError):
+class TargetRefused(ValueError):
     """Nothing may be sent there; the text says where, why and what to do. It holds no secrets."""
 
 
@@ -91,18 +91,23 @@ _PORTS = {"http": 80, "https": 443}
 
 
 def parse(address: str) -> Target:
-    """Take an http or https address apart; raises `Refused` for all others, repeating no secret of them."""
+    """Take an http or https address apart; raises `TargetRefused` for all others, repeating no secret of
+    them."""
     if not address.isprintable() or any(sign in address for sign in ' \\"<>^`{|}'):
-        raise Refused("The address has spaces or signs that no address has: percent-encode or remove them.")
+        raise TargetRefused(
+            "The address has spaces or signs that no address has: percent-encode or remove them."
+        )
     try:
         parts = urlsplit(address)
         port = parts.port
     except ValueError as error:
-        raise Refused("The address is not one: write https://host:port/path.") from error
+        raise TargetRefused("The address is not one: write https://host:port/path.") from error
     if parts.scheme not in _PORTS:
-        raise Refused("The address must begin with https:// or http://.")
+        raise TargetRefused("The address must begin with https:// or http://.")
     if port == 0:
-        raise Refused("The address has port 0: nothing listens there. Leave the port out or correct it.")
+        raise TargetRefused(
+            "The address has port 0: nothing listens there. Leave the port out or correct it."
+        )
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     login = (unquote(parts.username or ""), unquote(parts.password or "")) if "@" in parts.netloc else None
     return Target(parts.scheme, _host(parts), port or _PORTS[parts.scheme], _ascii_path(path), login)
@@ -111,7 +116,7 @@ def parse(address: str) -> Target:
 def _host(parts: SplitResult) -> str:
     host = (parts.hostname or "").rstrip(".")
     if not host:
-        raise Refused("The address names no host: write https://host:port/path.")
+        raise TargetRefused("The address names no host: write https://host:port/path.")
     if "[" in parts.netloc:
         return _bracketed(host)
     if host.isascii():
@@ -119,14 +124,14 @@ def _host(parts: SplitResult) -> str:
     try:
         return idna.encode(host, uts46=True).decode()
     except idna.IDNAError as error:
-        raise Refused(f"The host {host} is not a name that may exist: check its spelling.") from error
+        raise TargetRefused(f"The host {host} is not a name that may exist: check its spelling.") from error
 
 
 def _bracketed(host: str) -> str:
     try:
         return str(ipaddress.IPv6Address(host))
     except ValueError as error:
-        raise Refused(
+        raise TargetRefused(
             "What is in brackets is no IPv6 address: write https://[2001:db8::1]:port/path."
         ) from error
 
@@ -145,7 +150,7 @@ def resolve(host: str, port: int) -> Sequence[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
+class TargetGuard:
     """Judges targets by `allowed`, the host names and CIDRs of `[alerts] allow_private`."""
 
     allowed: tuple[str, ...] = ()
@@ -156,7 +161,7 @@ class Guard:
     def addresses(self, target: Target) -> list[str]:
         """Return the addresses of a target that may be connected to, at least one.
 
-        Raises `Unresolved` where the name has none now, `Refused` where none of them is allowed.
+        Raises `Unresolved` where the name has none now, `TargetRefused` where none of them is allowed.
         """
         try:
             found = self.resolver(target.host, target.port)
@@ -170,7 +175,7 @@ class Guard:
             return permitted
         for address, why in refusals.items():
             name = "It" if address == target.host else f"{target.host} resolves to {address}, which"
-            raise Refused(f"Not sent to {target.host}: {name} is {why}. {_REMEDY.format(target.host)}")
+            raise TargetRefused(f"Not sent to {target.host}: {name} is {why}. {_REMEDY.format(target.host)}")
         raise Unresolved(f"{target.host} has no address. Check its spelling and DNS.")
 
     def _refusal(self, host: str, address: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ninja import Schema
 
-from dashboard.groups.queries import Blocker
+from dashboard.groups.queries import BlockingTransaction
 from fenceline.owners import Owner
 
 
@@ -35,7 +35,7 @@ class BlockerOut(Schema):
     certain: bool
 
     @classmethod
-    def told(cls, blocker: Blocker) -> BlockerOut:
+    def told(cls, blocker: BlockingTransaction) -> BlockerOut:
         """Return what a group waits for as the API tells it."""
         return cls(
             transactional_id=blocker.transactional_id,

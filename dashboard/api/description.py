@@ -42,7 +42,7 @@ class DescribedAPI(NinjaAPI):
         schema = super().get_openapi_schema(**options)
         known = schema["components"]["schemas"]
         # Models of query strings: each of their fields is a parameter, and their names mean nothing.
-        for name in [name for name in known if name.startswith("Wanted")]:
+        for name in [name for name in known if name.endswith("Filters")]:
             del known[name]
         schema["components"]["schemas"]["Problem"] = Problem.model_json_schema()
         for operations in schema["paths"].values():

@@ -26,9 +26,9 @@ from dashboard.models import Token
 from dashboard.runtime import loop as slices
 from dashboard.runtime.problems import problem
 from dashboard.streaming import progress_store as save_progress
-from dashboard.streaming.progress_store import UnknownCluster
+from dashboard.streaming.progress_store import UnassignedPost
 from fenceline.decode import ingest_payload as told
-from fenceline.decode.progress import Unusable
+from fenceline.decode.progress import UnusableEvent
 
 #: Of a body as it is sent, and unpacked; and of the events in it. Listeners send much less.
 MOST_BYTES, MOST_INFLATED, MOST_EVENTS = settings.FILE_UPLOAD_MAX_MEMORY_SIZE, 12 * 2**20, 5_000
@@ -63,9 +63,9 @@ def progress(request: HttpRequest) -> HttpResponse:
         saved = save_progress.save(post, now_ms=now_ms)
     except _Refused as refused:
         return _problem(refused.status, str(refused))
-    except Unusable as error:
+    except UnusableEvent as error:
         return problem(HTTPStatus.BAD_REQUEST, f"This is nothing that a listener posts: {error}.")
-    except UnknownCluster as error:
+    except UnassignedPost as error:
         return problem(HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
     except DatabaseError as error:
         return database_problem(request, error)
@@ -106,7 +106,7 @@ def _document(request: HttpRequest) -> Any:
     try:
         document = json.loads(_text(request), parse_int=_integer)
     except (ValueError, RecursionError) as error:
-        raise Unusable(f"it is no JSON ({error})") from None
+        raise UnusableEvent(f"it is no JSON ({error})") from None
     events = document.get("events") if isinstance(document, dict) else None
     _fit(len(events) if isinstance(events, list) else 0, MOST_EVENTS, "events")
     return document
@@ -135,10 +135,10 @@ def _inflated(pieces: Iterable[bytes]) -> Iterator[bytes]:
             try:
                 yield stream.decompress(packed, _STEP)
             except zlib.error as error:
-                raise Unusable(f"it is no gzip ({error})") from None
+                raise UnusableEvent(f"it is no gzip ({error})") from None
             packed = stream.unconsumed_tail
     if not stream.eof:
-        raise Unusable("its gzip ends too early")
+        raise UnusableEvent("its gzip ends too early")
 
 
 def _integer(digits: str) -> int | None:

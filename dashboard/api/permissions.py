@@ -10,7 +10,7 @@ from ninja.errors import HttpError
 from pydantic import Field
 
 from dashboard.alerts import validation as checks
-from dashboard.api.problems import Refused
+from dashboard.api.problems import RefusedRequest
 from dashboard.system import access
 from dashboard.system.access import Actor
 from fenceline.alerts import matchers as matching
@@ -40,10 +40,10 @@ def allowed(request: HttpRequest, permission: str) -> Actor:
     return actor
 
 
-def unfit(error: checks.Unfit) -> Refused:
+def unfit(error: checks.Unfit) -> RefusedRequest:
     """Return the 422 for what cannot be used: `errors` names each field and what is wrong with it."""
     errors = [{"in": f"body.{name}", "message": words} for name, words in error.fields.items()]
-    return Refused(422, str(error), errors=errors)
+    return RefusedRequest(422, str(error), errors=errors)
 
 
 def read(asked: Matchers) -> list[matching.Matcher]:

@@ -36,7 +36,7 @@ def nowhere(request: HttpRequest) -> HttpResponse:
     return _not_found(request, "")
 
 
-class Refused(HttpError):
+class RefusedRequest(HttpError):
     """A refusal with members beyond the usual ones, which tell a caller what to ask instead."""
 
     def __init__(self, status: int, detail: str, **members: Any) -> None:

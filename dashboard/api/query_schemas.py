@@ -9,21 +9,21 @@ from ninja import Schema
 
 from dashboard.api import schemas
 from dashboard.api.common_schemas import BlockerOut
-from dashboard.groups.queries import Blocker
+from dashboard.groups.queries import BlockingTransaction
 from dashboard.models import PinRecord, Run, SinkDecision
-from dashboard.runtime.visibility import Sight
+from dashboard.runtime.visibility import AnswerVisibility
 from dashboard.streaming import lag as reading
-from dashboard.streaming.batches import Entry
+from dashboard.streaming.batches import BatchEntry
 from fenceline.kafka.groups import Waiting
-from fenceline.spark.batch_chain import ChainLink, Link, LinkState
-from fenceline.spark.records import Decided, Outcome
+from fenceline.spark.batch_chain import BatchStep, ChainLink, LinkState
+from fenceline.spark.records import Decided, DecisionOutcome
 from fenceline.spark.safe_to_restart import RestartSafety
 
 
 class LinkOut(Schema):
     """A link of a batch's chain; `recovery` says what mends a broken one."""
 
-    link: Link
+    link: BatchStep
     state: LinkState
     at: str | None
     evidence: str
@@ -50,7 +50,7 @@ class DecisionOut(Schema):
     decided: Decided
     decided_at: str | None
     by: str
-    outcome: Outcome | Literal[""]
+    outcome: DecisionOutcome | Literal[""]
     done_at: str | None
     done_by: str
     reason: str
@@ -181,7 +181,9 @@ def links_out(chain: Sequence[ChainLink]) -> list[LinkOut]:
     ]
 
 
-def safe_out(safe: RestartSafety, prepared: Sequence[SinkDecision], sight: Sight, now_ms: int) -> SafeAnswer:
+def safe_out(
+    safe: RestartSafety, prepared: Sequence[SinkDecision], sight: AnswerVisibility, now_ms: int
+) -> SafeAnswer:
     """Return a verdict as the API tells it; no time is left where the timeout has passed."""
     left_ms = None if safe.expires_ms is None else max(0, safe.expires_ms - now_ms)
     return SafeAnswer(
@@ -211,7 +213,7 @@ def safe_out(safe: RestartSafety, prepared: Sequence[SinkDecision], sight: Sight
     )
 
 
-def batch_out(entry: Entry) -> BatchOut:
+def batch_out(entry: BatchEntry) -> BatchOut:
     """Return a batch as the API tells it."""
     batch = entry.batch
     return BatchOut(
@@ -264,7 +266,7 @@ def _decision(row: SinkDecision) -> DecisionOut:
         decided=Decided(row.decided),
         decided_at=schemas.iso(row.decided_ms),
         by=row.by,
-        outcome=Outcome(row.outcome) if row.outcome else "",
+        outcome=DecisionOutcome(row.outcome) if row.outcome else "",
         done_at=schemas.iso(row.done_ms),
         done_by=row.done_by,
         reason=row.reason,
@@ -286,7 +288,7 @@ def _transaction(told: dict[str, Any]) -> LedgerTransactionOut:
     )
 
 
-def _part(part: reading.Part) -> PositionOut:
+def _part(part: reading.PartitionLag) -> PositionOut:
     row = part.seen
     return PositionOut(
         topic=part.topic,
@@ -307,5 +309,7 @@ def _part(part: reading.Part) -> PositionOut:
 
 def _blocker(pin: PinRecord) -> BlockerOut:
     return BlockerOut.told(
-        Blocker(pin.transactional_id, pin.producer_id, pin.producer_epoch, pin.start_offset, False, True)
+        BlockingTransaction(
+            pin.transactional_id, pin.producer_id, pin.producer_epoch, pin.start_offset, False, True
+        )
     )

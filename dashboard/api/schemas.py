@@ -9,7 +9,7 @@ from ninja import Schema
 from pydantic import AfterValidator
 
 from dashboard.models import GapRecord
-from dashboard.runtime.visibility import Sight
+from dashboard.runtime.visibility import AnswerVisibility
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: The year 10000: no later instant has an ISO form.
@@ -73,6 +73,6 @@ def gap(row: GapRecord) -> Gap:
     )
 
 
-def seen(sight: Sight) -> dict[str, object]:
+def seen(sight: AnswerVisibility) -> dict[str, object]:
     """Return `as_of` and `gaps` of a list."""
     return {"as_of": iso(sight.as_of_ms), "gaps": [gap(row) for row in sight.gaps]}

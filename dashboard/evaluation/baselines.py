@@ -19,8 +19,8 @@ from dashboard.models import Recent, Tally, TransitionRecord
 from dashboard.transactions.epoch_usage import Epochs
 from fenceline import baselines as habits
 from fenceline import histograms
-from fenceline.baselines import HABITS, Habit, Usual
-from fenceline.facts import Confidence, Kind
+from fenceline.baselines import HABITS, Habit, UsualCommit
+from fenceline.facts import Confidence, TransitionKind
 from fenceline.kafka import transition_ring as recent
 from fenceline.kafka.clock_skew import ours_ms
 from fenceline.limits import Limits
@@ -42,12 +42,12 @@ _HABIT_HOURS = 168
 
 #: By partition of `__transaction_state`: how far our clock is ahead of its coordinator's.
 Clocks = Mapping[int, int | None]
-Counts = Mapping[Kind, int]
+Counts = Mapping[TransitionKind, int]
 Past = TypeVar("Past")
 
 
 @dataclass(frozen=True, slots=True)
-class Lately:
+class RecentActivity:
     """What happened lately, as a snapshot takes it."""
 
     applications: tuple[ApplicationFigures, ...] = ()
@@ -55,22 +55,22 @@ class Lately:
     timeouts: tuple[Repeated, ...] = ()
 
 
-class Figures:
+class ClusterBaselines:
     """The figures of one cluster."""
 
     def __init__(self, cluster_id: int) -> None:
         self._cluster_id = cluster_id
         self._at: int | None = None
-        self._lately = Lately()
+        self._lately = RecentActivity()
         self._minutes: dict[int, Mapping[str, Counts]] = {}
         self._epochs = Epochs(cluster_id)
         self._habits = _Pasts(partial(_habits, cluster_id))
         self._usual = _Pasts(partial(_usual, cluster_id))
 
-    def lately(self, *, now_ms: int, limits: Limits, clocks: Clocks) -> Lately:
+    def lately(self, *, now_ms: int, limits: Limits, clocks: Clocks) -> RecentActivity:
         """Return what happened lately, as it was read at most half a minute ago."""
         if self._at != now_ms // PACE_MS:
-            self._lately = Lately(
+            self._lately = RecentActivity(
                 tuple(self._applications(now_ms, limits)),
                 tuple(self._takeovers(now_ms, limits, clocks)),
                 tuple(self._timeouts(now_ms, limits, clocks)),
@@ -78,7 +78,7 @@ class Figures:
             self._at = now_ms // PACE_MS
         return self._lately
 
-    def usual(self, applications: Collection[str], now_ms: int) -> Mapping[str, Usual]:
+    def usual(self, applications: Collection[str], now_ms: int) -> Mapping[str, UsualCommit]:
         """Return how long the commits of some applications took in the last day, where there were any."""
         found = self._usual.of(applications, now_ms)
         return {name: usual for name, usual in found.items() if usual.commits}
@@ -105,12 +105,12 @@ class Figures:
         self._minutes |= self._read(60, asked)
         return _sums(self._minutes.values())
 
-    def _hour(self, now_ms: int) -> Mapping[str, Mapping[Kind, float]]:
+    def _hour(self, now_ms: int) -> Mapping[str, Mapping[TransitionKind, float]]:
         """Return counts by application of the last hour: of this one, and its share of the one before."""
         this = now_ms - now_ms % _HOUR_MS
         share = 1 - (now_ms - this) / _HOUR_MS
         found = self._read(3_600, [this, this - _HOUR_MS])
-        sums: dict[str, dict[Kind, float]] = defaultdict(lambda: defaultdict(float))
+        sums: dict[str, dict[TransitionKind, float]] = defaultdict(lambda: defaultdict(float))
         for start, weight in ((this, 1.0), (this - _HOUR_MS, share)):
             for name, counts in found[start].items():
                 for kind, n in counts.items():
@@ -133,7 +133,7 @@ class Figures:
         window_ms = int(limits.fencing_storm_s * 1_000)
         since_ms = now_ms - _SERIES_WINDOWS * window_ms
         by_id: dict[str, list[TransitionRecord]] = defaultdict(list)
-        for row in self._transitions(Kind.TAKEOVER, since_ms, clocks):
+        for row in self._transitions(TransitionKind.TAKEOVER, since_ms, clocks):
             by_id[row.transactional_id].append(row)
         for name, rows in by_id.items():
             instants = _instants(rows, now_ms, clocks)
@@ -145,7 +145,7 @@ class Figures:
 
     def _timeouts(self, now_ms: int, limits: Limits, clocks: Clocks) -> Iterator[Repeated]:
         since_ms = now_ms - int(limits.timeouts_in_a_row_s * 1_000)
-        rows = list(self._transitions(Kind.TIMEOUT, since_ms, clocks))
+        rows = list(self._transitions(TransitionKind.TIMEOUT, since_ms, clocks))
         told = set()
         for name, each in _grouped(rows, limits, "application").items():
             uncommitted = self._since_last_commit(name, each)
@@ -181,7 +181,7 @@ class Figures:
         offsets = {each.offset for each in in_a_row(recent.unpack(bytes(kept.packed), 0))}
         return [row for row in rows if row.log_offset in offsets]
 
-    def _transitions(self, kind: Kind, since_ms: int, clocks: Clocks) -> Iterable[TransitionRecord]:
+    def _transitions(self, kind: TransitionKind, since_ms: int, clocks: Clocks) -> Iterable[TransitionRecord]:
         """Return the newest transitions of a kind since an instant of ours, oldest first."""
         ahead_ms = max((ahead for ahead in clocks.values() if ahead is not None), default=0)
         rows = TransitionRecord.objects.filter(
@@ -212,7 +212,9 @@ class _Pasts(Generic[Past]):
         return {name: self._known[name][1] for name in applications}
 
 
-def _habits(cluster_id: int, names: Sequence[str], now_ms: int) -> Mapping[str, Mapping[Kind, Habit]]:
+def _habits(
+    cluster_id: int, names: Sequence[str], now_ms: int
+) -> Mapping[str, Mapping[TransitionKind, Habit]]:
     """Return the habits of applications: of the last week, but for the hours that are judged by them."""
     before_ms = now_ms - now_ms % _HOUR_MS - _HOUR_MS
     rows = _hours(cluster_id, names, before_ms - _HABIT_HOURS * _HOUR_MS, before_ms)
@@ -222,7 +224,7 @@ def _habits(cluster_id: int, names: Sequence[str], now_ms: int) -> Mapping[str, 
     return {name: habits.learn(each.values()) for name, each in hours.items()}
 
 
-def _usual(cluster_id: int, names: Sequence[str], now_ms: int) -> Mapping[str, Usual]:
+def _usual(cluster_id: int, names: Sequence[str], now_ms: int) -> Mapping[str, UsualCommit]:
     rows = _hours(cluster_id, names, now_ms - _DAY_MS, now_ms + _HOUR_MS)
     times: dict[str, list[str]] = {name: [] for name in names}
     for name, packed in rows.values_list("application", "open_times").iterator():
@@ -230,8 +232,8 @@ def _usual(cluster_id: int, names: Sequence[str], now_ms: int) -> Mapping[str, U
     return {name: _longest(histograms.merge(map(histograms.unpack, each))) for name, each in times.items()}
 
 
-def _longest(times: histograms.Histogram) -> Usual:
-    return Usual(sum(times.values()), int(histograms.quantile(times, 0.99) or 0))
+def _longest(times: histograms.Histogram) -> UsualCommit:
+    return UsualCommit(sum(times.values()), int(histograms.quantile(times, 0.99) or 0))
 
 
 def _hours(cluster_id: int, names: Sequence[str], since_ms: int, before_ms: int) -> QuerySet[Tally]:
@@ -239,7 +241,7 @@ def _hours(cluster_id: int, names: Sequence[str], since_ms: int, before_ms: int)
     return rows.filter(start_ms__gte=since_ms, start_ms__lt=before_ms)
 
 
-def _is_restless(counts: Mapping[Kind, float], limits: Limits) -> bool:
+def _is_restless(counts: Mapping[TransitionKind, float], limits: Limits) -> bool:
     return any(counts.get(kind, 0) >= limits.habit_events for kind in HABITS)
 
 
@@ -272,7 +274,9 @@ def _ours_ms(row: TransitionRecord, now_ms: int, clocks: Clocks) -> int:
 
 def _committed(minutes: Iterable[tuple[int, Counts]]) -> int:
     """Return the end of the last minute with a commit, 0 without any."""
-    return max((start + _MINUTE_MS for start, counts in minutes if counts.get(Kind.COMMIT)), default=0)
+    return max(
+        (start + _MINUTE_MS for start, counts in minutes if counts.get(TransitionKind.COMMIT)), default=0
+    )
 
 
 def _sums(minutes: Iterable[Mapping[str, Counts]]) -> Mapping[str, Counts]:
@@ -290,4 +294,4 @@ def _added(one: Counts, other: Counts) -> Counts:
 @lru_cache(maxsize=4_096)
 def _kinds(counts: str) -> Counts:
     """Return {"commit": 12} as counts by kind; many tallies read alike."""
-    return {Kind(kind): n for kind, n in json.loads(counts or "{}").items()}
+    return {TransitionKind(kind): n for kind, n in json.loads(counts or "{}").items()}

@@ -10,21 +10,21 @@ from dashboard.groups.queries import Waiter
 from dashboard.models import Group, PartitionRecord, PinRecord, Transaction
 from dashboard.partitions import queries as partitions
 from dashboard.streaming import blocked as query_waits
-from dashboard.streaming.blocked import StandingQuery
+from dashboard.streaming.blocked import BlockedQuery
 from dashboard.transactions import queries as transaction_queries
 from fenceline.facts import NOT_TOLD, OPEN_STATES
-from fenceline.kafka.partitions import Verdict
+from fenceline.kafka.partitions import PartitionVerdict
 
 
 @dataclass(frozen=True, slots=True)
 class Waits:
     """How a transaction stands: the worst verdict of where it is open, and who waits for it."""
 
-    verdict: str = Verdict.CLEAR.value
+    verdict: str = PartitionVerdict.CLEAR.value
     pins: Sequence[PinRecord] = ()
     waiting: Sequence[Waiter] = ()
     #: Streaming queries that stand where it holds the LSO.
-    queries: Sequence[StandingQuery] = ()
+    queries: Sequence[BlockedQuery] = ()
 
     @property
     def number(self) -> int:
@@ -33,7 +33,7 @@ class Waits:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class NamedPartition:
     """A partition that a transaction names: as it was seen last, and whether it is open there."""
 
     topic: str
@@ -41,7 +41,7 @@ class Place:
     seen: PartitionRecord | None
     pin: PinRecord | None
     waiting: Sequence[Waiter]
-    queries: Sequence[StandingQuery] = ()
+    queries: Sequence[BlockedQuery] = ()
 
 
 def of(rows: Sequence[Transaction]) -> Mapping[int, Waits]:
@@ -60,7 +60,7 @@ def of(rows: Sequence[Transaction]) -> Mapping[int, Waits]:
     }
 
 
-def places(row: Transaction, waits: Waits, *, most: int) -> Sequence[Place]:
+def places(row: Transaction, waits: Waits, *, most: int) -> Sequence[NamedPartition]:
     """Return the first partitions that hold a transaction's records, those that it pins first."""
     records = [pin for pin in waits.pins if pin.topic != groups.OFFSETS_TOPIC]
     pins = {(row.cluster_id, pin.topic, pin.partition): pin for pin in records}
@@ -102,9 +102,11 @@ def offsets_partitions(row: Transaction) -> Sequence[int]:
     return found[0].partitions if found else ()
 
 
-def _place(name: partitions.Name, seen: PartitionRecord | None, pin: PinRecord | None, waits: Waits) -> Place:
+def _place(
+    name: partitions.Name, seen: PartitionRecord | None, pin: PinRecord | None, waits: Waits
+) -> NamedPartition:
     _, topic, number = name
     standing = [each for each in waits.waiting if not each.pending]
     here = [each for each in standing if (each.topic, each.partition) == (topic, number)]
     streams = [each for each in waits.queries if (each.topic, each.partition) == (topic, number)]
-    return Place(topic, number, seen, pin, here, streams)
+    return NamedPartition(topic, number, seen, pin, here, streams)

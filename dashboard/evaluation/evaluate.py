@@ -17,7 +17,7 @@ from django.conf import settings
 from django.db.models import Case, F, QuerySet, Value, When
 from django.db.models.functions import Now
 
-from dashboard.evaluation.snapshot import Reader
+from dashboard.evaluation.snapshot import SnapshotReader
 from dashboard.models import Collector, FindingRecord
 from dashboard.runtime import leases
 from dashboard.runtime.collector_names import JUDGE
@@ -36,7 +36,7 @@ _IS_FOUND = Case(When(complete=True, then=Value(1)), default=Value(0))
 Sees = Callable[[FindingRecord], bool]
 
 
-def tick(lease: leases.Lease, reader: Reader, *, now_ms: int) -> int:
+def tick(lease: leases.Lease, reader: SnapshotReader, *, now_ms: int) -> int:
     """Judge one cluster once; return how many findings there are. Raises `leases.LeaseLost`."""
     limits = settings.FENCELINE.limits
     snapshot = reader.read(now_ms=now_ms, limits=limits)
@@ -52,7 +52,7 @@ def tick(lease: leases.Lease, reader: Reader, *, now_ms: int) -> int:
 
 
 def _unconfirmed(
-    lease: leases.Lease, reader: Reader, found: Iterable[Finding], snapshot: Snapshot, now_ms: int
+    lease: leases.Lease, reader: SnapshotReader, found: Iterable[Finding], snapshot: Snapshot, now_ms: int
 ) -> Collection[bytes]:
     """Return the fingerprints of critical findings that wait for a second look at their sources."""
     limits = settings.FENCELINE.limits

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from django.db.models import BooleanField, F, Func, Q
 
-from dashboard.evaluation.baselines import Clocks, Figures
+from dashboard.evaluation.baselines import Clocks, ClusterBaselines
 from dashboard.evaluation.second_looks import SecondLooks
 from dashboard.models import (
     IS_OPEN,
@@ -47,21 +47,21 @@ from dashboard.runtime.collector_store import TRANSACTION_STATE
 from dashboard.runtime.gap_scopes import OFFSETS_TOPIC, Places
 from dashboard.streaming.rule_input import Queries
 from fenceline.collecting import Punctual
-from fenceline.facts import Gap, State, TopicPartitions
+from fenceline.facts import TopicPartitions, TransactionState, VisibilityGap
 from fenceline.kafka.clock_skew import start_ms
 from fenceline.kafka.groups import Waiting
-from fenceline.kafka.partitions import Ground, Pin, Verdict
+from fenceline.kafka.partitions import PartitionVerdict, Pin, VerdictReason
 from fenceline.limits import Limits
 from fenceline.rules.blocking import waits_since
 from fenceline.snapshot import (
     BlockedGroup,
     BlockedOffset,
+    BlockedQueryFacts,
     Blocker,
     CollectorStatus,
-    OpenTransaction,
+    OpenTransactionFacts,
     PinnedPartition,
     Snapshot,
-    StandingQuery,
 )
 from fenceline.spark.queries import QueryStatus
 from fenceline.visibility import EVERYWHERE, Sense
@@ -97,12 +97,12 @@ class _Clock(NamedTuple):
     since_ms: int | None
 
 
-class Reader:
+class SnapshotReader:
     """Reads the snapshots of one cluster, and keeps what need not be read again each second."""
 
     def __init__(self, cluster: str) -> None:
         self._cluster = Cluster.objects.get(name=cluster)
-        self._figures = Figures(self._cluster.pk)
+        self._figures = ClusterBaselines(self._cluster.pk)
         self._queries = Queries(self._cluster.pk)
         self._punctual = Punctual()
         #: What the evaluator holds back until its sources have looked again.
@@ -148,11 +148,13 @@ class Reader:
             for each in statuses
         )
 
-    def _gaps(self) -> Iterator[Gap]:
+    def _gaps(self) -> Iterator[VisibilityGap]:
         rows = GapRecord.objects.filter(cluster=self._cluster, until_ms=None)
         # In the order of the index of open gaps: else SQLite takes the cluster's, with all that are over.
         for row in rows.order_by("source", "scope"):
-            yield Gap(self._cluster.name, row.source, row.scope, row.since_ms, row.until_ms, row.reason)
+            yield VisibilityGap(
+                self._cluster.name, row.source, row.scope, row.since_ms, row.until_ms, row.reason
+            )
 
     def _clocks(self) -> Mapping[int, _Clock]:
         rows = Position.objects.filter(cluster=self._cluster, topic=TRANSACTION_STATE)
@@ -168,8 +170,8 @@ class Reader:
         clocks: Mapping[int, _Clock],
         partitions: Sequence[PinnedPartition],
         waiting: Mapping[str, tuple[str, ...]],
-        standing: Mapping[str, tuple[StandingQuery, ...]],
-    ) -> Iterator[OpenTransaction]:
+        standing: Mapping[str, tuple[BlockedQueryFacts, ...]],
+    ) -> Iterator[OpenTransactionFacts]:
         """Yield open transactions that are old enough for any rule."""
         behind = min((clock.ahead_ms or 0 for clock in clocks.values()), default=0)
         newest_ms = now_ms - _youngest_ms(limits) - min(0, behind)
@@ -191,10 +193,10 @@ class Reader:
             clock = clocks.get(log) or _Clock(None, None)
             began_ms = start_ms(started_ms, now_ms=now_ms, ahead_ms=clock.ahead_ms, since_ms=clock.since_ms)
             decided_ms = start_ms(updated_ms, now_ms=now_ms, ahead_ms=clock.ahead_ms, since_ms=clock.since_ms)
-            yield OpenTransaction(
+            yield OpenTransactionFacts(
                 cluster=self._cluster.name,
                 transactional_id=name,
-                state=State(state),
+                state=TransactionState(state),
                 producer_id=producer_id,
                 producer_epoch=epoch,
                 timeout_ms=timeout_ms,
@@ -217,14 +219,16 @@ class Reader:
                 pinned_ms or 0,
                 lso or 0,
                 high_watermark or lso or 0,
-                Verdict(verdict),
+                PartitionVerdict(verdict),
                 tuple(sorted(pins.get((topic, number), ()), key=_start_offset)),
             )
 
     def _pins(self) -> Mapping[tuple[str, int], Sequence[Pin]]:
         found: dict[tuple[str, int], list[Pin]] = defaultdict(list)
         for row in PinRecord.objects.filter(cluster=self._cluster).values(*_PIN).iterator():
-            pin = Pin(**{**row, "verdict": Verdict(row["verdict"]), "ground": Ground(row["ground"])})
+            pin = Pin(
+                **{**row, "verdict": PartitionVerdict(row["verdict"]), "ground": VerdictReason(row["ground"])}
+            )
             found[pin.topic, pin.partition].append(pin)
         return found
 
@@ -249,9 +253,9 @@ class Reader:
 
     def _places(
         self,
-        gaps: Iterable[Gap],
+        gaps: Iterable[VisibilityGap],
         rows: Sequence[Collector],
-        transactions: Iterable[OpenTransaction],
+        transactions: Iterable[OpenTransactionFacts],
         partitions: Iterable[PinnedPartition],
         groups: Iterable[BlockedGroup],
         queries: Iterable[QueryStatus],
@@ -306,12 +310,14 @@ def _youngest_ms(limits: Limits) -> int:
     return int(min(each) * 1_000)
 
 
-def _past_usual(transactions: Iterable[OpenTransaction], now_ms: int, limits: Limits) -> set[str]:
+def _past_usual(transactions: Iterable[OpenTransactionFacts], now_ms: int, limits: Limits) -> set[str]:
     oldest_ms = now_ms - int(min(limits.open_usual_s, limits.open_too_long_s) * 1_000)
     return {
         each.application
         for each in transactions
-        if each.state is State.ONGOING and each.started_ms is not None and each.started_ms < oldest_ms
+        if each.state is TransactionState.ONGOING
+        and each.started_ms is not None
+        and each.started_ms < oldest_ms
     }
 
 
@@ -336,15 +342,15 @@ def _waiting(groups: Iterable[BlockedGroup]) -> Mapping[str, tuple[str, ...]]:
 
 def _standing(
     queries: Iterable[QueryStatus], partitions: Iterable[PinnedPartition]
-) -> Mapping[str, tuple[StandingQuery, ...]]:
+) -> Mapping[str, tuple[BlockedQueryFacts, ...]]:
     """Return the queries that stand at an LSO by the id that holds it: the first that is open there."""
     held = {(each.topic, each.partition): each for each in partitions if each.pins}
-    found: dict[str, dict[StandingQuery, None]] = defaultdict(dict)
+    found: dict[str, dict[BlockedQueryFacts, None]] = defaultdict(dict)
     for query in queries:
         for each in query.positions:
             pinned = held.get((each.topic, each.partition))
             if pinned is not None and waits_since(each, pinned) is not None:
-                found[pinned.pins[0].transactional_id][StandingQuery(query.ident, query.name)] = None
+                found[pinned.pins[0].transactional_id][BlockedQueryFacts(query.ident, query.name)] = None
     return {name: tuple(each) for name, each in found.items()}
 
 

@@ -21,9 +21,9 @@ from dashboard.runtime.sql import Row as Values
 from dashboard.runtime.sql import taken, upsert
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from fenceline.decode import text
-from fenceline.facts import Look
+from fenceline.facts import TailBatch
 from fenceline.kafka import commits
-from fenceline.kafka.commits import TOPIC, Gone, Joined, Kept, Place, Seen
+from fenceline.kafka.commits import TOPIC, CommitBatch, CommitKey, Gone, Joined, KeptCommits
 from fenceline.kafka.groups import Commit
 from fenceline.kafka.transactional_ids import key_of
 
@@ -62,14 +62,14 @@ _Row = tuple[bytes, str, int]
 
 @retry_write
 def save(
-    lease: Lease, look: Look, *, topic_id: str, rate: float, held: Mapping[int, int], now_ms: int
+    lease: Lease, look: TailBatch, *, topic_id: str, rate: float, held: Mapping[int, int], now_ms: int
 ) -> None:
     """Save what a look says, and how far it came.
 
     `held` are partitions whose last stable offset lags, by since when, on our clock. Raises `LeaseLost` when
     the token is outdated or a position is not where the look began.
     """
-    seen = Seen()
+    seen = CommitBatch()
     for number, records in look.records.items():
         commits.read(seen, number, records)
     for reason, (number, offset, detail) in seen.strange.items():
@@ -111,14 +111,14 @@ def forget(lease: Lease, reason: str, *, topic_id: str, now_ms: int) -> None:
 
 
 def _onto_what_was_known(
-    cluster_id: int, look: Look, seen: Seen
-) -> tuple[dict[_Row, tuple[Place, Kept | Gone]], dict[str, Joined]]:
+    cluster_id: int, look: TailBatch, seen: CommitBatch
+) -> tuple[dict[_Row, tuple[CommitKey, KeptCommits | Gone]], dict[str, Joined]]:
     """Return the newest commits by their keys in the database, and the members of groups."""
     keys = {group: key_of(text.unescape(group)) for group in {place.group for place in seen.newest}}
     newest = {(keys[where.group], *where[1:]): (where, found) for where, found in seen.newest.items()}
     # Of partitions that are read for the first time nothing is known.
     known = {move.partition for move in look.moves if move.previous}
-    asked = {row: kept for row, (_, kept) in newest.items() if isinstance(kept, Kept)}
+    asked = {row: kept for row, (_, kept) in newest.items() if isinstance(kept, KeptCommits)}
     asked = {row: kept for row, kept in asked.items() if kept.log_partition in known}
     for row, before in _histories(cluster_id, list(asked)):
         newest[row] = newest[row][0], commits.merge(asked[row], before)
@@ -148,26 +148,26 @@ def _members(cluster_id: int, groups: Iterable[str]) -> dict[str, dict[str, tupl
 
 
 def _clocks(
-    lease: Lease, newest: Mapping[_Row, tuple[Place, Kept | Gone]], now_ms: int
+    lease: Lease, newest: Mapping[_Row, tuple[CommitKey, KeptCommits | Gone]], now_ms: int
 ) -> dict[int, int]:  # fmt: skip
     """Return, by partition, how far our clock is ahead of the one its coordinator stamps commits with."""
     if not newest or not collector_store.is_live(lease, now_ms):
         return {}
     clocks: dict[int, int] = {}
     for _, kept in newest.values():
-        if isinstance(kept, Kept):
+        if isinstance(kept, KeptCommits):
             ahead_ms = now_ms - kept.commit_ms
             clocks[kept.log_partition] = min(clocks.get(kept.log_partition, ahead_ms), ahead_ms)
     return clocks
 
 
 def _write(
-    cluster_id: int, newest: Mapping[_Row, tuple[Place, Kept | Gone]], joined: Mapping[str, Joined]
+    cluster_id: int, newest: Mapping[_Row, tuple[CommitKey, KeptCommits | Gone]], joined: Mapping[str, Joined]
 ) -> None:
     upserts = [
         _commit_row(cluster_id, row, where.group, kept)
         for row, (where, kept) in sorted(newest.items())
-        if isinstance(kept, Kept)
+        if isinstance(kept, KeptCommits)
     ]
     deletes = [(cluster_id, *row) for row, (_, kept) in sorted(newest.items()) if isinstance(kept, Gone)]
     groups = sorted(_group_row(cluster_id, group, each) for group, each in joined.items())
@@ -180,7 +180,7 @@ def _write(
             cursor.executemany(_UPSERT_GROUP, groups)
 
 
-def _commit_row(cluster_id: int, row: _Row, group: str, kept: Kept) -> Values:
+def _commit_row(cluster_id: int, row: _Row, group: str, kept: KeptCommits) -> Values:
     said = kept.offset, kept.leader_epoch, kept.metadata, kept.commit_ms, commits.pack(kept.commits)
     return (cluster_id, *row, group, *said, kept.log_partition, kept.log_offset)
 

@@ -26,9 +26,9 @@ from dashboard.runtime.leases import Lease
 from fenceline.facts import OPEN_STATES, TopicPartition
 from fenceline.kafka import end_offset_history as ends
 from fenceline.kafka.commits import TOPIC, unpack
-from fenceline.kafka.end_offset_history import End
-from fenceline.kafka.group_observation import Blocker, Logged, Stood
-from fenceline.kafka.groups import Commit, Committed, Point, Status, Waiting
+from fenceline.kafka.end_offset_history import EndOffset
+from fenceline.kafka.group_observation import GroupBlocker, Logged, Stood
+from fenceline.kafka.groups import Commit, Committed, GroupStatus, Point, Waiting
 
 #: The log stands in for a coordinator that may not be asked while its tail is no older than this.
 _LIVE_MS = 15_000
@@ -46,7 +46,7 @@ _LOGGED = (
 
 
 @dataclass(slots=True)
-class Known:
+class PreviousGroups:
     """All of it for one look."""
 
     groups: Mapping[str, Group]
@@ -54,14 +54,14 @@ class Known:
     logged: Mapping[str, Mapping[TopicPartition, Logged]]
     members: Mapping[str, int]
     #: Packed histories of ends, and the newest end.
-    ends: Mapping[TopicPartition, tuple[str, End | None]]
+    ends: Mapping[TopicPartition, tuple[str, EndOffset | None]]
     #: The transactions open in partitions, the oldest first.
-    holders: Mapping[TopicPartition, Sequence[Blocker]]
+    holders: Mapping[TopicPartition, Sequence[GroupBlocker]]
     #: The open transactions that name a partition of `__consumer_offsets`.
-    committing: Mapping[int, Sequence[Blocker]]
-    _unpacked: dict[TopicPartition, Sequence[End]] = field(default_factory=dict)
+    committing: Mapping[int, Sequence[GroupBlocker]]
+    _unpacked: dict[TopicPartition, Sequence[EndOffset]] = field(default_factory=dict)
 
-    def ends_of(self, where: TopicPartition) -> Sequence[End]:
+    def ends_of(self, where: TopicPartition) -> Sequence[EndOffset]:
         """Return the history of a partition's end, oldest first."""
         if where not in self._unpacked:
             packed, newest = self.ends.get(where, ("", None))
@@ -72,7 +72,7 @@ class Known:
         return self._unpacked[where]
 
 
-class Rows:
+class GroupRows:
     """The rows of one cluster, for `collectors.kafka.groups` and for the save that follows its look."""
 
     def __init__(self, lease: Lease, now_ms: int) -> None:
@@ -100,12 +100,12 @@ class Rows:
         rows = Transaction.objects.filter(cluster_id=self._cluster_id, producer_id__in=list(producer_ids))
         return dict(rows.values_list("producer_id", "transactional_id"))
 
-    def known(self) -> Known:
+    def known(self) -> PreviousGroups:
         """Return all that a look is held against."""
         logged: defaultdict[str, dict[TopicPartition, Logged]] = defaultdict(dict)
         for name, where, each in self._logged_rows():
             logged[name][where] = each
-        return Known(
+        return PreviousGroups(
             groups={row.group_id: row for row in Group.objects.filter(cluster_id=self._cluster_id)},
             stood=self._stood(),
             logged=logged,
@@ -142,7 +142,7 @@ class Rows:
         rows = GroupRecord.objects.filter(cluster_id=self._cluster_id).values_list("group_id", "members")
         return {name: len(json.loads(packed)) for name, packed in rows}
 
-    def _ends(self) -> Mapping[TopicPartition, tuple[str, End | None]]:
+    def _ends(self) -> Mapping[TopicPartition, tuple[str, EndOffset | None]]:
         rows = PartitionRecord.objects.filter(cluster_id=self._cluster_id)
         columns = rows.values_list("topic", "partition", "ends", "seen_ms", "lso", "high_watermark")
         return {
@@ -150,29 +150,29 @@ class Rows:
             for topic, number, packed, seen_ms, lso, high_watermark in columns.iterator(5_000)
         }
 
-    def _holders(self) -> Mapping[TopicPartition, Sequence[Blocker]]:
+    def _holders(self) -> Mapping[TopicPartition, Sequence[GroupBlocker]]:
         """Return what partitions' leaders tell, else what the open transactions' records do."""
-        found: defaultdict[TopicPartition, list[Blocker]] = defaultdict(list)
+        found: defaultdict[TopicPartition, list[GroupBlocker]] = defaultdict(list)
         for where, blocker in self._open_in():
             found[where].append(blocker)
-        pinned: defaultdict[TopicPartition, list[Blocker]] = defaultdict(list)
+        pinned: defaultdict[TopicPartition, list[GroupBlocker]] = defaultdict(list)
         pins = PinRecord.objects.filter(cluster_id=self._cluster_id).order_by("start_offset")
         for pin in pins:
             who = pin.producer_id, pin.producer_epoch, pin.transactional_id
-            pinned[TopicPartition(pin.topic, pin.partition)].append(Blocker(*who, pin.start_offset))
+            pinned[TopicPartition(pin.topic, pin.partition)].append(GroupBlocker(*who, pin.start_offset))
         return {where: _one_of(some) for where, some in found.items()} | pinned
 
-    def _committing(self) -> Mapping[int, Sequence[Blocker]]:
-        found: defaultdict[int, list[Blocker]] = defaultdict(list)
+    def _committing(self) -> Mapping[int, Sequence[GroupBlocker]]:
+        found: defaultdict[int, list[GroupBlocker]] = defaultdict(list)
         for where, blocker in self._open_in():
             if where.topic == TOPIC:
                 found[where.partition].append(blocker._replace(pending=True))
         return {number: _one_of(some) for number, some in found.items()}
 
-    def _open_in(self) -> Iterator[tuple[TopicPartition, Blocker]]:
+    def _open_in(self) -> Iterator[tuple[TopicPartition, GroupBlocker]]:
         """Yield the open transactions, by each partition that their records name."""
         for row in self._open().exclude(partitions=""):
-            blocker = Blocker(row.producer_id, row.producer_epoch, row.transactional_id)
+            blocker = GroupBlocker(row.producer_id, row.producer_epoch, row.transactional_id)
             for topic, numbers in json.loads(row.partitions):
                 for number in numbers:
                     yield TopicPartition(topic, number), blocker
@@ -182,25 +182,25 @@ class Rows:
         return Transaction.objects.filter(cluster_id=self._cluster_id, state__in=states)
 
 
-def _one_of(some: Sequence[Blocker]) -> Sequence[Blocker]:
+def _one_of(some: Sequence[GroupBlocker]) -> Sequence[GroupBlocker]:
     """Say of each of several that it may be meant: nobody knows which."""
     return [each._replace(certain=len(some) == 1) for each in some]
 
 
-def _end(seen_ms: int | None, lso: int | None, high_watermark: int | None) -> End | None:
+def _end(seen_ms: int | None, lso: int | None, high_watermark: int | None) -> EndOffset | None:
     if seen_ms is None or lso is None or high_watermark is None:
         return None
-    return End(seen_ms, lso, high_watermark)
+    return EndOffset(seen_ms, lso, high_watermark)
 
 
 def _stood(columns: Sequence[Any]) -> Stood:
     *first, status, waiting, waiting_ms, blockers, points = columns
     waits = Waiting(waiting) if waiting else None
-    told = tuple(Blocker(**each) for each in blockers)
-    return Stood._make([*first, Status(status), waits, waiting_ms, told, _points(points)])
+    told = tuple(GroupBlocker(**each) for each in blockers)
+    return Stood._make([*first, GroupStatus(status), waits, waiting_ms, told, _points(points)])
 
 
-def packed_blockers(blockers: Iterable[Blocker]) -> str:
+def packed_blockers(blockers: Iterable[GroupBlocker]) -> str:
     """Return blockers as the JSON text of their column."""
     return json.dumps([each._asdict() for each in blockers], separators=(",", ":"))
 

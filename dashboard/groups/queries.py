@@ -40,7 +40,7 @@ _LONGEST = OrderBy(F("waiting_ms"), nulls_first=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class GroupCriteria:
     """Which groups a list is asked for."""
 
     cluster: str = ""
@@ -55,7 +55,7 @@ class Filter:
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class GroupFamily:
     """Groups that are listed as one: those whose ids are random, all others alone.
 
     Sums leave out what cannot be told; `partial` says where that is so.
@@ -74,11 +74,11 @@ class Family:
     members: int | None
     #: The group itself where it is alone, else None.
     group: Group | None
-    blockers: Sequence[Blocker] = ()
+    blockers: Sequence[BlockingTransaction] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Blocker:
+class BlockingTransaction:
     """A transaction that a group waits for; `pending` where its own commit is part of it.
 
     `certain` is False for one of several that may be the transaction of a pending commit.
@@ -92,7 +92,7 @@ class Blocker:
     certain: bool
 
 
-class LagAt(NamedTuple):
+class LagPoint(NamedTuple):
     """A group's lag at an instant; None where it could not be told."""
 
     at_ms: int
@@ -122,7 +122,7 @@ def statuses(cluster: str) -> Mapping[str, int]:
     return {**each, PENDING: sum(pending for _, pending in found.values())}
 
 
-def page(wanted: Filter, *, page: int, size: int) -> Page[Family]:
+def page(wanted: GroupCriteria, *, page: int, size: int) -> Page[GroupFamily]:
     """Return one page of families, or of the groups of one family."""
     rows = _filtered(wanted)
     if wanted.family:
@@ -141,7 +141,7 @@ def page(wanted: Filter, *, page: int, size: int) -> Page[Family]:
     return Page(_told(families), total, number, size)
 
 
-def after(wanted: Filter, *, place: int, limit: int) -> Sequence[Group]:
+def after(wanted: GroupCriteria, *, place: int, limit: int) -> Sequence[Group]:
     """Return the next groups behind a row's key, in the order in which they were first seen."""
     return list(_filtered(wanted).filter(pk__gt=place).select_related("cluster").order_by("pk")[:limit])
 
@@ -203,12 +203,12 @@ def candidates(row: Transaction, log_partitions: Sequence[int]) -> Sequence[Grou
     return list(rows.select_related("cluster").order_by("group_id")[: _MOST_CANDIDATES + 1])
 
 
-def blockers(offset: GroupOffset) -> Sequence[Blocker]:
+def blockers(offset: GroupOffset) -> Sequence[BlockingTransaction]:
     """Return what a group waits for in a partition."""
     return [_blocker(each) for each in offset.blockers]
 
 
-def each_once(found: Iterable[Blocker]) -> Sequence[Blocker]:
+def each_once(found: Iterable[BlockingTransaction]) -> Sequence[BlockingTransaction]:
     """Return blockers by what they are called: one transaction may hold many partitions."""
     return list({each.transactional_id or each.producer_id: each for each in found}.values())
 
@@ -219,9 +219,9 @@ def lag(row: GroupOffset, end: int | None) -> int | None:
     return None if unknown else max(0, end - row.offset)  # type: ignore[operator]
 
 
-def trend(row: Group) -> Sequence[LagAt]:
+def trend(row: Group) -> Sequence[LagPoint]:
     """Return a group's lag over its last looks, oldest first."""
-    return [LagAt(*point) for point in json.loads(row.trend or "[]")]
+    return [LagPoint(*point) for point in json.loads(row.trend or "[]")]
 
 
 def points(text: str, which: int) -> Sequence[tuple[int, int]]:
@@ -234,7 +234,7 @@ def _all(cluster: str) -> QuerySet[Group]:
     return rows.filter(cluster__name=cluster) if cluster else rows
 
 
-def _filtered(wanted: Filter) -> QuerySet[Group]:
+def _filtered(wanted: GroupCriteria) -> QuerySet[Group]:
     rows = _all(wanted.cluster)
     if wanted.status == PENDING:
         rows = rows.filter(unstable__gt=0)
@@ -269,8 +269,8 @@ def _is_alone(folded: Mapping[str, Any]) -> bool:
     return bool(folded["number"] == 1 and not family_of(folded["one"]).explanation)
 
 
-def _family(folded: Mapping[str, Any]) -> Family:
-    return Family(
+def _family(folded: Mapping[str, Any]) -> GroupFamily:
+    return GroupFamily(
         cluster=folded["cluster__name"],
         name=folded["family"],
         number=folded["number"],
@@ -286,8 +286,8 @@ def _family(folded: Mapping[str, Any]) -> Family:
     )
 
 
-def _alone(row: Group) -> Family:
-    return Family(
+def _alone(row: Group) -> GroupFamily:
+    return GroupFamily(
         cluster=row.cluster.name,
         name=row.group_id,
         number=1,
@@ -303,13 +303,13 @@ def _alone(row: Group) -> Family:
     )
 
 
-def _told(families: Iterable[Family]) -> Sequence[Family]:
+def _told(families: Iterable[GroupFamily]) -> Sequence[GroupFamily]:
     """Return families, each group that is alone with what it waits for."""
     found = list(families)
     stuck = [each.group.pk for each in found if each.group and (each.blocked or each.unstable)]
     waits = Q(waiting=Waiting.PROBABLY.value) | Q(unstable=True)
     rows = GroupOffset.objects.filter(waits, group__in=stuck)[:MOST_WAITING] if stuck else ()
-    by_group: dict[int, list[Blocker]] = defaultdict(list)
+    by_group: dict[int, list[BlockingTransaction]] = defaultdict(list)
     for row in rows:
         by_group[row.group_id] += blockers(row)
     return [
@@ -318,8 +318,8 @@ def _told(families: Iterable[Family]) -> Sequence[Family]:
     ]
 
 
-def _blocker(told: Mapping[str, Any]) -> Blocker:
-    return Blocker(
+def _blocker(told: Mapping[str, Any]) -> BlockingTransaction:
+    return BlockingTransaction(
         transactional_id=told.get("transactional_id") or "",
         producer_id=told.get("producer_id"),
         producer_epoch=told.get("producer_epoch"),
@@ -356,7 +356,7 @@ def _pending(
     return list(found.select_related("group__cluster").order_by(_LONGEST, "id")[:MOST_WAITING])
 
 
-def _naming(row: Transaction, offset: GroupOffset) -> Blocker | None:
+def _naming(row: Transaction, offset: GroupOffset) -> BlockingTransaction | None:
     """Return what of a group's blockers is this id's transaction."""
     for each in blockers(offset):
         unnamed = not each.transactional_id and each.producer_id == row.producer_id
@@ -365,7 +365,7 @@ def _naming(row: Transaction, offset: GroupOffset) -> Blocker | None:
     return None
 
 
-def _waiter(offset: GroupOffset, blocker: Blocker) -> Waiter:
+def _waiter(offset: GroupOffset, blocker: BlockingTransaction) -> Waiter:
     return Waiter(
         group=offset.group.group_id,
         cluster=offset.group.cluster.name,
@@ -377,7 +377,7 @@ def _waiter(offset: GroupOffset, blocker: Blocker) -> Waiter:
     )
 
 
-def _order(wanted: Filter, *, alone: bool) -> Sequence[OrderBy]:
+def _order(wanted: GroupCriteria, *, alone: bool) -> Sequence[OrderBy]:
     """Return an order of groups, or of families: these have the same columns, added up."""
     blocked, lag, unread, behind = (
         ("blocked", "lag_hw", "lag_lso", "lag_ms") if alone else ("stuck", "lag", "unread", "behind")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from django.conf import settings
 from django.db import connection
 
-from dashboard.groups.previous_state import Known, Rows, packed_blockers, packed_points
+from dashboard.groups.previous_state import GroupRows, PreviousGroups, packed_blockers, packed_points
 from dashboard.models import Group, GroupOffset
 from dashboard.runtime import collector_store
 from dashboard.runtime.collector_names import GROUPS as NAME
@@ -24,11 +24,19 @@ from dashboard.runtime.write_transactions import retry_write, write_transaction
 from fenceline.decode import text
 from fenceline.facts import TopicPartition
 from fenceline.kafka.families import family_of, fitting
-from fenceline.kafka.group_observation import Around, Blocker, GroupsLook, SeenGroup, Stood, is_news, stand
-from fenceline.kafka.groups import MOST_POINTS, POINTS_APART_MS, Status, worst
+from fenceline.kafka.group_observation import (
+    Around,
+    GroupBlocker,
+    GroupsLook,
+    SeenGroup,
+    Stood,
+    is_news,
+    stand,
+)
+from fenceline.kafka.groups import MOST_POINTS, POINTS_APART_MS, GroupStatus, worst
 from fenceline.kafka.transactional_ids import key_of
 
-__all__ = ["NAME", "Rows", "save"]
+__all__ = ["NAME", "GroupRows", "save"]
 
 _GROUP = (
     "cluster_id", "key", "group_id", "family", "state", "kind", "coordinator", "log_partition", "members",
@@ -66,7 +74,7 @@ class _Changed:
     gone: Sequence[TopicPartition]
 
 
-def save(lease: Lease, look: GroupsLook, rows: Rows, *, now_ms: int) -> int:
+def save(lease: Lease, look: GroupsLook, rows: GroupRows, *, now_ms: int) -> int:
     """Save what a look found; return how many groups it changed. Raises `LeaseLost` for an outdated token."""
     known = rows.known()
     changed = [
@@ -96,7 +104,7 @@ def _save_rest(lease: Lease, look: GroupsLook, missing: Sequence[int], now_ms: i
 
 
 def _changed(
-    cluster_id: int, name: str, seen: SeenGroup, look: GroupsLook, known: Known
+    cluster_id: int, name: str, seen: SeenGroup, look: GroupsLook, known: PreviousGroups
 ) -> _Changed | None:  # fmt: skip
     """Return what is to be written of a group; None where nothing is new."""
     before = known.stood.get(name, {})
@@ -112,7 +120,7 @@ def _changed(
 
 
 def _stands(
-    name: str, seen: SeenGroup, look: GroupsLook, known: Known
+    name: str, seen: SeenGroup, look: GroupsLook, known: PreviousGroups
 ) -> Iterator[tuple[TopicPartition, Stood]]:
     before, logged = known.stood.get(name, {}), known.logged.get(name, {})
     for where, committed in seen.committed.items():
@@ -146,11 +154,12 @@ def _blocked_after_ms() -> int:
 
 
 def _pending(
-    name: str, where: TopicPartition, seen: SeenGroup, look: GroupsLook, known: Known
-) -> Sequence[Blocker]:
+    name: str, where: TopicPartition, seen: SeenGroup, look: GroupsLook, known: PreviousGroups
+) -> Sequence[GroupBlocker]:
     """Return whose a pending commit is: as the log itself tells, else whose it may be."""
     read = [
-        Blocker(*each[1:], pending=True, offset=each.offset) for each in look.pending.get((name, where), ())
+        GroupBlocker(*each[1:], pending=True, offset=each.offset)
+        for each in look.pending.get((name, where), ())
     ]
     if read or seen.log_partition is None:
         return read
@@ -176,7 +185,7 @@ def _group_columns(
         max((each.lag_ms for each in stands if each.lag_ms is not None), default=None),
         _trend(old.trend if old else "", at_ms, lso, hw),
         worst([each.status for each in stands]).value,
-        sum(each.status is Status.BLOCKED for each in stands),
+        sum(each.status is GroupStatus.BLOCKED for each in stands),
         sum(each.unstable for each in stands),
         at_ms,
         seen.error,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from fenceline.facts import Kind
+from fenceline.facts import TransitionKind
 
 #: Counts by kind; what is missing is none.
-Counts = Mapping[Kind, int]
+Counts = Mapping[TransitionKind, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,6 @@ class Bucket:
     span_ms: int
     counts: Counts
 
-    def of(self, kinds: Iterable[Kind]) -> int:
+    def of(self, kinds: Iterable[TransitionKind]) -> int:
         """Return how many of some kinds together."""
         return sum(self.counts.get(kind, 0) for kind in kinds)

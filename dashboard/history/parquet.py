@@ -1,7 +1,8 @@
 """The reader of what the history job left (`fenceline.reports`): Parquet on any store that fsspec knows.
 
-Nothing here raises for what lies at the URL: whatever is wrong with it is a `Trouble` in words, with the path
-and what to do. Manifests are looked at again after some seconds; figures are kept until there is a newer one.
+Nothing here raises for what lies at the URL: whatever is wrong with it is a `ReportTrouble` in words, with
+the path and what to do. Manifests are looked at again after some seconds; figures are kept until there is a
+newer one.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from fenceline.facts import Kind
+from fenceline.facts import TransitionKind
 from fenceline.paths import both, to_url
 from fenceline.reports import (
     APPLICATIONS,
     IDS,
-    Figures,
     Manifest,
     NewerFormat,
     NotAManifest,
+    ReportFigures,
     batch_of,
     folder_of,
     manifest_name,
@@ -49,7 +50,7 @@ _RANKED = ("commits", "aborts", "epochs")
 Result = TypeVar("Result")
 
 
-class Trouble(NamedTuple):
+class ReportTrouble(NamedTuple):
     """Why there is nothing to show: in a few words, what is the matter, what to do."""
 
     what: str
@@ -58,11 +59,11 @@ class Trouble(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ReportStatus:
     """What is there of one cluster: a manifest, or why there is none."""
 
     manifest: Manifest | None = None
-    trouble: Trouble | None = None
+    trouble: ReportTrouble | None = None
 
 
 class Day(NamedTuple):
@@ -70,22 +71,22 @@ class Day(NamedTuple):
 
     day: str
     application: str
-    figures: Figures
+    figures: ReportFigures
 
 
-class Busy(NamedTuple):
+class BusyTransaction(NamedTuple):
     """A transactional id, and what happened to it in a range of days."""
 
     transactional_id: str
     application: str
-    figures: Figures
+    figures: ReportFigures
 
 
 @dataclass(frozen=True, slots=True)
 class Busiest:
     """The ids to which most happened; `number` of all of them, `whole` where all were ranked."""
 
-    items: Sequence[Busy] = ()
+    items: Sequence[BusyTransaction] = ()
     number: int = 0
     whole: bool = True
 
@@ -97,13 +98,13 @@ class _Cache:
     lock: threading.Lock = field(default_factory=threading.Lock)
     until: float = 0.0
     asked: tuple[str, str] = ("", "")
-    standing: Standing = field(default_factory=Standing)
+    standing: ReportStatus = field(default_factory=ReportStatus)
 
 
 _cache = _Cache()
 
 
-def standing(url: str, cluster: str) -> Standing:
+def standing(url: str, cluster: str) -> ReportStatus:
     """Return what the job has left of a cluster below `url`; what was found is good for some seconds."""
     with _cache.lock:
         if _cache.asked != (url, cluster) or time.monotonic() > _cache.until:
@@ -122,7 +123,7 @@ def last_day(manifest: Manifest) -> str:
     return max((part.last_day for part in manifest.parts), default="")
 
 
-def applications(url: str, manifest: Manifest, first: str, last: str) -> Sequence[Day] | Trouble:
+def applications(url: str, manifest: Manifest, first: str, last: str) -> Sequence[Day] | ReportTrouble:
     """Return the figures of each application on each day from `first` to `last`, both included."""
     return _safely(url, manifest, lambda: _applications(url, _Key(manifest), first, last))
 
@@ -136,7 +137,7 @@ def busiest(
     application: str = "",
     by: str = "commits",
     most: int,
-) -> Busiest | Trouble:
+) -> Busiest | ReportTrouble:
     """Return the ids with the most `commits`, `aborts` or `epochs` in a range of days."""
     asked = first, last, application, by, most
     return _safely(url, manifest, lambda: _busiest(url, _Key(manifest), *asked))
@@ -156,7 +157,7 @@ class _Key:
         return hash(self._is)
 
 
-def _look(url: str, cluster: str) -> Standing:
+def _look(url: str, cluster: str) -> ReportStatus:
     where = both(url, to_url(url))
     try:
         fs, root = fsspec.core.url_to_fs(to_url(url))
@@ -164,9 +165,9 @@ def _look(url: str, cluster: str) -> Standing:
         folder = f"{root.rstrip('/')}/{folder_of(cluster)}"
         names = [str(each).rpartition("/")[2] for each in fs.ls(f"{folder}/log", detail=False)]
     except FileNotFoundError:
-        return Standing(trouble=_nothing_there(url, cluster))
+        return ReportStatus(trouble=_nothing_there(url, cluster))
     except Exception as error:  # Each store has its own; none may end as a page that fails.
-        return Standing(trouble=_unreadable(where, error))
+        return ReportStatus(trouble=_unreadable(where, error))
     return _newest(fs, folder, where, cluster, sorted(filter(_is_manifest, names), reverse=True)[:_TRIED])
 
 
@@ -174,8 +175,8 @@ def _is_manifest(name: str) -> bool:
     return batch_of(name) is not None
 
 
-def _newest(fs: Any, folder: str, where: str, cluster: str, names: Sequence[str]) -> Standing:
-    trouble = Trouble(
+def _newest(fs: Any, folder: str, where: str, cluster: str, names: Sequence[str]) -> ReportStatus:
+    trouble = ReportTrouble(
         NONE_YET, f"{where}/{folder_of(cluster)}/log holds no manifest.", "Run the history job."
     )
     for name in names:
@@ -184,48 +185,50 @@ def _newest(fs: Any, folder: str, where: str, cluster: str, names: Sequence[str]
             found = read_manifest(fs.cat_file(f"{folder}/log/{name}").decode(errors="replace"))
         except NewerFormat as error:
             newer = "Update this Fenceline, or run the job with the version that runs here."
-            return Standing(trouble=Trouble("Written by a newer Fenceline", f"{path}: {error}.", newer))
+            return ReportStatus(
+                trouble=ReportTrouble("Written by a newer Fenceline", f"{path}: {error}.", newer)
+            )
         except NotAManifest as error:
             again = "Run the history job again: it goes on where it was."
-            trouble = Trouble("The manifest cannot be read", f"{path}: {error}.", again)
+            trouble = ReportTrouble("The manifest cannot be read", f"{path}: {error}.", again)
         except Exception as error:  # As above.
             trouble = _unreadable(path, error)
         else:
-            return Standing(found)
-    return Standing(trouble=trouble)
+            return ReportStatus(found)
+    return ReportStatus(trouble=trouble)
 
 
-def _nothing_there(url: str, cluster: str) -> Trouble:
+def _nothing_there(url: str, cluster: str) -> ReportTrouble:
     where = both(url, to_url(url))
     try:
         fs, root = fsspec.core.url_to_fs(to_url(url))
         there = [str(each).rpartition("/")[2] for each in fs.ls(root, detail=False)]
     except FileNotFoundError:
-        return Trouble(NONE_YET, f"{where} does not exist.", "Run the history job.")
+        return ReportTrouble(NONE_YET, f"{where} does not exist.", "Run the history job.")
     except Exception as error:  # As above.
         return _unreadable(where, error)
     others = sorted(name.partition("=")[2] for name in there if name.startswith("cluster="))
     if others:
         names = ", ".join(others)
         why = f"{where} has reports of {names}, and none of {cluster}."
-        return Trouble(NONE_YET, why, f"Run the history job with --cluster {cluster}.")
+        return ReportTrouble(NONE_YET, why, f"Run the history job with --cluster {cluster}.")
     if there:
         why = f"{where} holds {len(there)} other files and folders, and nothing of the history job."
-        return Trouble(NONE_YET, why, "Name the job's --output as [history] url, or run it.")
-    return Trouble(NONE_YET, f"{where} is empty.", "Run the history job.")
+        return ReportTrouble(NONE_YET, why, "Name the job's --output as [history] url, or run it.")
+    return ReportTrouble(NONE_YET, f"{where} is empty.", "Run the history job.")
 
 
-def _unreadable(where: str, error: Exception) -> Trouble:
+def _unreadable(where: str, error: Exception) -> ReportTrouble:
     said = str(error).partition("\n")[0] or type(error).__name__
     remedy = "Look whether [history] url is right, and whether the dashboard's user may read there."
     if isinstance(error, ImportError):
         remedy = "Install fsspec's package for that store beside the dashboard, such as fenceline[s3]."
     elif isinstance(error, ValueError):
         remedy = "Give [history] url as file:///…, s3a://… or another URL that fsspec knows."
-    return Trouble("The reports cannot be read", f"{where}: {said}.", remedy)
+    return ReportTrouble("The reports cannot be read", f"{where}: {said}.", remedy)
 
 
-def _safely(url: str, manifest: Manifest, read: Callable[[], Result]) -> Result | Trouble:
+def _safely(url: str, manifest: Manifest, read: Callable[[], Result]) -> Result | ReportTrouble:
     """Return what `read` does; where it fails, why."""
     where = f"{both(url, to_url(url))}/{folder_of(manifest.cluster)}/parts"
     try:
@@ -233,7 +236,7 @@ def _safely(url: str, manifest: Manifest, read: Callable[[], Result]) -> Result 
     except FileNotFoundError as error:
         # Parts that were merged meanwhile are gone only at the next merge but one.
         forget()
-        return Trouble(
+        return ReportTrouble(
             "A part of the reports is missing",
             f"{where}: {error}.",
             "Reload. If it stays away, somebody deleted it: give the job a new --output and --checkpoint.",
@@ -245,7 +248,7 @@ def _safely(url: str, manifest: Manifest, read: Callable[[], Result]) -> Result 
 @lru_cache(maxsize=32)
 def _applications(url: str, key: _Key, first: str, last: str) -> Sequence[Day]:
     columns = ["day", "application", "epochs", *_MAPS]
-    found: dict[tuple[str, str], list[Figures]] = {}
+    found: dict[tuple[str, str], list[ReportFigures]] = {}
     for rows in _rows(url, key.manifest, APPLICATIONS, columns, first, last):
         for row in rows.to_pylist():
             found.setdefault((row["day"], row["application"]), []).append(_figures(row))
@@ -280,18 +283,18 @@ def _summed(rows: pa.Table) -> pa.Table:
 
 def _detailed(
     url: str, manifest: Manifest, first: str, last: str, names: Sequence[str], only: Any
-) -> Sequence[Busy]:
+) -> Sequence[BusyTransaction]:
     """Return the figures of some ids, in their order."""
     mine = pc.field("transactional_id").isin(names)
     wanted = mine if only is None else mine & only
     columns = ["transactional_id", "application", "epochs", *_MAPS]
-    found: dict[str, list[Figures]] = {name: [] for name in names}
+    found: dict[str, list[ReportFigures]] = {name: [] for name in names}
     applications: dict[str, str] = {}
     for rows in _rows(url, manifest, IDS, columns, first, last, wanted):
         for row in rows.to_pylist():
             found[row["transactional_id"]].append(_figures(row))
             applications[row["transactional_id"]] = row["application"]
-    return [Busy(name, applications[name], total(found[name])) for name in names]
+    return [BusyTransaction(name, applications[name], total(found[name])) for name in names]
 
 
 def _rows(
@@ -320,13 +323,13 @@ def _in_range(path: str, first: str, last: str) -> bool:
     return first <= day <= last
 
 
-def _figures(row: Mapping[str, Any]) -> Figures:
+def _figures(row: Mapping[str, Any]) -> ReportFigures:
     counts, opened, marked = (dict(row[name] or ()) for name in _MAPS)
-    known = {Kind(word): n for word, n in counts.items() if word in _KINDS}
-    return Figures(known, row["epochs"], opened, marked)
+    known = {TransitionKind(word): n for word, n in counts.items() if word in _KINDS}
+    return ReportFigures(known, row["epochs"], opened, marked)
 
 
-_KINDS = frozenset(str(kind) for kind in Kind)
+_KINDS = frozenset(str(kind) for kind in TransitionKind)
 
 
 def manifest_path(url: str, manifest: Manifest) -> str:

@@ -23,7 +23,7 @@ from dashboard.transactions import attributions
 from dashboard.transactions.sql import transition_of as transition_of
 from fenceline import histograms
 from fenceline.explanations import explain
-from fenceline.facts import Kind, Transition
+from fenceline.facts import Transition, TransitionKind
 from fenceline.histograms import Histogram
 from fenceline.kafka import transition_ring as recent
 from fenceline.kafka.transactional_ids import keys_named
@@ -38,11 +38,11 @@ MOST_MINUTES = 360
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class HistoryCriteria:
     """Which transitions a list is asked for."""
 
     cluster: str = ""
-    kinds: Sequence[Kind] = ()
+    kinds: Sequence[TransitionKind] = ()
     confidence: str = ""
     application: str = ""
     #: A part of the transactional id.
@@ -57,7 +57,7 @@ Place = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class TransitionPage:
     """Some transitions, newest first.
 
     `next` is where the list goes on, None at its end. `searched_to_ms` is set when the search stopped there
@@ -81,16 +81,16 @@ class ByApplication:
 
 
 @dataclass(slots=True)
-class Figures:
+class ApplicationHistory:
     """What happened to one application in some time."""
 
-    counts: dict[Kind, int] = field(default_factory=dict)
+    counts: dict[TransitionKind, int] = field(default_factory=dict)
     open_times: Histogram = field(default_factory=dict)
     marker_times: Histogram = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class RecentTransitions:
     """What is kept of an id beside its newest state: its last transitions, newest first."""
 
     recent: Sequence[Transition]
@@ -98,16 +98,16 @@ class Life:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class TransactionHistory:
     """What history knows of an id, though its coordinator may have forgotten it."""
 
     key: bytes
     transactional_id: str
     application: str
-    life: Life
+    life: RecentTransitions
 
 
-def transitions(wanted: Filter, *, limit: int, before: Place | None = None) -> Told:
+def transitions(wanted: HistoryCriteria, *, limit: int, before: Place | None = None) -> TransitionPage:
     """Return the newest transitions that match, before a place where one is given."""
     ways = product(_clusters(wanted.cluster), _parts(wanted))
     each = [_told(cluster_id, part, limit, before) for cluster_id, part in ways]
@@ -116,11 +116,11 @@ def transitions(wanted: Filter, *, limit: int, before: Place | None = None) -> T
     merged = merge(*(told.items for told in each), key=_place, reverse=True)
     items = [row for row in merged if floor is None or row.at_ms >= floor]
     if len(items) > limit:
-        return Told(items[:limit], _place(items[limit - 1]))
-    return Told(items, None if floor is None else (floor, 0), floor)
+        return TransitionPage(items[:limit], _place(items[limit - 1]))
+    return TransitionPage(items, None if floor is None else (floor, 0), floor)
 
 
-def transitions_since(wanted: Filter, *, since_rev: int, after: int, limit: int) -> Told:
+def transitions_since(wanted: HistoryCriteria, *, since_rev: int, after: int, limit: int) -> TransitionPage:
     """Return transitions told or revised after a revision of `wanted.cluster`, in the order they were told.
 
     `after` is the last row already had of revision `since_rev` itself, 0 for none of them. The place to go
@@ -137,11 +137,11 @@ def transitions_since(wanted: Filter, *, since_rev: int, after: int, limit: int)
     rows = _since(rows, wanted.since_ms).filter(_matching(wanted))
     items = list(rows.select_related("cluster", "action")[: limit + 1])
     if len(items) > limit:
-        return Told(items[:limit], (items[limit - 1].rev, items[limit - 1].pk))
-    return Told(items, None if searched_to is None else (searched_to, _LAST_ROW))
+        return TransitionPage(items[:limit], (items[limit - 1].rev, items[limit - 1].pk))
+    return TransitionPage(items, None if searched_to is None else (searched_to, _LAST_ROW))
 
 
-def count(wanted: Filter) -> tuple[int, bool]:
+def count(wanted: HistoryCriteria) -> tuple[int, bool]:
     """Return how many transitions match, and whether that is all: counting and searching end early."""
     found, whole = 0, True
     for cluster_id, part in product(_clusters(wanted.cluster), _parts(wanted)):
@@ -157,11 +157,13 @@ def of_id(cluster: str, key: bytes, *, limit: int) -> Sequence[TransitionRecord]
     return list(rows.select_related("cluster", "action").order_by("-at_ms", "-id")[:limit])
 
 
-def life(cluster: str, key: bytes, partition: int) -> Life:
+def life(cluster: str, key: bytes, partition: int) -> RecentTransitions:
     """Return the last transitions of an id; none for an id that was never seen."""
     row = Recent.objects.filter(cluster__name=cluster, key=key).first()
     return (
-        Life((), None) if row is None else Life(recent.unpack(bytes(row.packed), partition), row.expired_ms)
+        RecentTransitions((), None)
+        if row is None
+        else RecentTransitions(recent.unpack(bytes(row.packed), partition), row.expired_ms)
     )
 
 
@@ -180,13 +182,13 @@ def buckets(
     starts = _starts(since_ms, until_ms, step_s)
     span_s = HOUR_S if step_s % HOUR_S == 0 else MINUTE_S
     rows = _tallies(cluster, span_s, starts[0], until_ms).filter(application=application)
-    counted: dict[int, dict[Kind, int]] = {}
+    counted: dict[int, dict[TransitionKind, int]] = {}
     for start_ms, counts in rows.values_list("start_ms", "counts").iterator():
         _add(counted.setdefault(start_ms - start_ms % starts.step, {}), _kinds(counts))
     return _row(starts, counted)
 
 
-def by_application(wanted: Filter, *, until_ms: int, step_s: int, most: int) -> ByApplication:
+def by_application(wanted: HistoryCriteria, *, until_ms: int, step_s: int, most: int) -> ByApplication:
     """Return the notable transitions since `wanted.since_ms` of the applications that have most of them."""
     candidates, floors = [], []
     for cluster_id in _clusters(wanted.cluster):
@@ -199,21 +201,21 @@ def by_application(wanted: Filter, *, until_ms: int, step_s: int, most: int) -> 
         sums.update(dict(rows.annotate(name=_NAME).values_list("name").annotate(n=Count("id"))))
     names = sorted(sums, key=lambda name: (-sums[name], name))[:most]
     starts = _starts(wanted.since_ms or 0, until_ms, step_s)
-    counted: dict[str, dict[int, dict[Kind, int]]] = {name: {} for name in names}
+    counted: dict[str, dict[int, dict[TransitionKind, int]]] = {name: {} for name in names}
     for rows in candidates:
         steps = rows.filter(application__in=names).annotate(step=F("at_ms") / starts.step)
         for name, step, kind, n in steps.values_list("application", "step", "kind").annotate(n=Count("id")):
-            _add(counted[name].setdefault(step * starts.step, {}), {Kind(kind): n})
+            _add(counted[name].setdefault(step * starts.step, {}), {TransitionKind(kind): n})
     each = {name: _row(starts, steps) for name, steps in counted.items()}
     return ByApplication(each, len(sums), max(floors, default=None))
 
 
 def counts(
     cluster: str, *, since_ms: int, until_ms: int, applications: Sequence[str]
-) -> Mapping[str, Mapping[Kind, int]]:
+) -> Mapping[str, Mapping[TransitionKind, int]]:
     """Return how often each kind happened to some applications, in whole minutes, or hours of a long time."""
     rows = _tallies_since(cluster, since_ms, until_ms).filter(application__in=applications)
-    found: dict[str, dict[Kind, int]] = {}
+    found: dict[str, dict[TransitionKind, int]] = {}
     for application, counted in rows.values_list("application", "counts").iterator():
         _add(found.setdefault(application, {}), _kinds(counted))
     return found
@@ -221,15 +223,15 @@ def counts(
 
 def figures(
     cluster: str, *, since_ms: int, until_ms: int, applications: Sequence[str]
-) -> Mapping[str, Figures]:
+) -> Mapping[str, ApplicationHistory]:
     """Return counts and durations of some applications, in whole minutes, or hours of a long time."""
     rows = _tallies_since(cluster, since_ms, until_ms).filter(application__in=applications)
     fields = rows.values_list("application", "counts", "open_times", "marker_times")
-    found: dict[str, Figures] = {}
+    found: dict[str, ApplicationHistory] = {}
     opened: dict[str, list[Histogram]] = {}
     marked: dict[str, list[Histogram]] = {}
     for application, counted, open_times, marker_times in fields.iterator():
-        _add(found.setdefault(application, Figures()).counts, _kinds(counted))
+        _add(found.setdefault(application, ApplicationHistory()).counts, _kinds(counted))
         opened.setdefault(application, []).append(histograms.unpack(open_times))
         marked.setdefault(application, []).append(histograms.unpack(marker_times))
     for application, figure in found.items():
@@ -255,7 +257,7 @@ def applications(cluster: str, *, after: str, limit: int) -> Sequence[str]:
     return names
 
 
-def forgotten(cluster: str, name: str) -> Kept | None:
+def forgotten(cluster: str, name: str) -> TransactionHistory | None:
     """Return what is kept of an id that its coordinator has forgotten, None for one that was never seen.
 
     `name` is its text, or `~` and its key in hexadecimal digits.
@@ -265,7 +267,7 @@ def forgotten(cluster: str, name: str) -> Kept | None:
         last = told.order_by("-at_ms", "-id").first()
         if last is not None:
             kept = life(cluster, key, last.log_partition)
-            return Kept(key, last.transactional_id, last.application, kept)
+            return TransactionHistory(key, last.transactional_id, last.application, kept)
     return None
 
 
@@ -288,14 +290,14 @@ def _clusters(name: str) -> Sequence[int]:
     return list((rows.filter(name=name) if name else rows).values_list("id", flat=True))
 
 
-def _parts(wanted: Filter) -> Sequence[Filter]:
+def _parts(wanted: HistoryCriteria) -> Sequence[HistoryCriteria]:
     """Return the filters that each have an index of their own: kind by kind, where no other is entered."""
     if len(wanted.kinds) < 2 or wanted.application or wanted.transactional_id:
         return [wanted]
     return [replace(wanted, kinds=(kind,)) for kind in wanted.kinds]
 
 
-def _told(cluster_id: int, wanted: Filter, limit: int, before: Place | None) -> Told:
+def _told(cluster_id: int, wanted: HistoryCriteria, limit: int, before: Place | None) -> TransitionPage:
     rows = _of(cluster_id, wanted)
     if before is not None:
         at_ms, pk = before
@@ -303,11 +305,11 @@ def _told(cluster_id: int, wanted: Filter, limit: int, before: Place | None) -> 
     bounded = _bounded(rows, wanted)
     items = list(bounded.matching.select_related("cluster", "action").order_by("-at_ms", "-id")[: limit + 1])
     if len(items) > limit:
-        return Told(items, _place(items[limit - 1]))
-    return Told(items, None, bounded.floor_ms)
+        return TransitionPage(items, _place(items[limit - 1]))
+    return TransitionPage(items, None, bounded.floor_ms)
 
 
-def _of(cluster_id: int, wanted: Filter) -> QuerySet[TransitionRecord]:
+def _of(cluster_id: int, wanted: HistoryCriteria) -> QuerySet[TransitionRecord]:
     """Return what one index finds, in the order of instants, of any time: the candidates."""
     rows = TransitionRecord.objects.filter(cluster_id=cluster_id)
     if wanted.transactional_id:
@@ -317,7 +319,7 @@ def _of(cluster_id: int, wanted: Filter) -> QuerySet[TransitionRecord]:
     return rows.filter(kind=wanted.kinds[0].value) if len(wanted.kinds) == 1 else rows
 
 
-def _bounded(candidates: QuerySet[TransitionRecord], wanted: Filter) -> _Bounded:
+def _bounded(candidates: QuerySet[TransitionRecord], wanted: HistoryCriteria) -> _Bounded:
     """Return the candidates that match whole, among the newest MOST_SEARCHED of them."""
     one_kind = len(wanted.kinds) == 1 and not wanted.application
     answered = not (wanted.confidence or wanted.q) and (one_kind or not wanted.kinds)
@@ -341,7 +343,7 @@ def _since(rows: QuerySet[TransitionRecord], since_ms: int | None) -> QuerySet[T
     return rows if since_ms is None else rows.filter(at_ms__gte=since_ms)
 
 
-def _matching(wanted: Filter) -> Q:
+def _matching(wanted: HistoryCriteria) -> Q:
     found = Q()
     if wanted.kinds:
         found &= Q(kind__in=[kind.value for kind in wanted.kinds])
@@ -376,15 +378,15 @@ def _starts(since_ms: int, until_ms: int, step_s: int) -> range:
 
 
 @lru_cache(maxsize=4_096)
-def _kinds(counts: str) -> Mapping[Kind, int]:
+def _kinds(counts: str) -> Mapping[TransitionKind, int]:
     """Return {"commit": 12} as counts by kind; many tallies read alike."""
-    return {Kind(kind): n for kind, n in json.loads(counts or "{}").items()}
+    return {TransitionKind(kind): n for kind, n in json.loads(counts or "{}").items()}
 
 
-def _add(into: dict[Kind, int], counts: Mapping[Kind, int]) -> None:
+def _add(into: dict[TransitionKind, int], counts: Mapping[TransitionKind, int]) -> None:
     for kind, n in counts.items():
         into[kind] = into.get(kind, 0) + n
 
 
-def _row(starts: range, counted: Mapping[int, Mapping[Kind, int]]) -> Sequence[Bucket]:
+def _row(starts: range, counted: Mapping[int, Mapping[TransitionKind, int]]) -> Sequence[Bucket]:
     return [Bucket(start_ms, starts.step, counted.get(start_ms, {})) for start_ms in starts]

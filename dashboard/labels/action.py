@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from dashboard.labels.status import Standing
+from dashboard.labels.status import StatusLabel
 from fenceline.plans.plan import Act
 
 
@@ -80,26 +80,26 @@ ACTS: Mapping[str, ActLook] = MappingProxyType(
 )
 
 #: As `Action.State` says, and two that it does not: a plan that has expired, and one with nothing to do.
-STATES: Mapping[str, Standing] = MappingProxyType(
+STATES: Mapping[str, StatusLabel] = MappingProxyType(
     {
-        "planned": Standing("planned", "info", "nothing has been sent: it waits to be confirmed"),
-        "refused": Standing("refused", "unknown", "nothing of it may be done, and nothing was sent"),
-        "expired": Standing("expired", "unknown", "nobody confirmed it in time, and nothing was sent"),
-        "executing": Standing("executing", "info", "a worker is sending it"),
-        "done": Standing("done", "ok", "everything that was to be done is done"),
-        "partly": Standing("partly done", "warning", "some of it is done, some was stale or failed"),
-        "stale": Standing("stale", "warning", "nothing was as it was seen, so nothing was sent"),
-        "failed": Standing("failed", "critical", "the cluster refused, or could not be reached"),
-        "unknown": Standing("unknown", "critical", "its worker died, and what it did cannot be observed"),
+        "planned": StatusLabel("planned", "info", "nothing has been sent: it waits to be confirmed"),
+        "refused": StatusLabel("refused", "unknown", "nothing of it may be done, and nothing was sent"),
+        "expired": StatusLabel("expired", "unknown", "nobody confirmed it in time, and nothing was sent"),
+        "executing": StatusLabel("executing", "info", "a worker is sending it"),
+        "done": StatusLabel("done", "ok", "everything that was to be done is done"),
+        "partly": StatusLabel("partly done", "warning", "some of it is done, some was stale or failed"),
+        "stale": StatusLabel("stale", "warning", "nothing was as it was seen, so nothing was sent"),
+        "failed": StatusLabel("failed", "critical", "the cluster refused, or could not be reached"),
+        "unknown": StatusLabel("unknown", "critical", "its worker died, and what it did cannot be observed"),
     }
 )
 #: What came of one subject.
-OUTCOMES: Mapping[str, Standing] = MappingProxyType(
+OUTCOMES: Mapping[str, StatusLabel] = MappingProxyType(
     {
-        "done": Standing("done", "ok", "it was done"),
-        "stale": Standing("stale", "warning", "it was not as it was seen, and was left alone"),
-        "failed": Standing("failed", "critical", "the cluster refused, or could not be reached"),
-        "unknown": Standing("unknown", "critical", "what was done to it cannot be observed"),
-        "skipped": Standing("skipped", "unknown", "it was refused in the plan, and left alone"),
+        "done": StatusLabel("done", "ok", "it was done"),
+        "stale": StatusLabel("stale", "warning", "it was not as it was seen, and was left alone"),
+        "failed": StatusLabel("failed", "critical", "the cluster refused, or could not be reached"),
+        "unknown": StatusLabel("unknown", "critical", "what was done to it cannot be observed"),
+        "skipped": StatusLabel("skipped", "unknown", "it was refused in the plan, and left alone"),
     }
 )

@@ -5,37 +5,39 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from dashboard.labels.status import Standing
+from dashboard.labels.status import StatusLabel
 from fenceline.spark.drivers import Driver, DriverStatus
 from fenceline.spark.records import QueryState
 
-STATE_LOOKS: Mapping[str, Standing] = MappingProxyType(
+STATE_LOOKS: Mapping[str, StatusLabel] = MappingProxyType(
     {
-        QueryState.FAILED: Standing("failed", "critical", "it ended with an exception"),
-        QueryState.UNHEARD: Standing(
+        QueryState.FAILED: StatusLabel("failed", "critical", "it ended with an exception"),
+        QueryState.UNHEARD: StatusLabel(
             "no heartbeat", "unknown", "no listener reports it: files alone do not show whether a driver runs"
         ),
-        QueryState.STOPPED: Standing("stopped", "unknown", "its driver ended it"),
-        QueryState.RUNNING: Standing("running", "ok", "its listener's heartbeat is on time"),
-        QueryState.IDLE: Standing("idle", "ok", "it runs, and there is nothing to read"),
+        QueryState.STOPPED: StatusLabel("stopped", "unknown", "its driver ended it"),
+        QueryState.RUNNING: StatusLabel("running", "ok", "its listener's heartbeat is on time"),
+        QueryState.IDLE: StatusLabel("idle", "ok", "it runs, and there is nothing to read"),
     }
 )
 
 
-def state_look(state: QueryState, driver: Driver) -> Standing:
+def state_look(state: QueryState, driver: Driver) -> StatusLabel:
     """Return how the state of a query reads and looks; where its heartbeat is missing, since when."""
     if driver.status is DriverStatus.NO_HEARTBEAT:
-        return Standing("no heartbeat", "warning", f"{driver.words}: its driver may be gone")
+        return StatusLabel("no heartbeat", "warning", f"{driver.words}: its driver may be gone")
     return STATE_LOOKS[state]
 
 
 #: How a batch's decision stands.
-DECISION_LOOKS: Mapping[str, Standing] = MappingProxyType(
+DECISION_LOOKS: Mapping[str, StatusLabel] = MappingProxyType(
     {
-        "lost": Standing("lost", "critical", "some of its transactions were gone before they were committed"),
-        "prepared": Standing("prepared", "warning", "decided to commit; not yet carried out to the end"),
-        "committed": Standing("committed", "ok", "every transaction of it is committed"),
-        "aborted": Standing("aborted", "unknown", "its transactions are aborted; the batch was run again"),
+        "lost": StatusLabel(
+            "lost", "critical", "some of its transactions were gone before they were committed"
+        ),
+        "prepared": StatusLabel("prepared", "warning", "decided to commit; not yet carried out to the end"),
+        "committed": StatusLabel("committed", "ok", "every transaction of it is committed"),
+        "aborted": StatusLabel("aborted", "unknown", "its transactions are aborted; the batch was run again"),
     }
 )
 SINK_WORDS: Mapping[str, str] = MappingProxyType(

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from fenceline.kafka.groups import Status, Waiting
-from fenceline.kafka.partitions import VERDICTS, Ground, Verdict
-from fenceline.recoveries import Outcome
+from fenceline.kafka.groups import GroupStatus, Waiting
+from fenceline.kafka.partitions import VERDICTS, PartitionVerdict, VerdictReason
+from fenceline.recoveries import RecoveryOutcome
 
 
-class Standing(NamedTuple):
+class StatusLabel(NamedTuple):
     """A word, its tone, and what it means in half a sentence."""
 
     words: str
@@ -23,71 +23,77 @@ class Standing(NamedTuple):
     means: str
 
 
-WORST_VERDICTS: Sequence[Verdict] = tuple(reversed(VERDICTS))
-WORST_STATUSES: Sequence[Status] = (
-    Status.BLOCKED,
-    Status.STOP,
-    Status.STALL,
-    Status.REWIND,
-    Status.WARN,
-    Status.UNKNOWN,
-    Status.OK,
+WORST_VERDICTS: Sequence[PartitionVerdict] = tuple(reversed(VERDICTS))
+WORST_STATUSES: Sequence[GroupStatus] = (
+    GroupStatus.BLOCKED,
+    GroupStatus.STOP,
+    GroupStatus.STALL,
+    GroupStatus.REWIND,
+    GroupStatus.WARN,
+    GroupStatus.UNKNOWN,
+    GroupStatus.OK,
 )
 
-VERDICT_LOOKS: Mapping[str, Standing] = MappingProxyType(
+VERDICT_LOOKS: Mapping[str, StatusLabel] = MappingProxyType(
     {
-        Verdict.HANGING: Standing("hanging", "critical", "no coordinator owns it: nobody will ever end it"),
-        Verdict.LATE: Standing("late", "warning", "its coordinator should have ended it by now"),
-        Verdict.UNKNOWN: Standing("unknown", "unknown", "whose it is could not be seen"),
-        Verdict.OPEN: Standing("open", "info", "its coordinator owns it, and it is within its limit"),
-        Verdict.CLEAR: Standing("clear", "ok", "no transaction holds it back"),
+        PartitionVerdict.HANGING: StatusLabel(
+            "hanging", "critical", "no coordinator owns it: nobody will ever end it"
+        ),
+        PartitionVerdict.LATE: StatusLabel("late", "warning", "its coordinator should have ended it by now"),
+        PartitionVerdict.UNKNOWN: StatusLabel("unknown", "unknown", "whose it is could not be seen"),
+        PartitionVerdict.OPEN: StatusLabel(
+            "open", "info", "its coordinator owns it, and it is within its limit"
+        ),
+        PartitionVerdict.CLEAR: StatusLabel("clear", "ok", "no transaction holds it back"),
     }
 )
-STATUS_LOOKS: Mapping[str, Standing] = MappingProxyType(
+STATUS_LOOKS: Mapping[str, StatusLabel] = MappingProxyType(
     {
-        Status.BLOCKED: Standing(
+        GroupStatus.BLOCKED: StatusLabel(
             "BLOCKED",
             "critical",
             "it has consumed everything up to the LSO, and an open transaction blocks it",
         ),
-        Status.STOP: Standing("STOP", "critical", "it has stopped committing"),
-        Status.STALL: Standing(
+        GroupStatus.STOP: StatusLabel("STOP", "critical", "it has stopped committing"),
+        GroupStatus.STALL: StatusLabel(
             "STALL", "critical", "it commits the same offset again and again while there is more to read"
         ),
-        Status.REWIND: Standing("REWIND", "warning", "its offset went back"),
-        Status.WARN: Standing("WARN", "warning", "it advances, but falls behind"),
-        Status.UNKNOWN: Standing("UNKNOWN", "unknown", "too little is known of it yet, or it cannot be seen"),
-        Status.OK: Standing("OK", "ok", "it keeps up"),
+        GroupStatus.REWIND: StatusLabel("REWIND", "warning", "its offset went back"),
+        GroupStatus.WARN: StatusLabel("WARN", "warning", "it advances, but falls behind"),
+        GroupStatus.UNKNOWN: StatusLabel(
+            "UNKNOWN", "unknown", "too little is known of it yet, or it cannot be seen"
+        ),
+        GroupStatus.OK: StatusLabel("OK", "ok", "it keeps up"),
     }
 )
-WAITING_LOOKS: Mapping[str, Standing] = MappingProxyType(
+WAITING_LOOKS: Mapping[str, StatusLabel] = MappingProxyType(
     {
-        Waiting.PROBABLY: Standing(
+        Waiting.PROBABLY: StatusLabel(
             "likely blocked", "warning", "it is at the LSO, as a blocked read_committed consumer is"
         ),
-        Waiting.READS_PAST: Standing(
+        Waiting.READS_PAST: StatusLabel(
             "reads uncommitted", "info", "it committed past the LSO, which only read_uncommitted can"
         ),
-        Waiting.NOT_YET: Standing("not there yet", "unknown", "it is still on its way to the LSO"),
+        Waiting.NOT_YET: StatusLabel("not there yet", "unknown", "it is still on its way to the LSO"),
     }
 )
-OUTCOME_LOOKS: Mapping[str, Standing] = MappingProxyType(
+OUTCOME_LOOKS: Mapping[str, StatusLabel] = MappingProxyType(
     {
-        Outcome.OPEN: Standing(
+        RecoveryOutcome.OPEN: StatusLabel(
             "open", "info", "consumers are still blocked, or the producer has not committed again so far"
         ),
-        Outcome.RESUMED: Standing(
+        RecoveryOutcome.RESUMED: StatusLabel(
             "resumed", "ok", "consumers were unblocked, and the id or its application committed again"
         ),
-        Outcome.NOT_RESUMED: Standing(
+        RecoveryOutcome.NOT_RESUMED: StatusLabel(
             "unblocked, producer not back",
             "warning",
             "consumers were unblocked; neither the id nor its application committed for 10 minutes",
         ),
-        Outcome.UNSEEN: Standing(
+        RecoveryOutcome.UNSEEN: StatusLabel(
             "unseen", "unknown", "its partitions were not seen for a day, so how it ended is not known"
         ),
-        Outcome.TOPIC_DELETED: Standing(
+        RecoveryOutcome.TOPIC_DELETED: StatusLabel(
             "topic deleted",
             "unknown",
             "every topic that the transaction wrote to was deleted, so nothing is blocked any more",
@@ -100,19 +106,25 @@ _MARKER = "Make sure that its producer is gone, then write an abort marker at it
 #: What to do about an open transaction; `fenceline.explanations.because` says why it is what it is.
 NEXT_STEPS: Mapping[str, str] = MappingProxyType(
     {
-        Ground.OWNED: "Nothing yet: its producer ends it, or its coordinator aborts it at its timeout.",
-        Ground.TWO_PHASE: "Only its own system may end it: find the job whose checkpoint decides on it.",
-        Ground.PAST_TIMEOUT: "Look at the broker that coordinates it: it should have aborted it by itself.",
-        Ground.STUCK_IN_PREPARE: (
+        VerdictReason.OWNED: (
+            "Nothing yet: its producer ends it, or its coordinator aborts it at its timeout."
+        ),
+        VerdictReason.TWO_PHASE: (
+            "Only its own system may end it: find the job whose checkpoint decides on it."
+        ),
+        VerdictReason.PAST_TIMEOUT: (
+            "Look at the broker that coordinates it: it should have aborted it by itself."
+        ),
+        VerdictReason.STUCK_IN_PREPARE: (
             "Look at this partition's leader and at the coordinator: one does not reach the other."
         ),
-        Ground.NOT_ITS_PARTITION: _MARKER,
-        Ground.NO_SUCH_PRODUCER: _MARKER,
-        Ground.MAY_BE_HIDDEN: (
+        VerdictReason.NOT_ITS_PARTITION: _MARKER,
+        VerdictReason.NO_SUCH_PRODUCER: _MARKER,
+        VerdictReason.MAY_BE_HIDDEN: (
             "Grant DESCRIBE on every transactional id, or set sees_all_transactional_ids if you know better."
         ),
-        Ground.UNSEEN: "See on System what could not be seen; the verdict follows once it answers.",
-        Ground.SEEN_ONCE: "Wait for the next look.",
+        VerdictReason.UNSEEN: "See on System what could not be seen; the verdict follows once it answers.",
+        VerdictReason.SEEN_ONCE: "Wait for the next look.",
     }
 )
 

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from fenceline.facts import EVERYDAY, Kind
+from fenceline.facts import EVERYDAY, TransitionKind
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class TransitionStyle:
     """`pattern` is Plotly's, "" for a solid fill."""
 
     words: str
@@ -24,62 +24,72 @@ class Look:
     means: str
 
 
-LOOKS: Mapping[Kind, Look] = MappingProxyType(
+LOOKS: Mapping[TransitionKind, TransitionStyle] = MappingProxyType(
     {
-        Kind.TAKEOVER: Look(
+        TransitionKind.TAKEOVER: TransitionStyle(
             "takeover",
             "takeovers",
             "critical",
             "",
             "another producer initialised the id while its transaction was open",
         ),
-        Kind.TIMEOUT: Look(
+        TransitionKind.TIMEOUT: TransitionStyle(
             "timeout", "timeouts", "warning", "", "its coordinator aborted it: it was open for too long"
         ),
-        Kind.ADMIN_FENCE: Look(
+        TransitionKind.ADMIN_FENCE: TransitionStyle(
             "admin fence",
             "admin fences",
             "warning",
             "|",
             "an operator, or an Admin client, fenced its producer",
         ),
-        Kind.ADMIN_ABORT: Look(
+        TransitionKind.ADMIN_ABORT: TransitionStyle(
             "admin abort", "admin aborts", "warning", "x", "an action of Fenceline aborted it (EndTxn)"
         ),
-        Kind.ABORT: Look(
+        TransitionKind.ABORT: TransitionStyle(
             "unclear abort",
             "unclear aborts",
             "warning",
             ".",
             "a client's own abort or the coordinator's: the log does not tell",
         ),
-        Kind.CLIENT_ABORT: Look("client abort", "client aborts", "muted", "", "its own producer aborted it"),
-        Kind.EMPTY_ABORT: Look(
+        TransitionKind.CLIENT_ABORT: TransitionStyle(
+            "client abort", "client aborts", "muted", "", "its own producer aborted it"
+        ),
+        TransitionKind.EMPTY_ABORT: TransitionStyle(
             "empty abort", "empty aborts", "muted", ".", "its producer aborted with nothing open"
         ),
-        Kind.SELF_RECOVERY: Look(
+        TransitionKind.SELF_RECOVERY: TransitionStyle(
             "self-recovery",
             "self-recoveries",
             "info",
             "+",
             "the same producer took a new epoch after an error (KIP-360)",
         ),
-        Kind.REINIT: Look(
+        TransitionKind.REINIT: TransitionStyle(
             "reinit", "reinits", "info", "/", "the id was initialised again while nothing was open"
         ),
-        Kind.ROTATION: Look(
+        TransitionKind.ROTATION: TransitionStyle(
             "rotation", "rotations", "info", "", "its epochs were used up: it goes on under a new producer id"
         ),
-        Kind.EXPIRY: Look("expiry", "expiries", "muted", "-", "its coordinator forgot the idle id"),
-        Kind.COMMIT: Look("commit", "commits", "ok", "", "its producer committed it"),
-        Kind.BEGIN: Look("begin", "begins", "info", "", "a first partition was added"),
-        Kind.EXTEND: Look("extend", "extends", "info", "/", "another partition was added"),
-        Kind.INIT: Look("init", "inits", "muted", "/", "the first initialisation of a new id"),
-        Kind.BASELINE: Look("baseline", "baselines", "muted", "/", "the oldest record still in the topic"),
+        TransitionKind.EXPIRY: TransitionStyle(
+            "expiry", "expiries", "muted", "-", "its coordinator forgot the idle id"
+        ),
+        TransitionKind.COMMIT: TransitionStyle("commit", "commits", "ok", "", "its producer committed it"),
+        TransitionKind.BEGIN: TransitionStyle("begin", "begins", "info", "", "a first partition was added"),
+        TransitionKind.EXTEND: TransitionStyle(
+            "extend", "extends", "info", "/", "another partition was added"
+        ),
+        TransitionKind.INIT: TransitionStyle(
+            "init", "inits", "muted", "/", "the first initialisation of a new id"
+        ),
+        TransitionKind.BASELINE: TransitionStyle(
+            "baseline", "baselines", "muted", "/", "the oldest record still in the topic"
+        ),
     }
 )
 #: The kinds that have rows of their own, in the order of chips, legends and columns: worst first.
 NOTABLE = tuple(kind for kind in LOOKS if kind not in EVERYDAY)
 #: Those that tell something by themselves. Pooled ids, and the sink's, are initialised again before each
 #: transaction; a change of that habit has a rule.
-TELLING = tuple(kind for kind in NOTABLE if kind is not Kind.REINIT)
+TELLING = tuple(kind for kind in NOTABLE if kind is not TransitionKind.REINIT)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import models
 
 from dashboard.models.collecting import Cluster
-from fenceline.kafka.groups import Status, is_beyond_end
+from fenceline.kafka.groups import GroupStatus, is_beyond_end
 
 
 class CommitRecord(models.Model):
@@ -86,7 +86,7 @@ class Group(models.Model):
     lag_ms = models.BigIntegerField(null=True)
     #: The lag of its last looks, [[at_ms, lag to LSO, lag to HW], …] as JSON text, oldest first.
     trend = models.TextField(blank=True)
-    status = models.CharField(max_length=8, choices=[(s.value, s.value) for s in Status])
+    status = models.CharField(max_length=8, choices=[(s.value, s.value) for s in GroupStatus])
     #: How many of its partitions stand at a pinned LSO, and how many have a pending transactional commit.
     blocked = models.IntegerField(default=0)
     unstable = models.IntegerField(default=0)
@@ -125,7 +125,7 @@ class GroupOffset(models.Model):
     lag_ms = models.BigIntegerField(null=True)
     #: Between its offset and the LSO lie only markers and aborted records: nothing that it could read.
     only_markers = models.BooleanField(default=False)
-    status = models.CharField(max_length=8, choices=[(s.value, s.value) for s in Status])
+    status = models.CharField(max_length=8, choices=[(s.value, s.value) for s in GroupStatus])
     #: `fenceline.kafka.groups.Waiting`: whether it waits at a pinned LSO, or has read past it; "" where none
     #: is.
     waiting = models.CharField(max_length=16, blank=True)

@@ -6,7 +6,7 @@ from django.db import models
 from django.db.models import Q
 
 from dashboard.models.collecting import Cluster
-from fenceline.kafka.partitions import Verdict
+from fenceline.kafka.partitions import PartitionVerdict
 
 
 class PartitionRecord(models.Model):
@@ -30,7 +30,9 @@ class PartitionRecord(models.Model):
     seen_ms = models.BigIntegerField(null=True)
     #: Since when, by our clock, the LSO stands at this value below the high watermark; None unless it does.
     pinned_ms = models.BigIntegerField(null=True)
-    verdict = models.CharField(max_length=7, choices=[(v.value, v.value) for v in Verdict], default="clear")
+    verdict = models.CharField(
+        max_length=7, choices=[(v.value, v.value) for v in PartitionVerdict], default="clear"
+    )
     #: Why it cannot be seen, in words for an operator; "" when it can.
     error = models.TextField(blank=True)
     #: [[at_ms, lso, high watermark], …] as JSON text, oldest first: for lag in seconds
@@ -77,8 +79,8 @@ class PinRecord(models.Model):
     seen_ms = models.BigIntegerField()
     #: The id that the producer id belongs to, as escaped text; "" where none is known.
     transactional_id = models.TextField(blank=True)
-    verdict = models.CharField(max_length=7, choices=[(v.value, v.value) for v in Verdict])
-    #: `fenceline.kafka.partitions.Ground`: why this verdict.
+    verdict = models.CharField(max_length=7, choices=[(v.value, v.value) for v in PartitionVerdict])
+    #: `fenceline.kafka.partitions.VerdictReason`: why this verdict.
     ground = models.CharField(max_length=24)
 
     class Meta:

@@ -10,7 +10,7 @@ from django.db import models
 from django.db.models import Q
 
 from dashboard.models.collecting import Cluster
-from fenceline.spark.records import Decided, Outcome, QueryState
+from fenceline.spark.records import Decided, DecisionOutcome, QueryState
 
 
 class Query(models.Model):
@@ -42,8 +42,8 @@ class Query(models.Model):
     finished = models.BigIntegerField(null=True)
     planned_ms = models.BigIntegerField(null=True)
     finished_ms = models.BigIntegerField(null=True)
-    #: What a restart would do: `fenceline.spark.restart_prediction.Verdict`, and its sentence; "" without a
-    #: checkpoint.
+    #: What a restart would do: `fenceline.spark.restart_prediction.RestartVerdict`, and its sentence; ""
+    #: without a checkpoint.
     restart = models.CharField(max_length=24, blank=True)
     restart_words = models.TextField(blank=True)
     #: What kind of sink it has: "exactly_once" (ours), "kafka", "other", or "" where nothing tells.
@@ -169,7 +169,7 @@ class SinkDecision(models.Model):
     input = models.JSONField(default=list)
     #: "" while it is not carried out to the end.
     outcome = models.CharField(
-        max_length=9, choices=[(each.value, each.value) for each in Outcome], blank=True
+        max_length=9, choices=[(each.value, each.value) for each in DecisionOutcome], blank=True
     )
     done_ms = models.BigIntegerField(null=True)
     done_by = models.CharField(max_length=16, blank=True)

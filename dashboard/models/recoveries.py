@@ -6,8 +6,8 @@ from django.db import models
 from django.db.models import Q
 
 from dashboard.models.collecting import Cluster
-from fenceline.facts import Confidence, Kind
-from fenceline.recoveries import Outcome
+from fenceline.facts import Confidence, TransitionKind
+from fenceline.recoveries import RecoveryOutcome
 
 
 class Recovery(models.Model):
@@ -18,7 +18,7 @@ class Recovery(models.Model):
     key = models.BinaryField(max_length=32)
     transactional_id = models.TextField()
     application = models.CharField(max_length=200)
-    cause = models.CharField(max_length=16, choices=[(kind.value, kind.value) for kind in Kind])
+    cause = models.CharField(max_length=16, choices=[(kind.value, kind.value) for kind in TransitionKind])
     confidence = models.CharField(max_length=9, choices=[(each.value, each.value) for each in Confidence])
     producer_id = models.BigIntegerField()
     producer_epoch = models.IntegerField()
@@ -41,18 +41,19 @@ class Recovery(models.Model):
     #: Who committed again: an id, as escaped text.
     resumed_by = models.TextField(blank=True)
     closed_ms = models.BigIntegerField(null=True)
-    outcome = models.CharField(max_length=16, choices=[(each.value, each.value) for each in Outcome])
+    outcome = models.CharField(max_length=16, choices=[(each.value, each.value) for each in RecoveryOutcome])
     #: Records that were held behind the LSO when it was released; None where that was not seen.
     records_released = models.BigIntegerField(null=True)
     #: What the transaction wrote to: [["topic", [0, 2]], …]
     partitions = models.JSONField(default=list)
-    #: The topics among them, as `fenceline.recoveries.Topic`: [["topic", "topic id", true], …]
+    #: The topics among them, as `fenceline.recoveries.WrittenTopic`: [["topic", "topic id", true], …]
     topics = models.JSONField(default=list)
     #: The LSO that it held where it was seen holding one: [["topic", 0, offset, "topic id"], …]
     pins = models.JSONField(default=list)
     #: Who waited, as `fenceline.recoveries.Wait`: [["group", "topic", 0, offset, since_ms, resumed_ms], …]
     waited = models.JSONField(default=list)
-    #: What was lost, as `fenceline.recoveries.Lost`: [["topic", 0, first, last, records, sure, note, …], …]
+    #: What was lost, as `fenceline.recoveries.LostRecords`: [["topic", 0, first, last, records, sure, note,
+    #: …], …]
     lost = models.JSONField(default=list)
     #: Whether every partition's range was looked for.
     lost_complete = models.BooleanField(default=False)

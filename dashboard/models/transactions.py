@@ -9,7 +9,7 @@ from django.db import models
 from django.db.models import Q
 
 from dashboard.models.collecting import Cluster
-from fenceline.facts import OPEN_STATES, Confidence, Kind, Reason, State
+from fenceline.facts import OPEN_STATES, Confidence, TransactionState, TransitionKind, TransitionReason
 
 
 def _in_states(states: Sequence[str]) -> models.Func:
@@ -23,7 +23,7 @@ def _in_states(states: Sequence[str]) -> models.Func:
 
 
 #: States that few ids are in at a time, or that few change into.
-IDLE = (State.EMPTY.value, State.COMPLETE_ABORT.value)
+IDLE = (TransactionState.EMPTY.value, TransactionState.COMPLETE_ABORT.value)
 #: What a query says to be answered from the index of open, or of idle, transactions.
 IS_OPEN, IS_IDLE = _in_states(OPEN_STATES), _in_states(IDLE)
 
@@ -59,7 +59,9 @@ class Transaction(models.Model):
     #: As `fenceline.decode.text.escape` writes it.
     transactional_id = models.TextField()
     application = models.CharField(max_length=200, default="")
-    state = models.CharField(max_length=16, choices=[(state.value, state.value) for state in State])
+    state = models.CharField(
+        max_length=16, choices=[(state.value, state.value) for state in TransactionState]
+    )
     producer_id = models.BigIntegerField()
     producer_epoch = models.IntegerField()
     timeout_ms = models.IntegerField()
@@ -127,9 +129,11 @@ class TransitionRecord(models.Model):
     key = models.BinaryField(max_length=32)
     transactional_id = models.TextField()
     application = models.CharField(max_length=200)
-    kind = models.CharField(max_length=16, choices=[(kind.value, kind.value) for kind in Kind])
+    kind = models.CharField(max_length=16, choices=[(kind.value, kind.value) for kind in TransitionKind])
     confidence = models.CharField(max_length=9, choices=[(each.value, each.value) for each in Confidence])
-    reason = models.CharField(max_length=24, choices=[(reason.value, reason.value) for reason in Reason])
+    reason = models.CharField(
+        max_length=24, choices=[(reason.value, reason.value) for reason in TransitionReason]
+    )
     at_ms = models.BigIntegerField()
     producer_id = models.BigIntegerField()
     producer_epoch = models.IntegerField()

@@ -21,7 +21,7 @@ from dashboard.runtime.paging import Page
 from fenceline.facts import (
     NOT_TOLD,
 )
-from fenceline.kafka.partitions import VERDICTS, Ground, Pin, Verdict
+from fenceline.kafka.partitions import VERDICTS, PartitionVerdict, Pin, VerdictReason
 
 #: The topic in which coordinators keep transactional ids; its partitions' leaders are the coordinators.
 STATE_TOPIC = "__transaction_state"
@@ -36,7 +36,7 @@ _RANK = Case(
     *(
         When(verdict=each.value, then=Value(n))
         for n, each in enumerate(WORST_VERDICTS)
-        if each != Verdict.CLEAR
+        if each != PartitionVerdict.CLEAR
     ),
     When(~Q(error=""), then=Value(len(WORST_VERDICTS))),
     default=Value(len(WORST_VERDICTS) + 1),
@@ -48,7 +48,7 @@ Name = tuple[int, str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class PartitionCriteria:
     """Which partitions a list is asked for."""
 
     cluster: str = ""
@@ -91,7 +91,7 @@ def counts(cluster: str) -> Counts:
     )
 
 
-def page(wanted: Filter, *, page: int, size: int) -> Page[PartitionRecord]:
+def page(wanted: PartitionCriteria, *, page: int, size: int) -> Page[PartitionRecord]:
     """Return one page of the partitions that `wanted` describes."""
     rows = _filtered(wanted)
     total = rows.count()
@@ -100,7 +100,7 @@ def page(wanted: Filter, *, page: int, size: int) -> Page[PartitionRecord]:
     return Page(list(found), total, number, size)
 
 
-def after(wanted: Filter, *, place: tuple[str, str, int], limit: int) -> Sequence[PartitionRecord]:
+def after(wanted: PartitionCriteria, *, place: tuple[str, str, int], limit: int) -> Sequence[PartitionRecord]:
     """Return the next partitions behind a cluster, topic and number, in that order."""
     cluster, topic, number = place
     same = Q(cluster__name=cluster)
@@ -172,7 +172,7 @@ def coordinators(cluster_id: int, log_partitions: Iterable[int]) -> Mapping[int,
 def worst(verdicts: Iterable[str]) -> str:
     """Return the worst of some verdicts, clear for none."""
     order = [verdict.value for verdict in VERDICTS]
-    return max(verdicts, key=order.index, default=Verdict.CLEAR.value)
+    return max(verdicts, key=order.index, default=PartitionVerdict.CLEAR.value)
 
 
 def verdict_of(is_open: bool, found: Sequence[PinRecord]) -> str:
@@ -183,8 +183,8 @@ def verdict_of(is_open: bool, found: Sequence[PinRecord]) -> str:
     """
     said = worst(pin.verdict for pin in found)
     if is_open:
-        return Verdict.OPEN.value if said == Verdict.CLEAR else said
-    return said if said == Verdict.HANGING else Verdict.CLEAR.value
+        return PartitionVerdict.OPEN.value if said == PartitionVerdict.CLEAR else said
+    return said if said == PartitionVerdict.HANGING else PartitionVerdict.CLEAR.value
 
 
 def held(row: PartitionRecord) -> int | None:
@@ -197,7 +197,9 @@ def held(row: PartitionRecord) -> int | None:
 def _sum(counted: Mapping[str, int], verdict: str) -> int:
     pinned = verdict == PINNED
     return sum(
-        n for each, n in counted.items() if verdict in ("", each) or (pinned and each != Verdict.CLEAR)
+        n
+        for each, n in counted.items()
+        if verdict in ("", each) or (pinned and each != PartitionVerdict.CLEAR)
     )
 
 
@@ -206,10 +208,10 @@ def _all(cluster: str) -> QuerySet[PartitionRecord]:
     return rows.filter(cluster__name=cluster) if cluster else rows
 
 
-def _filtered(wanted: Filter) -> QuerySet[PartitionRecord]:
+def _filtered(wanted: PartitionCriteria) -> QuerySet[PartitionRecord]:
     rows = _all(wanted.cluster)
     if wanted.verdict == PINNED:
-        rows = rows.exclude(verdict=Verdict.CLEAR.value)
+        rows = rows.exclude(verdict=PartitionVerdict.CLEAR.value)
     elif wanted.verdict:
         rows = rows.filter(verdict=wanted.verdict)
     if wanted.topic:
@@ -234,7 +236,7 @@ def _among(names: Iterable[Name]) -> Q:
     return Q(cluster__in=clusters, topic__in=topics, partition__in=numbers)
 
 
-def _order(wanted: Filter) -> Sequence[OrderBy]:
+def _order(wanted: PartitionCriteria) -> Sequence[OrderBy]:
     by: dict[str, Sequence[Expression | F]] = {
         "worst": [_RANK, F("pinned_ms")],
         "held": [_HELD],
@@ -259,7 +261,7 @@ def pin_of(row: PinRecord) -> Pin:
         row.coordinator_epoch,
         row.first_seen_ms,
         row.transactional_id,
-        Verdict(row.verdict),
-        Ground(row.ground),
+        PartitionVerdict(row.verdict),
+        VerdictReason(row.ground),
         row.prepared_ms,
     )

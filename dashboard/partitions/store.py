@@ -33,10 +33,17 @@ from dashboard.runtime.leases import Lease, collector
 from dashboard.runtime.sql import Row, taken, upsert
 from dashboard.runtime.write_transactions import cluster_transaction, retry_write, write_transaction
 from fenceline.facts import TopicPartition
-from fenceline.kafka.partitions import Known, Pin, PinKey, Place, ProducerState, Verdict
+from fenceline.kafka.partitions import (
+    KnownPartition,
+    PartitionPlace,
+    PartitionVerdict,
+    Pin,
+    PinKey,
+    ProducerState,
+)
 from fenceline.visibility import EVERYWHERE
 
-__all__ = ["NAME", "Look", "Rows", "replicas", "save", "save_replicas"]
+__all__ = ["NAME", "PartitionObservation", "PartitionRows", "replicas", "save", "save_replicas"]
 
 #: Rows in one save: about 50 ms, also where each of them has a long history of ends.
 _SAVE_AT_ONCE = 1_000
@@ -66,15 +73,15 @@ _UPSERT_PIN = upsert(_PINS, _PIN, _PIN_KEY, taken(_PIN[6:]))
 _DELETE_PIN = f"DELETE FROM {_PINS} WHERE {' AND '.join(f'{column} = %s' for column in _PIN_KEY)}"  # noqa: S608
 
 
-class Look(Protocol):
-    """What a look saw: `collectors.kafka.partitions.Seen`, which this side may not import."""
+class PartitionObservation(Protocol):
+    """What a look saw: `collectors.kafka.partitions.ObservedPartitions`, which this side may not import."""
 
     @property
     def at_ms(self) -> int: ...
     @property
     def full(self) -> bool: ...
     @property
-    def rows(self) -> Mapping[TopicPartition, Known]: ...
+    def rows(self) -> Mapping[TopicPartition, KnownPartition]: ...
     @property
     def ends(self) -> Mapping[TopicPartition, str]: ...
     @property
@@ -86,7 +93,7 @@ class Look(Protocol):
     @property
     def gaps(self) -> Mapping[str, str] | None: ...
     @property
-    def verdicts(self) -> Mapping[Verdict, int]: ...
+    def verdicts(self) -> Mapping[PartitionVerdict, int]: ...
     @property
     def took_ms(self) -> int: ...
     @property
@@ -95,7 +102,7 @@ class Look(Protocol):
     def broker_ms(self) -> float: ...
 
 
-class Rows:
+class PartitionRows:
     """The rows of one cluster. `tails` are the names of the collectors that read `__transaction_state`."""
 
     def __init__(self, lease: Lease, tails: Collection[str], *, vouched: bool) -> None:
@@ -105,7 +112,7 @@ class Rows:
         #: When the last look began, for how old a tail's sight is.
         self.now_ms = 0
 
-    def known(self) -> dict[TopicPartition, Known]:
+    def known(self) -> dict[TopicPartition, KnownPartition]:
         """Return every partition's row."""
         rows = PartitionRecord.objects.filter(cluster_id=self._cluster_id).defer("ends")
         return {TopicPartition(row.topic, row.partition): _known(row) for row in rows.iterator()}
@@ -157,22 +164,22 @@ class Rows:
         )
 
 
-def _known(row: PartitionRecord) -> Known:
-    return Known(
+def _known(row: PartitionRecord) -> KnownPartition:
+    return KnownPartition(
         row.topic,
         row.partition,
-        Place(row.topic_id, row.leader, row.leader_epoch, tuple(row.replicas)),
+        PartitionPlace(row.topic_id, row.leader, row.leader_epoch, tuple(row.replicas)),
         row.log_start,
         row.lso,
         row.high_watermark,
         row.seen_ms,
         row.pinned_ms,
-        Verdict(row.verdict),
+        PartitionVerdict(row.verdict),
         row.error,
     )
 
 
-def save(lease: Lease, look: Look, *, now_ms: int) -> None:
+def save(lease: Lease, look: PartitionObservation, *, now_ms: int) -> None:
     """Save what a look saw and what it cost. Raises `LeaseLost` when the token is outdated."""
     pins = sorted(look.pins, key=lambda pin: pin.key)
     rows = sorted(look.rows.items())
@@ -185,7 +192,10 @@ def save(lease: Lease, look: Look, *, now_ms: int) -> None:
 
 @retry_write
 def _save_some(
-    lease: Lease, look: Look, pins: Sequence[Pin], rows: Sequence[tuple[TopicPartition, Known]]
+    lease: Lease,
+    look: PartitionObservation,
+    pins: Sequence[Pin],
+    rows: Sequence[tuple[TopicPartition, KnownPartition]],
 ) -> None:
     with write_transaction(lease) as write:
         _write(lease.cluster_id, write.next_rev(), look, pins, rows)
@@ -193,7 +203,11 @@ def _save_some(
 
 @retry_write
 def _save_rest(
-    lease: Lease, look: Look, pins: Sequence[Pin], rows: Sequence[tuple[TopicPartition, Known]], now_ms: int
+    lease: Lease,
+    look: PartitionObservation,
+    pins: Sequence[Pin],
+    rows: Sequence[tuple[TopicPartition, KnownPartition]],
+    now_ms: int,
 ) -> None:
     columns = {"seen_through_ms": look.at_ms, "records": F("records") + len(look.rows)}
     with write_transaction(lease, columns) as write:
@@ -209,7 +223,7 @@ def _save_rest(
             write.ring(kind)
 
 
-def _kinds(look: Look, *, news: bool) -> Iterator[live.Kind]:
+def _kinds(look: PartitionObservation, *, news: bool) -> Iterator[live.Kind]:
     if look.rows or look.gone or look.pins or look.ended:
         yield "partitions"
     if news:
@@ -219,9 +233,9 @@ def _kinds(look: Look, *, news: bool) -> Iterator[live.Kind]:
 def _write(
     cluster_id: int,
     rev: int,
-    look: Look,
+    look: PartitionObservation,
     pins: Iterable[Pin],
-    rows: Iterable[tuple[TopicPartition, Known]],
+    rows: Iterable[tuple[TopicPartition, KnownPartition]],
 ) -> None:
     pin_rows = [_pin_row(cluster_id, look.at_ms, pin) for pin in pins]
     changed: dict[bool, list[Row]] = {False: [], True: []}
@@ -238,7 +252,7 @@ def _write(
                 cursor.executemany(statement, values)
 
 
-def _row(cluster_id: int, rev: int, at_ms: int, known: Known, packed: str) -> Row:
+def _row(cluster_id: int, rev: int, at_ms: int, known: KnownPartition, packed: str) -> Row:
     place = known.place
     return (
         cluster_id,
@@ -276,7 +290,7 @@ def _pin_row(cluster_id: int, at_ms: int, pin: Pin) -> Row:
     )
 
 
-def _delete(cluster_id: int, look: Look) -> None:
+def _delete(cluster_id: int, look: PartitionObservation) -> None:
     """Delete what is no more: transactions that ended, and partitions of topics that are gone."""
     with connection.cursor() as cursor:
         if look.ended:
@@ -307,7 +321,7 @@ def _sync_gaps(lease: Lease, gaps: Mapping[str, str], now_ms: int) -> bool:
     return bool(closed) or opened.keys() != gaps.keys()
 
 
-def _tell(lease: Lease, look: Look) -> None:
+def _tell(lease: Lease, look: PartitionObservation) -> None:
     """Keep what the look says of itself."""
     row = collector(lease).get()
     row.detail |= {

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from dashboard.models import GroupOffset, PartitionRecord, Position, Recent, Recovery, Tally
 from dashboard.runtime.collector_store import TRANSACTION_STATE
-from fenceline.facts import Kind, TopicPartition
+from fenceline.facts import TopicPartition, TransitionKind
 from fenceline.kafka import end_offset_history as ends
 from fenceline.kafka import transition_ring as recent
 from fenceline.kafka.clock_skew import LEAST_MS, difference_ms
-from fenceline.recoveries import Ends, Held, Lost, Since, Topic, Wait
+from fenceline.recoveries import Ends, Held, LostRecords, Since, Wait, WrittenTopic
 
 #: The application's commits count from the first whole minute behind an abort: counters know minutes.
 _MINUTE_MS = 60_000
@@ -64,36 +64,36 @@ def pins(row: Recovery) -> dict[TopicPartition, int]:
     return {TopicPartition(topic, number): start for topic, number, start, *_ in row.pins}
 
 
-def topics(row: Recovery) -> dict[str, Topic]:
+def topics(row: Recovery) -> dict[str, WrittenTopic]:
     """By name: the topics it wrote to, as they were when it was open."""
-    known = (Topic(*values) for values in row.topics)
-    return {topic: Topic(topic) for topic, _ in row.partitions} | {each.name: each for each in known}
+    known = (WrittenTopic(*values) for values in row.topics)
+    return {topic: WrittenTopic(topic) for topic, _ in row.partitions} | {each.name: each for each in known}
 
 
-def topics_before(row: Recovery) -> list[Topic]:
+def topics_before(row: Recovery) -> list[WrittenTopic]:
     """The topics of a new episode: as they were while it blocked them, else as they are known now."""
     names = {where.topic for where in wrote_to(row)}
-    found: dict[str, Topic] = {}
+    found: dict[str, WrittenTopic] = {}
     records = PartitionRecord.objects.filter(cluster_id=row.cluster_id, topic__in=names)
     for name, topic_id, packed in records.values_list("topic", "topic_id", "ends"):
         first = next(iter(ends.unpack(packed)), None)
         since = first is not None and first.at_ms <= (row.begun_ms or row.opened_ms) - LEAST_MS
-        found[name] = Topic(name, topic_id, since or (name in found and found[name].since_begin))
+        found[name] = WrittenTopic(name, topic_id, since or (name in found and found[name].since_begin))
     blocked = {name: topic_id for name, _, _, *rest in row.pins for topic_id in rest if topic_id}
-    found |= {name: Topic(name, topic_id, True) for name, topic_id in blocked.items() if name in names}
+    found |= {name: WrittenTopic(name, topic_id, True) for name, topic_id in blocked.items() if name in names}
     return [found[name] for name in sorted(found)]
 
 
 def deleted(row: Recovery) -> bool:
     """Whether every topic that it had written to was deleted since."""
-    found = [Lost(*values) for values in row.lost]
+    found = [LostRecords(*values) for values in row.lost]
     return bool(found) and all(each.deleted for each in found)
 
 
 def held(row: Recovery) -> Iterator[Held]:
     """Yield what readers have to pass: what it wrote, or where it held the LSO; deleted topics hold none."""
     pinned = pins(row)
-    for each in (Lost(*values) for values in row.lost):
+    for each in (LostRecords(*values) for values in row.lost):
         first = pinned.pop(each.where, each.first)
         if first is not None and not each.deleted:
             yield Held(each.where, first, max(first, each.last or first), each.marker_ms, each.unblocked_ms)
@@ -185,7 +185,7 @@ def _own_commit(row: Recovery, packed: bytes) -> int | None:
     later = [
         each.at_ms
         for each in recent.unpack(packed, row.log_partition)
-        if each.kind is Kind.COMMIT and each.offset > row.log_offset
+        if each.kind is TransitionKind.COMMIT and each.offset > row.log_offset
     ]
     return max(row.completed_ms or row.opened_ms, later[-1] + row.clock_ms) if later else None
 
@@ -200,6 +200,6 @@ def _application_commits(cluster_id: int, rows: Sequence[Recovery]) -> Mapping[s
         start_ms__gte=min(row.opened_ms - row.clock_ms for row in rows),
     )
     for application, start_ms, counts in tallies.values_list("application", "start_ms", "counts"):
-        if json.loads(counts).get(Kind.COMMIT.value, 0) > 0:
+        if json.loads(counts).get(TransitionKind.COMMIT.value, 0) > 0:
             found[application].append(start_ms)
     return found

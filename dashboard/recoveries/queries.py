@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from django.db.models import Q, QuerySet
 
 from dashboard.models import Beginning, Recovery, TransitionRecord
-from fenceline.recoveries import Lost, Outcome, Wait
+from fenceline.recoveries import LostRecords, RecoveryOutcome, Wait
 
 #: More episodes than these are not added up for the headline.
 _MOST_SUMMED = 10_000
@@ -18,7 +18,7 @@ Place = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class RecoveryCriteria:
     """Which episodes a list is asked for."""
 
     cluster: str = ""
@@ -32,7 +32,7 @@ class Filter:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class RecoverySummary:
     """How the episodes since an instant went; the median of those that were released and resumed."""
 
     number: int
@@ -43,7 +43,9 @@ class Summary:
     resume_ms: int | None
 
 
-def newest(wanted: Filter, *, before: Place | None, limit: int) -> tuple[Sequence[Recovery], Place | None]:
+def newest(
+    wanted: RecoveryCriteria, *, before: Place | None, limit: int
+) -> tuple[Sequence[Recovery], Place | None]:
     """Return the newest episodes, and where the list goes on, None at its end."""
     rows = _filtered(wanted)
     if before is not None:
@@ -80,23 +82,23 @@ def opened_by(rows: Sequence[TransitionRecord]) -> Mapping[int, Recovery]:
     return {pk: by_place[place] for place, pk in places.items() if place in by_place}
 
 
-def summary(cluster: str, *, since_ms: int) -> Summary:
+def summary(cluster: str, *, since_ms: int) -> RecoverySummary:
     """Return how the episodes since an instant went."""
-    rows = _filtered(Filter(cluster=cluster))
+    rows = _filtered(RecoveryCriteria(cluster=cluster))
     since = rows.filter(opened_ms__gte=since_ms).order_by("-opened_ms")
     each = list(since.values_list("opened_ms", "released_ms", "resumed_ms", "outcome")[:_MOST_SUMMED])
-    return Summary(
+    return RecoverySummary(
         number=len(each),
         open=rows.filter(closed_ms=None).count(),
-        not_resumed=sum(outcome == Outcome.NOT_RESUMED for *_, outcome in each),
+        not_resumed=sum(outcome == RecoveryOutcome.NOT_RESUMED for *_, outcome in each),
         release_ms=_median([released - opened for opened, released, _, _ in each if released is not None]),
         resume_ms=_median([resumed - opened for opened, _, resumed, _ in each if resumed is not None]),
     )
 
 
-def lost(row: Recovery) -> Sequence[Lost]:
+def lost(row: Recovery) -> Sequence[LostRecords]:
     """Return what an episode's transaction had written, for reprocessing."""
-    return [Lost(*each) for each in row.lost]
+    return [LostRecords(*each) for each in row.lost]
 
 
 def waited(row: Recovery) -> Sequence[Wait]:
@@ -119,14 +121,14 @@ def lost_records(row: Recovery) -> tuple[int | None, str]:
     return sum(number or 0 for number in numbers), "" if exact else "at most"
 
 
-def at_most(each: Lost) -> int | None:
+def at_most(each: LostRecords) -> int | None:
     """How many records were aborted in a partition, at most where only bounds are known; None without any."""
     if each.records is not None:
         return each.records
     return None if each.first is None or each.last is None else each.last - each.first + 1
 
 
-def _filtered(wanted: Filter) -> QuerySet[Recovery]:
+def _filtered(wanted: RecoveryCriteria) -> QuerySet[Recovery]:
     rows = Recovery.objects.filter(cluster__configured=True)
     for name, value in {
         "cluster__name": wanted.cluster,

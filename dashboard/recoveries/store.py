@@ -26,9 +26,9 @@ from dashboard.recoveries import evidence as aftermath
 from dashboard.runtime import collector_store
 from dashboard.runtime.leases import Lease, collector, renew
 from dashboard.runtime.write_transactions import retry_write, write_transaction
-from fenceline.facts import ABORTS, Kind
+from fenceline.facts import ABORTS, TransitionKind
 from fenceline.kafka.groups import Waiting
-from fenceline.recoveries import Episode, Lost, Outcome, Wait, opens, progress
+from fenceline.recoveries import Episode, LostRecords, RecoveryOutcome, Wait, opens, progress
 
 NAME = "recoveries"
 #: Transitions taken up in one tick, and episodes followed at a time: in a storm the others are counted.
@@ -73,15 +73,15 @@ def waiting_for_a_search(lease: Lease) -> Sequence[Recovery]:
     return list(rows.exclude(completed_ms=None).order_by("opened_ms")[:_AT_ONCE])
 
 
-def save_lost(lease: Lease, row: Recovery, lost: Iterable[Lost]) -> None:
+def save_lost(lease: Lease, row: Recovery, lost: Iterable[LostRecords]) -> None:
     """Save what an aborted transaction had written, as far as it was found."""
     _save_lost(lease, row, {each.where: each for each in lost})
 
 
 @retry_write
-def _save_lost(lease: Lease, row: Recovery, found: dict[tuple[str, int], Lost]) -> None:
+def _save_lost(lease: Lease, row: Recovery, found: dict[tuple[str, int], LostRecords]) -> None:
     for where in aftermath.wrote_to(row):
-        found.setdefault(where, Lost(*where, None, None, None, False, "the partition cannot be seen"))
+        found.setdefault(where, LostRecords(*where, None, None, None, False, "the partition cannot be seen"))
     with write_transaction(lease, lock_cluster=False) as write:
         Recovery.objects.filter(pk=row.pk).update(
             lost=[list(found[at]) for at in sorted(found)], lost_complete=True
@@ -98,8 +98,10 @@ def waiting_for_topics(lease: Lease) -> Mapping[int, tuple[Recovery, set[str]]]:
 
 def save_deleted(lease: Lease, row: Recovery, notes: Mapping[str, str]) -> None:
     """Save of which topics an episode's records are gone since, by name, and why."""
-    wrote = {where: Lost(*where, start, None, None, False) for where, start in aftermath.pins(row).items()}
-    wrote |= {lost.where: lost for lost in (Lost(*values) for values in row.lost)}
+    wrote = {
+        where: LostRecords(*where, start, None, None, False) for where, start in aftermath.pins(row).items()
+    }
+    wrote |= {lost.where: lost for lost in (LostRecords(*values) for values in row.lost)}
     gone = (
         each._replace(sure=False, note=notes[each.topic], deleted=True) if each.topic in notes else each
         for each in wrote.values()
@@ -156,7 +158,7 @@ def _shift_ms(row: TransitionRecord, clocks: Mapping[int, int], now_ms: int) -> 
 def _is_news(row: TransitionRecord, shift_ms: int, limit_ms: float, now_ms: int) -> bool:
     if now_ms - row.at_ms - shift_ms > _OLDEST_MS:
         return False
-    return opens(Kind(row.kind), held=bool(row.partitions), open_ms=row.open_ms, limit_ms=limit_ms)
+    return opens(TransitionKind(row.kind), held=bool(row.partitions), open_ms=row.open_ms, limit_ms=limit_ms)
 
 
 def _episode(row: TransitionRecord, shift_ms: int, memory: Memory) -> Recovery:
@@ -178,7 +180,7 @@ def _episode(row: TransitionRecord, shift_ms: int, memory: Memory) -> Recovery:
         opened_ms=opened_ms,
         begun_ms=None if row.open_ms is None else opened_ms - row.open_ms,
         completed_ms=None if row.completed_ms is None else row.completed_ms + shift_ms,
-        outcome=Outcome.OPEN.value,
+        outcome=RecoveryOutcome.OPEN.value,
         partitions=json.loads(row.partitions),
         pins=held.get("pins", []),
         waited=held.get("waits", []),
@@ -277,7 +279,7 @@ def _known(row: Recovery) -> Episode:
         resumed_by=row.resumed_by,
         waited=tuple(Wait(*each) for each in row.waited),
         closed_ms=row.closed_ms,
-        outcome=Outcome(row.outcome),
+        outcome=RecoveryOutcome(row.outcome),
     )
 
 

@@ -23,7 +23,7 @@ from dashboard.runtime.collector_names import (
 )
 from dashboard.runtime.leases import Lease, LeaseLost, collector
 from dashboard.runtime.write_transactions import retry_write, write_transaction
-from fenceline.facts import Look, PositionMove
+from fenceline.facts import PositionMove, TailBatch
 from fenceline.kafka.clock_skew import LEAST_MS, Offset, follow_offset
 from fenceline.limits import Limits
 
@@ -154,7 +154,7 @@ def add_cost(lease: Lease, requests: int, broker_ms: int, now_ms: int) -> None:
     row.save(update_fields=["costs", "requests", "broker_ms"])
 
 
-def progress(look: Look, rate: float) -> dict[str, object]:
+def progress(look: TailBatch, rate: float) -> dict[str, object]:
     """Return what a look says of its collector, by column."""
     fields: dict[str, object] = {
         "records": F("records") + look.count,

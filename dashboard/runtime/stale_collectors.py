@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from dashboard.models import GapRecord
 from dashboard.runtime.collector_names import RECONCILE, TAIL, eyes
-from fenceline.facts import Gap
+from fenceline.facts import VisibilityGap
 from fenceline.formatting import clock
 from fenceline.limits import Limits
 from fenceline.visibility import EVERYWHERE, expected_ms, stale_gap
@@ -71,7 +71,7 @@ def _of_cluster(rows: list[LiveCollector], limits: Limits, now_ms: int) -> Itera
             yield _record(row, gap)
 
 
-def _record(row: LiveCollector, gap: Gap) -> GapRecord:
+def _record(row: LiveCollector, gap: VisibilityGap) -> GapRecord:
     return GapRecord(
         cluster=row.cluster, source=gap.source, scope=gap.scope, since_ms=gap.since_ms, reason=gap.reason
     )

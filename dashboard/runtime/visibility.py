@@ -42,7 +42,7 @@ _RECENT_GAPS = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class AnswerVisibility:
     """How far the answer can be trusted: seen through which instant, and what could not be seen."""
 
     as_of_ms: int | None
@@ -62,7 +62,7 @@ def rev(cluster: str = "") -> int:
     return sum(rows.values_list("rev", flat=True))
 
 
-def sight(cluster: str = "", noun: str = TRANSACTIONS, now_ms: int | None = None) -> Sight:
+def sight(cluster: str = "", noun: str = TRANSACTIONS, now_ms: int | None = None) -> AnswerVisibility:
     """Return how far `cluster`, or every cluster, was seen by the collectors of a noun, and all gaps.
 
     Those that are open, the oldest first, and those of collectors that are late by now
@@ -78,7 +78,7 @@ def sight(cluster: str = "", noun: str = TRANSACTIONS, now_ms: int | None = None
     at_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     late = stale.gaps(rows, settings.FENCELINE.limits, at_ms)
     found += [gap for gap in late if (gap.cluster_id, gap.source) not in told]
-    return Sight(as_of, sorted(found, key=attrgetter("since_ms")))
+    return AnswerVisibility(as_of, sorted(found, key=attrgetter("since_ms")))
 
 
 def gaps_open() -> QuerySet[GapRecord]:

@@ -29,12 +29,12 @@ from dashboard.runtime.collector_names import CHECKPOINTS
 from dashboard.runtime.loop import now_ms as clock_ms
 from dashboard.streaming.registry import driver_of
 from fenceline.decode import text
-from fenceline.facts import NOT_FROM_LOG, Severity, State, TopicPartition
+from fenceline.facts import NOT_FROM_LOG, Severity, TopicPartition, TransactionState
 from fenceline.kafka import transition_ring as recent
 from fenceline.kafka.applications import Shape, application_of
 from fenceline.kafka.transactional_ids import key_of
 from fenceline.spark.batch_chain import BatchFacts, ChainLink, chain, no_chain
-from fenceline.spark.records import Decided, Decision, Done, InputRange, Outcome, SinkTransaction
+from fenceline.spark.records import Decided, Decision, DecisionOutcome, Done, InputRange, SinkTransaction
 from fenceline.spark.safe_to_restart import (
     PreparedBatches,
     RestartFacts,
@@ -42,7 +42,7 @@ from fenceline.spark.safe_to_restart import (
     cluster_restart_safety,
     restart_safety,
 )
-from fenceline.spark.sink_fates import Coordinated, Ended, Fate, fate_in, fate_of
+from fenceline.spark.sink_fates import Coordinated, EndedTransaction, TransactionFate, fate_in, fate_of
 from fenceline.visibility import EVERYWHERE
 
 #: Parameters of one question: SQLite takes 32,766.
@@ -148,19 +148,21 @@ def done_of(row: SinkDecision) -> Done | None:
     """Return how a decision ended; None while it has not."""
     if not row.outcome:
         return None
-    outcome, lost = Outcome(row.outcome), tuple(row.lost)
+    outcome, lost = DecisionOutcome(row.outcome), tuple(row.lost)
     return Done(row.batch_id, row.round, outcome, row.done_ms or row.decided_ms, row.done_by, lost)
 
 
-def fates(cluster_id: int, written: Collection[SinkTransaction]) -> Mapping[SinkTransaction, Ended]:
+def fates(
+    cluster_id: int, written: Collection[SinkTransaction]
+) -> Mapping[SinkTransaction, EndedTransaction]:
     """Return what became of transactions that sinks of one cluster have written."""
     keys = {each: key_of(text.unescape(each.transactional_id)) for each in written}
     now = _coordinated(cluster_id, set(keys.values()))
     found = {each: fate_of(each, now.get(key)) for each, key in keys.items()}
-    gone_on = {each: keys[each] for each, ended in found.items() if ended.fate is Fate.UNKNOWN}
+    gone_on = {each: keys[each] for each, ended in found.items() if ended.fate is TransactionFate.UNKNOWN}
     past = _past(cluster_id, set(gone_on.values()))
     later = {each: fate_in(each, past[key]) for each, key in gone_on.items() if key in past}
-    return found | {each: ended for each, ended in later.items() if ended.fate is not Fate.UNKNOWN}
+    return found | {each: ended for each, ended in later.items() if ended.fate is not TransactionFate.UNKNOWN}
 
 
 def _newest(queries: Iterable[Query]) -> list[Batch]:
@@ -190,9 +192,11 @@ def _chains(
     }
 
 
-def _ended(clusters: Mapping[int, int], decisions: Mapping[int, Decision]) -> Mapping[int, tuple[Ended, ...]]:
+def _ended(
+    clusters: Mapping[int, int], decisions: Mapping[int, Decision]
+) -> Mapping[int, tuple[EndedTransaction, ...]]:
     """Return what became of decisions' transactions, by the key of the query: cluster by cluster."""
-    found: dict[int, tuple[Ended, ...]] = {}
+    found: dict[int, tuple[EndedTransaction, ...]] = {}
     for cluster_id in set(clusters.values()):
         those = {pk: decisions[pk].transactions for pk, where in clusters.items() if where == cluster_id}
         known = fates(cluster_id, {each for written in those.values() for each in written})
@@ -205,7 +209,7 @@ def _facts(
     batch: Batch,
     decision: Decision | None,
     row: SinkDecision | None,
-    ended: tuple[Ended, ...],
+    ended: tuple[EndedTransaction, ...],
     now_ms: int,
 ) -> BatchFacts:
     told_ms = None if batch.started_ms is None else batch.started_ms + (batch.duration_ms or 0)
@@ -237,7 +241,7 @@ def _coordinated(cluster_id: int, keys: Collection[bytes]) -> Mapping[bytes, Coo
     for some in _some(keys):
         rows = Transaction.objects.filter(cluster_id=cluster_id, key__in=some)
         for key, state, producer_id, epoch, updated_ms, started_ms, version in rows.values_list(*_NEWEST):
-            known = Coordinated(State(state), producer_id, epoch, updated_ms, started_ms, version)
+            known = Coordinated(TransactionState(state), producer_id, epoch, updated_ms, started_ms, version)
             found[bytes(key)] = known
     return found
 
@@ -309,7 +313,7 @@ def _prepared(query: Query, decided: Sequence[tuple[SinkDecision, Decision]], no
         return PreparedBatches()
     written = [each for _, decision in decided for each in decision.transactions]
     known = fates(query.cluster_id, written)
-    safe = (Fate.COMMITTED, Fate.COMMITTING)
+    safe = (TransactionFate.COMMITTED, TransactionFate.COMMITTING)
     return PreparedBatches(
         batches=[decision.batch_id for _, decision in decided],
         since_ms=min(decision.at_ms for _, decision in decided),

@@ -26,7 +26,7 @@ _MOST_DECISIONS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class BatchEntry:
     """One batch, and what its sink decided about it, the last round last."""
 
     batch: Batch
@@ -78,14 +78,14 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class SinkWriter:
     """Whose sink writes under a transactional id, and in which batch last; None where none is decided yet."""
 
     query: Query
     batch_id: int | None
 
 
-def page(of: Query, *, page: int, size: int) -> Page[Entry]:
+def page(of: Query, *, page: int, size: int) -> Page[BatchEntry]:
     """Return one page of a query's batches, the newest first."""
     rows = Batch.objects.filter(query=of)
     total = rows.count()
@@ -93,14 +93,14 @@ def page(of: Query, *, page: int, size: int) -> Page[Entry]:
     return Page(_entries(of, rows.order_by("-batch_id")[part]), total, number, size)
 
 
-def before(of: Query, place: int | None, *, limit: int) -> Sequence[Entry]:
+def before(of: Query, place: int | None, *, limit: int) -> Sequence[BatchEntry]:
     """Return the batches before one, the newest first; without one from the newest on."""
     rows = Batch.objects.filter(query=of)
     rows = rows if place is None else rows.filter(batch_id__lt=place)
     return _entries(of, rows.order_by("-batch_id")[:limit])
 
 
-def entry(of: Query, batch_id: int) -> Entry | None:
+def entry(of: Query, batch_id: int) -> BatchEntry | None:
     """Return one batch of a query, None where nothing is kept of it."""
     return next(iter(_entries(of, Batch.objects.filter(query=of, batch_id=batch_id))), None)
 
@@ -111,7 +111,7 @@ def lately(of: Query, most: int) -> Sequence[Batch]:
     return list(reversed(rows))
 
 
-def entries(of: Query, batches: Sequence[Batch]) -> Sequence[Entry]:
+def entries(of: Query, batches: Sequence[Batch]) -> Sequence[BatchEntry]:
     """Return batches, in their order, with what the query's sink decided about each."""
     return _entries(of, batches)
 
@@ -130,14 +130,14 @@ def sent(of: Query, decision: SinkDecision | None) -> Sequence[Sent]:
     return [_sent(each, known.get(each["transactional_id"])) for each in told]
 
 
-def written_for(cluster_id: int, transactional_id: str) -> Written | None:
+def written_for(cluster_id: int, transactional_id: str) -> SinkWriter | None:
     """Return whose sink an id is of, and the newest batch that it was decided about; None for other ids."""
     query = owner_query(cluster_id, transactional_id)
     if query is None:
         return None
     lately = SinkDecision.objects.filter(query=query).order_by("-batch_id", "-round")[:_MOST_DECISIONS]
     names = ((row, {each["transactional_id"] for each in row.transactions}) for row in lately)
-    return Written(query, next((row.batch_id for row, found in names if transactional_id in found), None))
+    return SinkWriter(query, next((row.batch_id for row, found in names if transactional_id in found), None))
 
 
 def decided(of: Query) -> Mapping[str, int]:
@@ -161,13 +161,13 @@ def open_decisions(of: Iterable[Query]) -> Sequence[SinkDecision]:
     return list(rows.select_related("query").order_by("decided_ms", "pk"))
 
 
-def _entries(of: Query, batches: Iterable[Batch]) -> Sequence[Entry]:
+def _entries(of: Query, batches: Iterable[Batch]) -> Sequence[BatchEntry]:
     found = list(batches)
     by_batch: dict[int, list[SinkDecision]] = defaultdict(list)
     numbers = [batch.batch_id for batch in found]
     for each in SinkDecision.objects.filter(query=of, batch_id__in=numbers).order_by("round"):
         by_batch[each.batch_id].append(each)
-    return [Entry(batch, by_batch.get(batch.batch_id, ())) for batch in found]
+    return [BatchEntry(batch, by_batch.get(batch.batch_id, ())) for batch in found]
 
 
 def _sent(told: Mapping[str, Any], row: Transaction | None) -> Sent:

@@ -19,7 +19,7 @@ from fenceline.decode.checkpoint import positions
 _MOST_QUERIES = 500
 
 
-class StandingQuery(NamedTuple):
+class BlockedQuery(NamedTuple):
     """A query that stands at the LSO of a partition: its newest finished batch has read up to there."""
 
     cluster: str
@@ -31,7 +31,7 @@ class StandingQuery(NamedTuple):
     since_ms: int
 
 
-def standing(pins: Collection[PinRecord]) -> Mapping[int, Sequence[StandingQuery]]:
+def standing(pins: Collection[PinRecord]) -> Mapping[int, Sequence[BlockedQuery]]:
     """Return who stands at the LSO that a transaction holds in a partition, by the key of that pin's row."""
     seen = partitions.named((pin.cluster_id, pin.topic, pin.partition) for pin in pins)
     held = {
@@ -41,14 +41,14 @@ def standing(pins: Collection[PinRecord]) -> Mapping[int, Sequence[StandingQuery
         and row.pinned_ms is not None
         and row.lso == pin.start_offset
     }
-    found: dict[int, list[StandingQuery]] = defaultdict(list)
+    found: dict[int, list[BlockedQuery]] = defaultdict(list)
     for batch in _finished({name[0] for name in held}):
         for where, position in _positions(batch).items():
             pin = held.get((batch.query.cluster_id, *where))
             if pin is not None and position == pin.start_offset:
                 pinned_ms = seen[pin.cluster_id, *where].pinned_ms or 0
                 who = batch.query.cluster.name, batch.query.ident, str(batch.query)
-                found[pin.pk].append(StandingQuery(*who, *where, max(pinned_ms, batch.committed_ms or 0)))
+                found[pin.pk].append(BlockedQuery(*who, *where, max(pinned_ms, batch.committed_ms or 0)))
     return found
 
 

@@ -21,7 +21,7 @@ from dashboard.runtime.write_transactions import retry_write, write_transaction
 from dashboard.streaming.mapping import decision_rows, finished_rows, planned_rows, query_columns, standings
 from dashboard.streaming.registry import Folder, by_path, is_alive, rows_of
 from fenceline.kafka.families import fitting
-from fenceline.spark.records import CheckpointLook, Decided, Ledger, LedgerState, Outcome
+from fenceline.spark.records import CheckpointLook, Decided, DecisionOutcome, Ledger, LedgerState
 
 __all__ = ["NAME", "known", "save"]
 
@@ -220,7 +220,7 @@ def _let_go(row: Query, told: Collection[tuple[int, int]], finished: int | None)
             each.delete()
             continue
         prepared = each.decided == Decided.PREPARED
-        each.outcome = Outcome.COMMITTED.value if prepared else Outcome.ABORTED.value
+        each.outcome = DecisionOutcome.COMMITTED.value if prepared else DecisionOutcome.ABORTED.value
         each.save(update_fields=["outcome"])
 
 

@@ -35,7 +35,7 @@ _BATCH = (
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PartitionLag:
     """How far a query has read one partition; figures are None where they are not known."""
 
     source: str
@@ -104,11 +104,11 @@ class Source:
     description: str
     #: Its offset as Spark writes it, None where nothing was read yet; for sources other than Kafka's.
     raw: str | None
-    parts: Sequence[Part]
+    parts: Sequence[PartitionLag]
 
 
 @dataclass(frozen=True, slots=True)
-class Lag:
+class QueryLag:
     """How far behind a query is over all of its partitions; `partial` where some could not be told."""
 
     lag_lso: int | None = None
@@ -140,14 +140,14 @@ def sources(rows: Sequence[Query]) -> Mapping[int, Sequence[Source]]:
     }
 
 
-def lag(of: Sequence[Source]) -> Lag:
+def lag(of: Sequence[Source]) -> QueryLag:
     """Return how far behind the whole of a query is."""
     parts = [part for source in of for part in source.parts]
     lso = [part.lag_lso for part in parts if part.lag_lso is not None]
     high = [part.lag_hw for part in parts if part.lag_hw is not None]
     stuck = [part for part in parts if part.waits == Waiting.PROBABLY]
     held = {pin.pk: pin for part in stuck for pin in part.pins[:1]}
-    return Lag(
+    return QueryLag(
         sum(lso) if lso else None,
         sum(high) if high else None,
         len(high) < len(parts),
@@ -157,7 +157,7 @@ def lag(of: Sequence[Source]) -> Lag:
     )
 
 
-def worst_first(parts: Iterable[Part]) -> Sequence[Part]:
+def worst_first(parts: Iterable[PartitionLag]) -> Sequence[PartitionLag]:
     """Return partitions in the order in which they need somebody: lost records, held ones, then by lag."""
     return sorted(
         parts,
@@ -172,7 +172,7 @@ def worst_first(parts: Iterable[Part]) -> Sequence[Part]:
     )
 
 
-def timed(parts: Sequence[Part], cluster_id: int, now_ms: int) -> Sequence[Part]:
+def timed(parts: Sequence[PartitionLag], cluster_id: int, now_ms: int) -> Sequence[PartitionLag]:
     """Return partitions with since when there has been something to read, where their ends tell."""
     topics, numbers = {part.topic for part in parts}, {part.partition for part in parts}
     rows = PartitionRecord.objects.filter(cluster=cluster_id, topic__in=topics, partition__in=numbers)
@@ -183,7 +183,7 @@ def timed(parts: Sequence[Part], cluster_id: int, now_ms: int) -> Sequence[Part]
     ]
 
 
-def readers(row: PartitionRecord, *, most: int) -> Sequence[tuple[Query, Part]]:
+def readers(row: PartitionRecord, *, most: int) -> Sequence[tuple[Query, PartitionLag]]:
     """Return the queries that read a partition, and how far, those that are furthest behind first."""
     found = Query.objects.filter(cluster=row.cluster_id).select_related("cluster").defer("detail")
     known = {each.pk: each for each in found[:_MOST_QUERIES]}
@@ -221,7 +221,7 @@ def _sources(done: Batch | None, planned: Batch | None) -> Sequence[Source]:
     for number, (name, raw) in enumerate(_offsets(done)):
         described = told[number].get("description", "") if number < len(told) else ""
         parts = [
-            Part(
+            PartitionLag(
                 name,
                 where.topic,
                 where.partition,
@@ -269,12 +269,12 @@ def _looked_up(clusters: Mapping[int, int], found: Mapping[int, Sequence[Source]
     return seen, partitions.pins(name for name, row in seen.items() if row.pinned_ms is not None)
 
 
-def _seen(cluster_id: int, part: Part, seen: _Seen, pins: _Pins) -> Part:
+def _seen(cluster_id: int, part: PartitionLag, seen: _Seen, pins: _Pins) -> PartitionLag:
     name = (cluster_id, part.topic, part.partition)
     return replace(part, seen=seen.get(name), pins=pins.get(name, ()))
 
 
-def _behind_ms(part: Part, ends: Any, now_ms: int) -> int | None:
+def _behind_ms(part: PartitionLag, ends: Any, now_ms: int) -> int | None:
     """Return since how long the end has been past a position, 0 where it is not, None where none tells."""
     if part.lag_hw is None or not part.lag_hw:
         return part.lag_hw

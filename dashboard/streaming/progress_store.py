@@ -20,7 +20,7 @@ from dashboard.models import Batch, Cluster, Query, Run
 from dashboard.runtime.sql import taken, upsert
 from dashboard.runtime.write_transactions import cluster_transaction, retry_write
 from dashboard.streaming.registry import find
-from fenceline.decode.ingest_payload import Kind, Post, Told
+from fenceline.decode.ingest_payload import EventKind, ListenerEvent, Post
 from fenceline.spark.records import BatchProgress, QueryState, SourceProgress
 
 #: What a batch's row says of its progress, as values of a statement.
@@ -55,14 +55,14 @@ class Saved(NamedTuple):
     duplicates: int = 0
 
 
-class UnknownCluster(Exception):
+class UnassignedPost(Exception):
     """A post cannot be assigned to a cluster; the message says why and names those that there are."""
 
 
 def save(post: Post, *, now_ms: int) -> Saved:
     """Save a post, each cluster's part in one short database transaction.
 
-    Raises `UnknownCluster` when it cannot tell where something belongs; what it can tell is saved then.
+    Raises `UnassignedPost` when it cannot tell where something belongs; what it can tell is saved then.
     """
     names = dict(Cluster.objects.filter(configured=True).values_list("pk", "name"))
     placed = _places(post, names)
@@ -72,13 +72,18 @@ def save(post: Post, *, now_ms: int) -> Saved:
         alive = {run: query for query, run in post.report.alive if placed[query] == cluster_id}
         parts.append(_save_part(cluster_id, names[cluster_id], post, events, alive, now_ms))
     if None in placed.values():
-        raise UnknownCluster(f"{_why(post, names)}: there are {', '.join(sorted(names.values())) or 'none'}.")
+        raise UnassignedPost(f"{_why(post, names)}: there are {', '.join(sorted(names.values())) or 'none'}.")
     return Saved(sum(each.accepted for each in parts), sum(each.duplicates for each in parts))
 
 
 @retry_write
 def _save_part(
-    cluster_id: int, cluster: str, post: Post, events: Sequence[Told], alive: Mapping[str, str], now_ms: int
+    cluster_id: int,
+    cluster: str,
+    post: Post,
+    events: Sequence[ListenerEvent],
+    alive: Mapping[str, str],
+    now_ms: int,
 ) -> Saved:
     return _Part(cluster_id, cluster, post, now_ms).save(events, alive)
 
@@ -120,11 +125,11 @@ class _Part:
         #: Runs to be written, queries of which there is news, and what each run told last.
         self._touched: set[tuple[int, str]] = set()
         self._news: set[int] = set()
-        self._last: dict[tuple[int, str], Told | None] = {}
+        self._last: dict[tuple[int, str], ListenerEvent | None] = {}
         #: Ids of the queries that run in the driver that posts: its interval is theirs.
         self._beating: set[str] = set()
 
-    def save(self, events: Sequence[Told], alive: Mapping[str, str]) -> Saved:
+    def save(self, events: Sequence[ListenerEvent], alive: Mapping[str, str]) -> Saved:
         """Save it, and ring once where there was news; what is known already changes nothing."""
         # Whatever needs no lock is done before.
         columns = [_columns(each.progress) if each.progress else () for each in events]
@@ -143,7 +148,7 @@ class _Part:
                 write.ring("queries", names)
         return Saved(accepted, len(events) - accepted)
 
-    def _look_up(self, events: Sequence[Told], alive: Mapping[str, str], rev: int) -> None:
+    def _look_up(self, events: Sequence[ListenerEvent], alive: Mapping[str, str], rev: int) -> None:
         """Read, or make, the rows of everything that the post speaks of."""
         names = dict.fromkeys(sorted(alive.values()), "")
         names |= {each.query_id: each.name for each in events if each.name or each.query_id not in names}
@@ -162,7 +167,7 @@ class _Part:
         for run in Run.objects.filter(query__in=self._queries.values(), run_id__in=wanted):
             self._runs[run.query_id, run.run_id] = run
 
-    def _take(self, event: Told, columns: Columns) -> bool:
+    def _take(self, event: ListenerEvent, columns: Columns) -> bool:
         """Take an event over; return whether it was news."""
         query = self._queries[event.query_id]
         heard_ms = min(self._now_ms, event.at_ms + self._behind_ms)
@@ -189,16 +194,16 @@ class _Part:
             run.spool_age_ms, run.spark_version = self._report.oldest_age_ms, self._report.spark
         return run
 
-    def _is_news(self, query: Query, run: Run, event: Told, heard_ms: int, columns: Columns) -> bool:
+    def _is_news(self, query: Query, run: Run, event: ListenerEvent, heard_ms: int, columns: Columns) -> bool:
         if event.progress is not None:
             return self._take_batch(query, run, event.progress, columns)
-        if event.kind is Kind.IDLE:
+        if event.kind is EventKind.IDLE:
             # It has nothing of its own to be known by.
             return heard_ms > run.heard_ms
-        if event.kind is Kind.STARTED and run.started_ms is None:
+        if event.kind is EventKind.STARTED and run.started_ms is None:
             run.started_ms = event.at_ms if event.since_ms is None else event.since_ms
             run.name = event.name
-        elif event.kind is Kind.TERMINATED and run.ended_ms is None:
+        elif event.kind is EventKind.TERMINATED and run.ended_ms is None:
             run.ended_ms, run.exception = event.at_ms, event.exception
         else:
             return False
@@ -267,13 +272,13 @@ class _Part:
                 cursor.executemany(_UPSERT_BATCH, batches)
 
 
-def _state(run: Run, event: Told | None, before: str) -> QueryState:
+def _state(run: Run, event: ListenerEvent | None, before: str) -> QueryState:
     """Return how a run is doing, by what it told last; where that is nothing, it is as before."""
     if run.ended_ms is not None:
         return QueryState.FAILED if run.exception else QueryState.STOPPED
     if event is None:
         return QueryState.IDLE if before == QueryState.IDLE else QueryState.RUNNING
-    return QueryState.IDLE if event.kind is Kind.IDLE else QueryState.RUNNING
+    return QueryState.IDLE if event.kind is EventKind.IDLE else QueryState.RUNNING
 
 
 def _columns(progress: BatchProgress) -> Columns:

@@ -63,7 +63,7 @@ _RANK = Case(
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class QueryCriteria:
     """Which queries a list is asked for."""
 
     cluster: str = ""
@@ -98,7 +98,7 @@ def sinks(cluster: str = "") -> Mapping[str, int]:
     return {sink: found.get("" if sink == "unknown" else sink, 0) for sink in SINKS}
 
 
-def page(wanted: Filter, *, page: int, size: int) -> Page[Query]:
+def page(wanted: QueryCriteria, *, page: int, size: int) -> Page[Query]:
     """Return one page of the queries that `wanted` describes."""
     rows = _filtered(wanted)
     total = rows.count()
@@ -107,14 +107,14 @@ def page(wanted: Filter, *, page: int, size: int) -> Page[Query]:
     return Page(list(found), total, number, size)
 
 
-def after(wanted: Filter, *, place: int, limit: int) -> Sequence[Query]:
+def after(wanted: QueryCriteria, *, place: int, limit: int) -> Sequence[Query]:
     """Return the next queries behind a row's key, in the order in which they were first seen."""
     return list(_filtered(wanted).filter(pk__gt=place).select_related("cluster").order_by("pk")[:limit])
 
 
 def worst(cluster: str, limit: int) -> Sequence[Query]:
     """Return the queries that need somebody most."""
-    return list(_all(cluster).select_related("cluster").order_by(*_order(Filter()))[:limit])
+    return list(_all(cluster).select_related("cluster").order_by(*_order(QueryCriteria()))[:limit])
 
 
 def number(cluster: str = "") -> int:
@@ -194,7 +194,7 @@ def _state_now() -> Case:
     return Case(When(runs & late, then=unheard), default=F("state"), output_field=CharField())
 
 
-def _filtered(wanted: Filter) -> QuerySet[Query]:
+def _filtered(wanted: QueryCriteria) -> QuerySet[Query]:
     rows = _all(wanted.cluster)
     if wanted.state == PREPARED:
         rows = rows.filter(prepared__gt=0)
@@ -213,7 +213,7 @@ def _any(conditions: Iterable[Q]) -> Q:
     return reduce(or_, conditions)
 
 
-def _order(wanted: Filter) -> Sequence[OrderBy]:
+def _order(wanted: QueryCriteria) -> Sequence[OrderBy]:
     by: dict[str, Sequence[Expression | F]] = {
         "worst": [_RANK, F("expires_ms")],
         "batch": [F("planned")],

@@ -20,7 +20,7 @@ from fenceline.decode.checkpoint import positions as kafka_positions
 from fenceline.facts import Severity, TopicPartition
 from fenceline.formatting import clock
 from fenceline.spark import queries
-from fenceline.spark.queries import BatchPast, QueryStatus, SinkBatch, SourcePosition, Stall, Unusable
+from fenceline.spark.queries import BatchPast, QueryStatus, SinkBatch, SourcePosition, Stall, UnusableFile
 from fenceline.spark.records import (
     Damage,
     Decided,
@@ -30,7 +30,7 @@ from fenceline.spark.records import (
     QueryState,
     SinkTransaction,
 )
-from fenceline.spark.sink_fates import Ended, Fate
+from fenceline.spark.sink_fates import EndedTransaction, TransactionFate
 
 #: Written out and not as parameters: SQLite takes an index of a part of a table only for the same text.
 _IS_OPEN = Func(F("outcome"), template="(%(expressions)s = '')", output_field=BooleanField())
@@ -261,9 +261,9 @@ def _status(
     )
 
 
-def _unusable(detail: Mapping[str, Any]) -> Iterator[Unusable]:
+def _unusable(detail: Mapping[str, Any]) -> Iterator[UnusableFile]:
     for each in (*detail.get("broken", ()), *(detail.get("ledger") or {}).get("broken", ())):
-        yield Unusable(each["path"], Damage(each["damage"]), each["detail"])
+        yield UnusableFile(each["path"], Damage(each["damage"]), each["detail"])
 
 
 def _newest_positions(rows: Collection[Query]) -> Mapping[int, tuple[Positions, int | None]]:
@@ -374,8 +374,10 @@ def _writers(row: Query, past: Sequence[BatchPast]) -> tuple[str, int | None]:
     return "", None
 
 
-def _prepared(said: Decision, ended: Mapping[SinkTransaction, Ended], open_ms: int | None) -> SinkBatch:
-    by_fate: dict[Fate, list[str]] = defaultdict(list)
+def _prepared(
+    said: Decision, ended: Mapping[SinkTransaction, EndedTransaction], open_ms: int | None
+) -> SinkBatch:
+    by_fate: dict[TransactionFate, list[str]] = defaultdict(list)
     for each in said.transactions:
         by_fate[ended[each].fate].append(each.transactional_id)
     return SinkBatch(
@@ -383,10 +385,10 @@ def _prepared(said: Decision, ended: Mapping[SinkTransaction, Ended], open_ms: i
         said.at_ms,
         min((each.expires_ms for each in said.transactions), default=None),
         sum(each.records for each in said.transactions),
-        open=tuple(by_fate[Fate.OPEN]),
-        committed=(*by_fate[Fate.COMMITTED], *by_fate[Fate.COMMITTING]),
-        aborted=tuple(by_fate[Fate.ABORTED]),
-        unknown=tuple(by_fate[Fate.UNKNOWN]),
+        open=tuple(by_fate[TransactionFate.OPEN]),
+        committed=(*by_fate[TransactionFate.COMMITTED], *by_fate[TransactionFate.COMMITTING]),
+        aborted=tuple(by_fate[TransactionFate.ABORTED]),
+        unknown=tuple(by_fate[TransactionFate.UNKNOWN]),
         input=_read(said.input),
         open_for_ms=open_ms,
     )

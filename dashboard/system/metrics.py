@@ -30,10 +30,10 @@ from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import JUDGE
 from dashboard.system import metrics_queries as counts
 from fenceline import histograms
-from fenceline.facts import Kind, Severity, State
+from fenceline.facts import Severity, TransactionState, TransitionKind
 from fenceline.histograms import Histogram
-from fenceline.kafka.groups import Status
-from fenceline.kafka.partitions import Verdict
+from fenceline.kafka.groups import GroupStatus
+from fenceline.kafka.partitions import PartitionVerdict
 from fenceline.plans.plan import Act
 from fenceline.rules import RULES
 from fenceline.spark.records import QueryState
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 DELIVERIES_WITHIN = timedelta(hours=1)
 #: Upper bounds of durations, 4 ms to 17 m: those that the histograms which are kept have as well.
 _BOUNDS_MS = [2**n for n in range(2, 21)]
-_KINDS = [kind.value for kind in Kind if kind is not Kind.BASELINE]
+_KINDS = [kind.value for kind in TransitionKind if kind is not TransitionKind.BASELINE]
 _NEVER = float("inf")
 
 #: A sample: the values of its labels, and its own.
@@ -136,7 +136,7 @@ class Metrics(Collector):
         yield self._filled("alerts", "Alerts that are pending or firing.", counts.alerts(), active)
 
     def _transactions(self) -> Iterator[Metric]:
-        states = {"state": State}
+        states = {"state": TransactionState}
         yield self._filled("transactions", "Transactional ids.", counts.transactions(), states)
         yield self._each(
             "open_transaction_seconds_max",
@@ -158,7 +158,7 @@ class Metrics(Collector):
     def _partitions(self) -> Iterator[Metric]:
         counted, pinned = counts.partitions()
         text = "Partitions that a transaction, a group or a query touches."
-        yield self._filled("partitions", text, counted, {"verdict": Verdict})
+        yield self._filled("partitions", text, counted, {"verdict": PartitionVerdict})
         yield self._each(
             "lso_pinned_seconds_max",
             "For how long the LSO that is pinned the longest is pinned; 0 without any.",
@@ -167,7 +167,7 @@ class Metrics(Collector):
 
     def _groups(self) -> Iterator[Metric]:
         counted, lags = counts.groups()
-        yield self._filled("groups", "Consumer groups.", counted, {"status": Status})
+        yield self._filled("groups", "Consumer groups.", counted, {"status": GroupStatus})
         blocked = {name: lag.blocked for name, lag in lags.items()}
         text = "Consumer groups at an LSO that an open transaction keeps from moving."
         yield self._each("groups_blocked", text, blocked)

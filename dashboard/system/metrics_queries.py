@@ -33,8 +33,8 @@ from dashboard.models import (
 )
 from fenceline import histograms
 from fenceline.histograms import Histogram
-from fenceline.kafka.groups import Status
-from fenceline.kafka.partitions import Verdict
+from fenceline.kafka.groups import GroupStatus
+from fenceline.kafka.partitions import PartitionVerdict
 
 #: Written out and not as a parameter: SQLite takes an index of a part of a table only for the same text.
 _IS_ACTIVE = Func(F("state"), template="NOT (%(expressions)s = 'resolved')", output_field=BooleanField())
@@ -43,7 +43,7 @@ _IS_ACTIVE = Func(F("state"), template="NOT (%(expressions)s = 'resolved')", out
 ByCluster = Mapping[tuple[str, ...], int]
 
 
-class Lag(NamedTuple):
+class ClusterLag(NamedTuple):
     """How far the groups of a cluster are behind: sums in records, and the longest in milliseconds."""
 
     to_lso: int
@@ -65,7 +65,7 @@ class Ever:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ChannelDeliveries:
     """A channel, whether it is used, and its deliveries by state."""
 
     name: str
@@ -98,17 +98,17 @@ def partitions() -> tuple[ByCluster, Mapping[str, int]]:
     found = rows.values_list("cluster__name", "verdict").annotate(Count("id"), Min("pinned_ms"))
     for cluster, verdict, n, since_ms in found:
         counted[cluster, verdict] = n
-        if verdict != Verdict.CLEAR and since_ms is not None:
+        if verdict != PartitionVerdict.CLEAR and since_ms is not None:
             pinned[cluster] = min(since_ms, pinned.get(cluster, since_ms))
     return counted, pinned
 
 
-def groups() -> tuple[ByCluster, Mapping[str, Lag]]:
+def groups() -> tuple[ByCluster, Mapping[str, ClusterLag]]:
     """Return how many groups there are, by cluster and status, and how far they are behind."""
-    blocked, pending = Q(status=Status.BLOCKED.value), Q(unstable__gt=0)
+    blocked, pending = Q(status=GroupStatus.BLOCKED.value), Q(unstable__gt=0)
     rows = Group.objects.filter(cluster__configured=True).order_by().values_list("cluster__name", "status")
     counted: dict[tuple[str, ...], int] = {}
-    lags: dict[str, Lag] = {}
+    lags: dict[str, ClusterLag] = {}
     for cluster, status, n, *lag in rows.annotate(
         Count("id"),
         Sum("lag_lso"),
@@ -118,12 +118,14 @@ def groups() -> tuple[ByCluster, Mapping[str, Lag]]:
         shaky=Count("id", filter=pending),
     ):
         counted[cluster, status] = n
-        lags[cluster] = _further(lags.get(cluster, Lag(0, 0, 0, 0, 0)), Lag(*(each or 0 for each in lag)))
+        lags[cluster] = _further(
+            lags.get(cluster, ClusterLag(0, 0, 0, 0, 0)), ClusterLag(*(each or 0 for each in lag))
+        )
     return counted, lags
 
 
-def _further(one: Lag, other: Lag) -> Lag:
-    return Lag(
+def _further(one: ClusterLag, other: ClusterLag) -> ClusterLag:
+    return ClusterLag(
         one.to_lso + other.to_lso,
         one.to_high_watermark + other.to_high_watermark,
         max(one.longest_ms, other.longest_ms),
@@ -163,14 +165,14 @@ def actions() -> ByCluster:
     return _counted(Action.objects.all(), "act", "state")
 
 
-def channels(since: datetime) -> Sequence[Told]:
+def channels(since: datetime) -> Sequence[ChannelDeliveries]:
     """Return every channel by name, with its deliveries that were made since an instant."""
     rows = list(Channel.objects.only("name", "enabled", "disabled_at", "failures").order_by("name"))
     # Channels by name: else the index, which begins with them, is none for instants.
     made = Delivery.objects.filter(channel__in=[row.pk for row in rows], created_at__gte=since).order_by()
     counted = {(of, state): n for of, state, n in made.values_list("channel", "state").annotate(Count("id"))}
     return [
-        Told(
+        ChannelDeliveries(
             row.name,
             row.enabled and row.disabled_at is None,
             row.failures,

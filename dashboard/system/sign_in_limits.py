@@ -39,7 +39,7 @@ class Lock:
     until: datetime
 
 
-class Busy(Exception):
+class SignInBusy(Exception):
     """Too many passwords wait to be checked."""
 
 
@@ -91,14 +91,14 @@ _waiting_guard = threading.Lock()
 
 @contextmanager
 def turn(address: str | None) -> Iterator[None]:
-    """Wait until a password may be checked, for the time of the block; raises `Busy`."""
+    """Wait until a password may be checked, for the time of the block; raises `SignInBusy`."""
     with _waiting_guard:
         if _waiting[address] >= MOST_WAITING:
-            raise Busy
+            raise SignInBusy
         _waiting[address] += 1
     try:
         if not _checking.acquire(timeout=LONGEST_WAIT_S):
-            raise Busy
+            raise SignInBusy
         try:
             yield
         finally:

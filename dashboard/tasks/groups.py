@@ -37,7 +37,7 @@ def look(lease: leases.Lease, end: float) -> None:
             collector = _collectors.of(lease.cluster)
             wait(lease, collector.wait_s(), end)
             if goes_on(end):
-                rows = save_groups.Rows(lease, slices.now_ms())
+                rows = save_groups.GroupRows(lease, slices.now_ms())
                 every_s = settings.FENCELINE.limits.groups_every_s
                 found = collector.look(slices.now_ms(), rows, every_s=every_s)
                 save_groups.save(lease, found, rows, now_ms=slices.now_ms())

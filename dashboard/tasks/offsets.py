@@ -11,7 +11,7 @@ from dashboard.runtime import collector_names as eyes
 from dashboard.runtime import leases
 from dashboard.runtime import loop as slices
 from dashboard.tasks import tail_loop as reading
-from fenceline.facts import Look
+from fenceline.facts import TailBatch
 
 #: A partition that is held back at one offset for so long is told: transactions come and go all the time.
 _HELD_MS = 2_000
@@ -31,7 +31,7 @@ class _ConsumerOffsets:
         properties = settings.FENCELINE.clusters[cluster].properties
         return Tail(properties, shard, settings.SHARDS, topic=self.name, committed=True)
 
-    def save(self, lease: leases.Lease, look: Look, tail: Tail | None, *, rate: float) -> None:
+    def save(self, lease: leases.Lease, look: TailBatch, tail: Tail | None, *, rate: float) -> None:
         now_ms = slices.now_ms()
         held = _held_back(lease, tail, now_ms)
         topic_id = tail.topic_id if tail else ""

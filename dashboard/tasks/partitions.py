@@ -44,7 +44,7 @@ def follow(lease: Lease, end: float) -> None:
     """Look and save as the holder of `lease` until `time.monotonic()` passes `end`."""
     config = settings.FENCELINE.clusters[lease.cluster]
     tails = [tail_name(shard) for shard in range(settings.SHARDS)]
-    ours = save_partitions.Rows(lease, tails, vouched=config.sees_all_transactional_ids)
+    ours = save_partitions.PartitionRows(lease, tails, vouched=config.sees_all_transactional_ids)
     while goes_on(end):
         try:
             watcher = _watcher(lease, ours)
@@ -57,7 +57,7 @@ def follow(lease: Lease, end: float) -> None:
             wait(lease, RETRY_S, end)
 
 
-def _look(lease: Lease, watcher: Watcher, ours: save_partitions.Rows) -> None:
+def _look(lease: Lease, watcher: Watcher, ours: save_partitions.PartitionRows) -> None:
     ours.now_ms = slices.now_ms()
     try:
         save_partitions.save(lease, watcher.look(ours.now_ms, ours), now_ms=slices.now_ms())
@@ -67,7 +67,7 @@ def _look(lease: Lease, watcher: Watcher, ours: save_partitions.Rows) -> None:
         raise
 
 
-def _watcher(lease: Lease, ours: save_partitions.Rows) -> Watcher:
+def _watcher(lease: Lease, ours: save_partitions.PartitionRows) -> Watcher:
     """Return what watched the cluster in the slice before; another one where somebody else has since."""
     watcher, token = _watchers.get(lease.cluster, (None, 0))
     if watcher is not None and lease.token - token in (0, 1):

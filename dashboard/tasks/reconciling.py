@@ -33,7 +33,7 @@ def reconcile(cluster: str, previous: int | None = None) -> None:
 
 def poll(lease: leases.Lease, end: float) -> None:
     """Hold rows against lists as the holder of `lease` until `time.monotonic()` passes `end`."""
-    ours = corrections.Rows(lease, [tail_name(shard) for shard in range(settings.SHARDS)])
+    ours = corrections.ReconciledRows(lease, [tail_name(shard) for shard in range(settings.SHARDS)])
     while goes_on(end):
         try:
             reconciler = _reconcilers.of(lease.cluster)

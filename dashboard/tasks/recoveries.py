@@ -16,15 +16,15 @@ from dashboard.recoveries import store as save_recoveries
 from dashboard.runtime import collector_store, leases
 from dashboard.runtime import loop as slices
 from dashboard.tasks.slice import ANSWER_S, POLL_TTL, POLLERS, RETRY_S, Warm, goes_on, report, wait
-from fenceline.facts import Kind, TopicPartition
-from fenceline.recoveries import Lost, TopicNow, deletion, same_topic
+from fenceline.facts import TopicPartition, TransitionKind
+from fenceline.recoveries import LostRecords, TopicNow, deletion, same_topic
 from transaction_admin.api import CannotAdminister
 from transaction_admin.kafka_reads import KafkaPythonReads
 from transaction_admin.properties import CannotTranslate
 
 _TICK_S = 1.0
 #: The broker's own aborts raise the epoch: no other one of the producer has the same.
-_ALONE = frozenset({Kind.TIMEOUT, Kind.TAKEOVER, Kind.ADMIN_FENCE})
+_ALONE = frozenset({TransitionKind.TIMEOUT, TransitionKind.TAKEOVER, TransitionKind.ADMIN_FENCE})
 
 #: How often topics that may be deleted are asked for.
 _TOPICS_S = 3.0
@@ -85,7 +85,7 @@ def check_topics(lease: leases.Lease) -> None:
             save_recoveries.save_deleted(lease, row, {name: note for name, note in notes.items() if note})
 
 
-def _search(row: Recovery, cluster: str) -> list[Lost] | None:
+def _search(row: Recovery, cluster: str) -> list[LostRecords] | None:
     """What the transaction of an episode had written, by partition; None to try again in a while.
 
     The topics are asked for behind the logs: if their ids are what they were, the logs read were theirs.
@@ -94,7 +94,7 @@ def _search(row: Recovery, cluster: str) -> list[Lost] | None:
     if not wrote:
         return []
     reads = _reads.of(cluster)
-    alone = Kind(row.cause) in _ALONE
+    alone = TransitionKind(row.cause) in _ALONE
     who = row.producer_id, row.producer_epoch
     starts = aftermath.starts(row).items()
     found = {where: find_lost(reads, Search(where, start, *who, alone)) for where, start in starts}
@@ -107,13 +107,13 @@ def _search(row: Recovery, cluster: str) -> list[Lost] | None:
 def _judged(
     row: Recovery,
     wrote: Iterable[TopicPartition],
-    found: Mapping[TopicPartition, Lost],
+    found: Mapping[TopicPartition, LostRecords],
     now: Mapping[str, TopicNow],
-) -> Iterator[Lost]:
+) -> Iterator[LostRecords]:
     known, pins = aftermath.topics(row), aftermath.pins(row)
     for where in wrote:
         topic = known[where.topic]
         if note := deletion(topic, now[where.topic]):
-            yield Lost(*where, pins.get(where), None, None, False, note, deleted=True)
+            yield LostRecords(*where, pins.get(where), None, None, False, note, deleted=True)
         elif where in found:
             yield same_topic(found[where], topic, now[where.topic])

@@ -12,7 +12,7 @@ from dashboard.actions import recover_workers as watch
 from dashboard.alerts import deliver
 from dashboard.alerts import evaluate as alerts
 from dashboard.evaluation import evaluate as judge
-from dashboard.evaluation.snapshot import Reader
+from dashboard.evaluation.snapshot import SnapshotReader
 from dashboard.runtime import collector_names as eyes
 from dashboard.runtime import leases, retention
 from dashboard.runtime import loop as slices
@@ -27,7 +27,7 @@ _LOOK_S = 0.5
 #: What sends a cluster's messages lives from slice to slice: a slow receiver outlives them.
 _senders: dict[str, deliver.Sender] = {}
 #: What the judge's reader keeps lives from slice to slice, by cluster.
-_readers: dict[str, Reader] = {}
+_readers: dict[str, SnapshotReader] = {}
 
 
 @shared_task(name="dashboard.start_missing")
@@ -122,7 +122,7 @@ def _alert(lease: leases.Lease, end: float) -> None:
 
 
 def _tick(lease: leases.Lease, end: float) -> None:
-    reader = _readers.setdefault(lease.cluster, Reader(lease.cluster))
+    reader = _readers.setdefault(lease.cluster, SnapshotReader(lease.cluster))
     while time.monotonic() < end and not slices.stopping.is_set():
         began = time.monotonic()
         judge.tick(lease, reader, now_ms=slices.now_ms())

@@ -18,7 +18,7 @@ from collectors.kafka.internal_topics import NoSuchTopic, Tail, TopicReplaced
 from dashboard.runtime import collector_store, leases
 from dashboard.runtime import loop as slices
 from dashboard.tasks.slice import HEARTBEAT_S, RETRY_S, goes_on, report
-from fenceline.facts import Look
+from fenceline.facts import TailBatch
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ _YIELD_S = 0.02
 _tails: dict[tuple[str, str, int], Tail] = {}
 
 
-class Topic(Protocol):
+class TailedTopic(Protocol):
     """One internal topic: how its tail is made, and where what it read goes."""
 
     @property
@@ -46,14 +46,14 @@ class Topic(Protocol):
     def open(self, cluster: str, shard: int) -> Tail:
         """Make a tail that stands nowhere yet."""
 
-    def save(self, lease: leases.Lease, look: Look, tail: Tail | None, *, rate: float) -> None:
+    def save(self, lease: leases.Lease, look: TailBatch, tail: Tail | None, *, rate: float) -> None:
         """Save a look and its positions; without a tail, one at a topic that does not exist."""
 
     def forget(self, lease: leases.Lease, reason: str, *, topic_id: str) -> None:
         """Drop what is known from a topic that is not the one which was read before."""
 
 
-def read(topic: Topic, lease: leases.Lease, end: float) -> None:
+def read(topic: TailedTopic, lease: leases.Lease, end: float) -> None:
     """Look and save as the holder of `lease` until `time.monotonic()` passes `end`."""
     reader = _Reader(topic, lease, end)
     while goes_on(end):
@@ -63,7 +63,7 @@ def read(topic: Topic, lease: leases.Lease, end: float) -> None:
 class _Reader:
     """Looks and saves until its slice is over; troubles are saved too."""
 
-    def __init__(self, topic: Topic, lease: leases.Lease, end: float) -> None:
+    def __init__(self, topic: TailedTopic, lease: leases.Lease, end: float) -> None:
         self._topic = topic
         self._lease = lease
         self._end = end
@@ -93,7 +93,7 @@ class _Reader:
                 self._save(part, tail, rate)
                 tail.saved(part)
 
-    def _save(self, look: Look, tail: Tail | None, rate: float) -> None:
+    def _save(self, look: TailBatch, tail: Tail | None, rate: float) -> None:
         self._topic.save(self._lease, look, tail, rate=rate)
         self._saved_at = time.monotonic()
         slices.stopping.wait(_YIELD_S)
@@ -107,7 +107,7 @@ class _Reader:
         """Report a cluster that never had the topic as seen; a topic that went away as gone."""
         if collector_store.positions(self._lease.cluster, self._topic.name)[1]:
             self._start_again(f"{self._topic.name} was deleted")
-        self._save(Look(records={}, moves=(), seen_through_ms=slices.now_ms(), behind=0), None, 0.0)
+        self._save(TailBatch(records={}, moves=(), seen_through_ms=slices.now_ms(), behind=0), None, 0.0)
         slices.stopping.wait(RETRY_S)
 
     def _start_again(self, reason: str) -> None:
@@ -117,7 +117,7 @@ class _Reader:
         self._topic.forget(self._lease, reason, topic_id=topic_id)
 
 
-def _open(topic: Topic, lease: leases.Lease) -> Tail:
+def _open(topic: TailedTopic, lease: leases.Lease) -> Tail:
     """Return the warm consumer if it stands where the database says, else one that was put there."""
     which = lease.cluster, topic.name, lease.shard
     if which not in _tails:
@@ -139,7 +139,7 @@ def _spare_the_collector() -> None:
     gc.set_threshold(2_000_000, 5, 5)
 
 
-def _cool(topic: Topic, lease: leases.Lease) -> None:
+def _cool(topic: TailedTopic, lease: leases.Lease) -> None:
     tail = _tails.pop((lease.cluster, topic.name, lease.shard), None)
     if tail is not None:
         tail.close()

@@ -11,7 +11,7 @@ from dashboard.runtime import collector_store, leases
 from dashboard.runtime import loop as slices
 from dashboard.tasks import tail_loop as reading
 from dashboard.transactions import store
-from fenceline.facts import Look
+from fenceline.facts import TailBatch
 
 
 class _TransactionState:
@@ -22,7 +22,7 @@ class _TransactionState:
     def open(self, cluster: str, shard: int) -> Tail:
         return Tail(settings.FENCELINE.clusters[cluster].properties, shard, settings.SHARDS)
 
-    def save(self, lease: leases.Lease, look: Look, tail: Tail | None, *, rate: float) -> None:
+    def save(self, lease: leases.Lease, look: TailBatch, tail: Tail | None, *, rate: float) -> None:
         topic_id = tail.topic_id if tail else ""
         store.save_look(lease, look, topic_id=topic_id, rate=rate, now_ms=slices.now_ms())
 

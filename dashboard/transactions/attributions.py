@@ -17,10 +17,10 @@ from django.db.models import QuerySet
 from dashboard.models import Action, ActionRecord, Recent, TransitionRecord
 from dashboard.transactions import sql as rows
 from fenceline.decode import text
-from fenceline.facts import State, Transition
+from fenceline.facts import TransactionState, Transition
 from fenceline.kafka import transactional_ids
 from fenceline.kafka import transition_ring as recent
-from fenceline.kafka.aggregate import Tally
+from fenceline.kafka.aggregate import MinuteTally
 from fenceline.kafka.attributions import (
     ActionCause,
     CausesByRecord,
@@ -51,7 +51,7 @@ def causes(cluster_id: int) -> Mapping[bytes, CausesByRecord]:
 def _by_key(records: QuerySet[ActionRecord]) -> Mapping[bytes, CausesByRecord]:
     by_key: dict[bytes, dict[RecordIdentity, ActionCause]] = defaultdict(dict)
     for row in records:
-        identity = RecordIdentity(row.producer_id, row.producer_epoch, State(row.state))
+        identity = RecordIdentity(row.producer_id, row.producer_epoch, TransactionState(row.state))
         by_key[bytes(row.key)][identity] = ActionCause(row.action_id, row.fence)
     return by_key
 
@@ -150,7 +150,7 @@ def _recount(found: Sequence[TransitionRecord], changes: Changes) -> None:
     """Move the counters of what changed its kind, in the minutes in which it happened."""
     if not found:
         return
-    application, tallies = found[0].application, defaultdict[tuple[str, int], Tally](Tally)
+    application, tallies = found[0].application, defaultdict[tuple[str, int], MinuteTally](MinuteTally)
     for was, now in changes:
         if now is None or now.kind is not was.kind:
             tally = tallies[application, was.at_ms - was.at_ms % _MINUTE_MS]

@@ -28,7 +28,7 @@ from dashboard.models import (
     Transaction,
 )
 from dashboard.runtime import visibility
-from fenceline.facts import OPEN_STATES, State, TopicPartitions
+from fenceline.facts import OPEN_STATES, TopicPartitions, TransactionState
 from fenceline.kafka.transactional_ids import keys_named
 
 OPEN = [state.value for state in OPEN_STATES]
@@ -58,7 +58,7 @@ class _Sorted(Func):
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class TransactionCriteria:
     """What a list of transactions is asked for; the URL's query string, parsed."""
 
     cluster: str = ""
@@ -83,7 +83,7 @@ class Filter:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class TransactionPage:
     """One page of a list: `items` are model rows; `number` counts from 1."""
 
     items: Sequence[Transaction]
@@ -107,14 +107,16 @@ START: Place = ("", "", 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class WalkStep:
     """Some ids of a walk; `next` is where it goes on, None at its end."""
 
     items: Sequence[Transaction]
     next: Place | None
 
 
-def transactions(wanted: Filter, *, now_ms: int, page: int = 1, size: int = 50) -> Page:
+def transactions(
+    wanted: TransactionCriteria, *, now_ms: int, page: int = 1, size: int = 50
+) -> TransactionPage:
     """Return one page of the transactions that `wanted` describes, and how many there are in all."""
     states = state_counts(wanted.cluster)
     if wanted.sort == "id":
@@ -127,10 +129,10 @@ def transactions(wanted: Filter, *, now_ms: int, page: int = 1, size: int = 50) 
         total, whole = _capped(rows[: MOST_COUNTED + 1].count())
     number = _within_pages(page, total, size)
     keys = rows.order_by(_by(wanted), "id").values_list("id", flat=True)[_slice(number, size)]
-    return Page(_rows(list(keys)), total, whole, number, size)
+    return TransactionPage(_rows(list(keys)), total, whole, number, size)
 
 
-def after(wanted: Filter, *, place: Place, limit: int, now_ms: int) -> Step:
+def after(wanted: TransactionCriteria, *, place: Place, limit: int, now_ms: int) -> WalkStep:
     """Return the next ids that `wanted` describes: as first seen, those of one application by cluster and id.
 
     Nothing is counted, and what a step passes by is not passed by again: a program walks through them all.
@@ -141,7 +143,7 @@ def after(wanted: Filter, *, place: Place, limit: int, now_ms: int) -> Step:
         rows = _filtered(_densest(wanted), wanted, now_ms).filter(pk__gt=place[2]).order_by("pk")
         places = [("", "", pk) for pk in rows.values_list("pk", flat=True)[: limit + 1]]
     found = _rows([pk for _, _, pk in places[:limit]])
-    return Step(found, places[limit - 1] if len(places) > limit else None)
+    return WalkStep(found, places[limit - 1] if len(places) > limit else None)
 
 
 def sizes(cluster: str, applications: Sequence[str]) -> tuple[Mapping[str, int], Mapping[str, int]]:
@@ -150,14 +152,14 @@ def sizes(cluster: str, applications: Sequence[str]) -> tuple[Mapping[str, int],
     All are counted in the index of applications; open ones along their own, which is short: in the other the
     state of each id would have to be looked up, 40 s for 2,000,000.
     """
-    rows = Transaction.objects.filter(cluster__in=_clusters(Filter(cluster))).order_by()
+    rows = Transaction.objects.filter(cluster__in=_clusters(TransactionCriteria(cluster))).order_by()
     opened = rows.filter(IS_OPEN).annotate(of=_Sorted("application")).filter(of__in=applications)
     every = rows.filter(application__in=applications).annotate(of=F("application"))
     known, held = (dict(each.values_list("of").annotate(n=Count("id"))) for each in (every, opened))
     return known, held
 
 
-def _in_application(wanted: Filter, place: Place, most: int, now_ms: int) -> Sequence[Place]:
+def _in_application(wanted: TransactionCriteria, place: Place, most: int, now_ms: int) -> Sequence[Place]:
     """Return the places of the next ids of an application, cluster by cluster along the index of names."""
     found: list[Place] = []
     at, name, pk = place
@@ -173,7 +175,9 @@ def _in_application(wanted: Filter, place: Place, most: int, now_ms: int) -> Seq
     return found
 
 
-def _named(wanted: Filter, cluster_id: int, now_ms: int) -> tuple[QuerySet[Transaction], Combinable]:
+def _named(
+    wanted: TransactionCriteria, cluster_id: int, now_ms: int
+) -> tuple[QuerySet[Transaction], Combinable]:
     """Return an application's ids and the name they go by.
 
     Where few ids are in a state they come from its own index, sorted then: along the application's, one after
@@ -187,7 +191,7 @@ def _named(wanted: Filter, cluster_id: int, now_ms: int) -> tuple[QuerySet[Trans
     return rows.alias(of=_Sorted("application")).filter(of=wanted.application), _Sorted(NAME)
 
 
-def _densest(wanted: Filter) -> QuerySet[Transaction]:
+def _densest(wanted: TransactionCriteria) -> QuerySet[Transaction]:
     """Return the ids to walk along as they were first seen: those of a seldom state from its own index."""
     states = state_counts(wanted.cluster)
     if wanted.state in IDLE and states[wanted.state] * _DENSE < sum(states.values()):
@@ -195,7 +199,7 @@ def _densest(wanted: Filter) -> QuerySet[Transaction]:
     return _all(wanted)
 
 
-def _all(wanted: Filter) -> QuerySet[Transaction]:
+def _all(wanted: TransactionCriteria) -> QuerySet[Transaction]:
     """Return the ids that have to be read: open ones along their index, else the table as it lies.
 
     Through an index on the cluster each row would be a jump: 100 ms for 100,000 instead of 15 ms.
@@ -206,11 +210,11 @@ def _all(wanted: Filter) -> QuerySet[Transaction]:
     return Transaction.objects.alias(of=F("cluster_id") + 0).filter(of__in=clusters, pk__gt=0)
 
 
-def _clusters(wanted: Filter) -> Sequence[int]:
+def _clusters(wanted: TransactionCriteria) -> Sequence[int]:
     return [row.pk for row in visibility.clusters() if not wanted.cluster or row.name == wanted.cluster]
 
 
-def _filtered(rows: QuerySet[Transaction], wanted: Filter, now_ms: int) -> QuerySet[Transaction]:
+def _filtered(rows: QuerySet[Transaction], wanted: TransactionCriteria, now_ms: int) -> QuerySet[Transaction]:
     rows = _stated(rows, wanted, now_ms)
     if wanted.application:
         rows = rows.filter(application=wanted.application)
@@ -219,7 +223,7 @@ def _filtered(rows: QuerySet[Transaction], wanted: Filter, now_ms: int) -> Query
     return rows.alias(name=Beginning("transactional_id")).filter(name__icontains=wanted.q)
 
 
-def _stated(rows: QuerySet[Transaction], wanted: Filter, now_ms: int) -> QuerySet[Transaction]:
+def _stated(rows: QuerySet[Transaction], wanted: TransactionCriteria, now_ms: int) -> QuerySet[Transaction]:
     """Return the rows in the state that is wanted, and old enough."""
     if wanted.only_open:
         rows = rows.filter(IS_OPEN)
@@ -230,7 +234,9 @@ def _stated(rows: QuerySet[Transaction], wanted: Filter, now_ms: int) -> QuerySe
     return rows
 
 
-def _by_name(wanted: Filter, states: dict[str, int], now_ms: int, page: int, size: int) -> Page:
+def _by_name(
+    wanted: TransactionCriteria, states: dict[str, int], now_ms: int, page: int, size: int
+) -> TransactionPage:
     """Return a page of the list by id: the keys of its rows first, from an index alone, then the rows."""
     clusters = _clusters(wanted)
     found: Sequence[Iterable[tuple[str, int]]]
@@ -244,11 +250,11 @@ def _by_name(wanted: Filter, states: dict[str, int], now_ms: int, page: int, siz
         total, whole = _capped(sum(map(len, searched)))
         number = _within_pages(page, total, size)
     keys = [pk for _, pk in merge(*found, reverse=wanted.descending)]
-    return Page(_rows(keys[_slice(number, size)]), total, whole, number, size)
+    return TransactionPage(_rows(keys[_slice(number, size)]), total, whole, number, size)
 
 
 def _of_state(
-    wanted: Filter, cluster_id: int, states: dict[str, int], now_ms: int
+    wanted: TransactionCriteria, cluster_id: int, states: dict[str, int], now_ms: int
 ) -> QuerySet[Transaction, tuple[str, int]]:
     """Return name and key of the ids in a state, or in any, by name.
 
@@ -264,7 +270,7 @@ def _of_state(
     return _ordered(_stated(rows, wanted, now_ms), _Sorted(NAME), wanted)
 
 
-def _searched(wanted: Filter, cluster_id: int, now_ms: int) -> Sequence[tuple[str, int]]:
+def _searched(wanted: TransactionCriteria, cluster_id: int, now_ms: int) -> Sequence[tuple[str, int]]:
     """Return name and key of the ids that match, by name, no more than are counted.
 
     An index answers name and application alone, and then the states of what it found are looked up. Where
@@ -286,18 +292,18 @@ def _searched(wanted: Filter, cluster_id: int, now_ms: int) -> Sequence[tuple[st
     return list(_ordered(_filtered(rows, wanted, now_ms), by, wanted)[: MOST_COUNTED + 1])
 
 
-def _of_any_state(wanted: Filter) -> Filter:
+def _of_any_state(wanted: TransactionCriteria) -> TransactionCriteria:
     return replace(wanted, state="", min_age_s=None)
 
 
-def _by(wanted: Filter) -> OrderBy:
+def _by(wanted: TransactionCriteria) -> OrderBy:
     """Return the order that is wanted; what is not known counts as lowest, which databases differ in."""
     column = F(SORTS[wanted.sort])
     return column.desc(nulls_last=True) if wanted.descending else column.asc(nulls_first=True)
 
 
 def _ordered(
-    rows: QuerySet[Transaction], by: Combinable, wanted: Filter
+    rows: QuerySet[Transaction], by: Combinable, wanted: TransactionCriteria
 ) -> QuerySet[Transaction, tuple[str, int]]:
     order = ("-by", "-id") if wanted.descending else ("by", "id")
     return rows.annotate(by=by).order_by(*order).values_list("by", "id")
@@ -309,7 +315,7 @@ def _rows(keys: Sequence[int]) -> Sequence[Transaction]:
     return [found[key] for key in keys if key in found]
 
 
-def _known(wanted: Filter, states: dict[str, int]) -> int:
+def _known(wanted: TransactionCriteria, states: dict[str, int]) -> int:
     if wanted.state == "open":
         return sum(states[state] for state in OPEN)
     return states[wanted.state] if wanted.state else sum(states.values())
@@ -354,7 +360,7 @@ def state_counts(cluster: str = "") -> dict[str, int]:
     """Return how many transactional ids are in each state, every state of Kafka's present."""
     rows = visibility.rows_of_cluster(StateCount.objects.filter(cluster__configured=True), cluster)
     counted = dict(rows.values_list("state").annotate(n=Sum("n")))
-    return {state.value: max(0, counted.get(state.value, 0)) for state in State}
+    return {state.value: max(0, counted.get(state.value, 0)) for state in TransactionState}
 
 
 def transaction(cluster: str, name: str) -> Transaction | None:

@@ -20,10 +20,10 @@ from dashboard.runtime.leases import Lease, collector
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from dashboard.transactions import sql as rows
 from fenceline.decode import text
-from fenceline.facts import NOT_FROM_LOG, OPEN_STATES, State, Tombstone, TransactionRecord
+from fenceline.facts import NOT_FROM_LOG, OPEN_STATES, Tombstone, TransactionRecord, TransactionState
 from fenceline.kafka import transactional_ids
 from fenceline.kafka.applications import application_of
-from fenceline.kafka.reconcile import Correction, Known, Reconciliation
+from fenceline.kafka.reconcile import Correction, KnownTransaction, Reconciliation
 
 NAME = "reconcile"
 #: Ids in one save, so that no other writer waits for long.
@@ -47,7 +47,7 @@ _INSERT = (
 )
 
 
-class Rows:
+class ReconciledRows:
     """The rows of one cluster, for `collectors.kafka.reconcile`. `tails` are the names of the tails'
     collectors."""
 
@@ -67,20 +67,20 @@ class Rows:
             return None
         return min(each for each in seen if each is not None)
 
-    def open_rows(self) -> dict[str, Known]:
+    def open_rows(self) -> dict[str, KnownTransaction]:
         """Return the rows of open transactions."""
         opened = self._rows().filter(state__in=[state.value for state in OPEN_STATES])
         return dict(_known(opened))
 
-    def rows(self, names: Collection[str]) -> dict[str, Known]:
+    def rows(self, names: Collection[str]) -> dict[str, KnownTransaction]:
         """Return the rows of some ids, without those that have none."""
         keys = [_key(name) for name in names]
-        found: dict[str, Known] = {}
+        found: dict[str, KnownTransaction] = {}
         for start in range(0, len(keys), _ASK_AT_ONCE):
             found |= _known(self._rows().filter(key__in=keys[start : start + _ASK_AT_ONCE]))
         return found
 
-    def all_rows(self) -> Iterator[tuple[str, Known]]:
+    def all_rows(self) -> Iterator[tuple[str, KnownTransaction]]:
         """Yield every row, in no order."""
         return _known(self._rows())
 
@@ -164,7 +164,7 @@ def _values(record: TransactionRecord, rev: int) -> sql.Row:
 
 def _count_states(lease: Lease, written: Sequence[Correction]) -> None:
     """Keep the number of ids in each state: the one place where this writer changes it."""
-    changes: Counter[State] = Counter()
+    changes: Counter[TransactionState] = Counter()
     for record, ours in written:
         if ours is not None:
             changes[ours.state] -= 1
@@ -219,10 +219,10 @@ def _was_read(cluster_id: int) -> bool:
     return Position.objects.filter(cluster_id=cluster_id, topic=collector_store.TRANSACTION_STATE).exists()
 
 
-def _known(found: QuerySet[Transaction]) -> Iterator[tuple[str, Known]]:
+def _known(found: QuerySet[Transaction]) -> Iterator[tuple[str, KnownTransaction]]:
     columns = found.values_list(*_KNOWN, "partition_count")
     for name, state, *others in columns.iterator(chunk_size=_ASK_AT_ONCE):
-        yield name, Known(State(state), *others)
+        yield name, KnownTransaction(TransactionState(state), *others)
 
 
 def _name(correction: Correction) -> str:

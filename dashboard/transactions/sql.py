@@ -22,16 +22,16 @@ from fenceline import histograms
 from fenceline.facts import (
     NOT_FROM_LOG,
     Confidence,
-    Kind,
-    Reason,
-    State,
     TopicPartitions,
     TransactionRecord,
+    TransactionState,
     Transition,
+    TransitionKind,
+    TransitionReason,
 )
 from fenceline.kafka import transition_ring as recent
-from fenceline.kafka.aggregate import Newest, Prior, Told
-from fenceline.kafka.aggregate import Tally as Folded
+from fenceline.kafka.aggregate import MinuteTally as Folded
+from fenceline.kafka.aggregate import Newest, NotableTransition, Prior
 from fenceline.kafka.transactional_ids import key_of
 
 HOUR_MS = 3_600_000
@@ -84,7 +84,7 @@ _PRIORS = (
     "ON r.cluster_id = t.cluster_id AND r.key = t.key WHERE t.cluster_id = %s AND t.key IN"
 )
 _GONE = f"SELECT key, packed FROM {Recent._meta.db_table} WHERE cluster_id = %s AND key IN"  # noqa: S608
-_STATES = {state.value: state for state in State}
+_STATES = {state.value: state for state in TransactionState}
 
 
 def priors(cluster_id: int, partition: int, log_keys: Iterable[bytes]) -> dict[bytes, Prior]:
@@ -108,7 +108,7 @@ def priors(cluster_id: int, partition: int, log_keys: Iterable[bytes]) -> dict[b
 def _forgotten(packed: bytes) -> Prior:
     # Holes before its expiry have no say in what comes after.
     newest = recent.newest(packed, 0)
-    expired = newest is not None and newest.kind is Kind.EXPIRY
+    expired = newest is not None and newest.kind is TransitionKind.EXPIRY
     return Prior(offset=newest.offset if newest and expired else NOT_FROM_LOG, packed=packed)
 
 
@@ -196,7 +196,9 @@ _FEW_PARTITIONS = 200
 _packed_again = lru_cache(maxsize=4096)(_packed_partitions)
 
 
-def write_transitions(cluster_id: int, rev: int, topic_id: str, told: Iterable[Told], now_ms: int) -> None:
+def write_transitions(
+    cluster_id: int, rev: int, topic_id: str, told: Iterable[NotableTransition], now_ms: int
+) -> None:
     """Write notable transitions, and new verdicts over old ones."""
     rows = sorted(_transition_row(cluster_id, rev, topic_id, each, now_ms) for each in told)
     if rows:
@@ -204,7 +206,7 @@ def write_transitions(cluster_id: int, rev: int, topic_id: str, told: Iterable[T
             cursor.executemany(_UPSERT_TRANSITION, rows)
 
 
-def _transition_row(cluster_id: int, rev: int, topic_id: str, told: Told, now_ms: int) -> Row:
+def _transition_row(cluster_id: int, rev: int, topic_id: str, told: NotableTransition, now_ms: int) -> Row:
     it = told.transition
     return (
         cluster_id,
@@ -236,9 +238,9 @@ def _transition_row(cluster_id: int, rev: int, topic_id: str, told: Told, now_ms
 def transition_of(row: TransitionRecord) -> Transition:
     """Return a row as the fact it holds."""
     return Transition(
-        Kind(row.kind),
+        TransitionKind(row.kind),
         Confidence(row.confidence),
-        Reason(row.reason),
+        TransitionReason(row.reason),
         row.at_ms,
         row.producer_id,
         row.producer_epoch,
@@ -295,7 +297,7 @@ def _some(instants: Sequence[int]) -> Iterator[Sequence[int]]:
 
 
 def _unpacked(counts: str, open_times: str, marker_times: str) -> Folded:
-    kinds = {Kind(kind): n for kind, n in json.loads(counts).items()}
+    kinds = {TransitionKind(kind): n for kind, n in json.loads(counts).items()}
     return Folded(kinds, histograms.unpack(open_times), histograms.unpack(marker_times))
 
 
@@ -315,13 +317,17 @@ def count_again(cluster_id: int, shard: int) -> None:
     ids, counts = (table.objects.filter(cluster_id=cluster_id) for table in (Transaction, StateCount))
     if ids.count() == (counts.aggregate(n=Sum("n"))["n"] or 0):
         return
-    true = Counter({State(word): n for word, n in ids.values_list("state").annotate(n=Count("id"))})
-    told = Counter({State(word): n for word, n in counts.values_list("state").annotate(sum=Sum("n"))})
+    true = Counter(
+        {TransactionState(word): n for word, n in ids.values_list("state").annotate(n=Count("id"))}
+    )
+    told = Counter(
+        {TransactionState(word): n for word, n in counts.values_list("state").annotate(sum=Sum("n"))}
+    )
     true.subtract(told)
     add_states(cluster_id, shard, true)
 
 
-def add_states(cluster_id: int, shard: int, changes: Mapping[State, int]) -> None:
+def add_states(cluster_id: int, shard: int, changes: Mapping[TransactionState, int]) -> None:
     """Add by how much the number of ids in each state changed."""
     rows = sorted((cluster_id, shard, state.value, by) for state, by in changes.items() if by)
     if rows:

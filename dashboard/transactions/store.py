@@ -23,14 +23,14 @@ from dashboard.runtime.leases import Lease
 from dashboard.runtime.write_transactions import WriteTransaction, retry_write, write_transaction
 from dashboard.transactions import attributions
 from dashboard.transactions import sql as rows
-from fenceline.facts import Look
+from fenceline.facts import TailBatch
 from fenceline.kafka import transactional_ids
 from fenceline.kafka.aggregate import Folded, Prior, fold
 
 log = logging.getLogger(__name__)
 
 
-def save_look(lease: Lease, look: Look, *, topic_id: str, rate: float, now_ms: int) -> int:
+def save_look(lease: Lease, look: TailBatch, *, topic_id: str, rate: float, now_ms: int) -> int:
     """Save what a tail saw, what follows from it, and how far it came; return the new revision.
 
     Everything goes into one database transaction. What is known of the ids is read, and the transitions
@@ -49,7 +49,7 @@ def save_look(lease: Lease, look: Look, *, topic_id: str, rate: float, now_ms: i
 @retry_write
 def _save(
     lease: Lease,
-    look: Look,
+    look: TailBatch,
     folded: Folded,
     writers: _OtherWriters,
     *,
@@ -98,7 +98,7 @@ def _other_writers(cluster_id: int) -> _OtherWriters:
     return _OtherWriters(corrected, attributions.newest(cluster_id))
 
 
-def _fold(cluster_id: int, look: Look, writers: _OtherWriters) -> Folded:
+def _fold(cluster_id: int, look: TailBatch, writers: _OtherWriters) -> Folded:
     """Derive what the records did, with what the database knows of their ids.
 
     Of a partition that was never read it knows nothing, but for ids that a coordinator has listed; where
@@ -185,7 +185,7 @@ def _count_compacted(lease: Lease, count: int, now_ms: int) -> None:
         collector_store.add_gap(lease, "compaction", reason, now_ms, count)
 
 
-def _ring(write: WriteTransaction, look: Look, folded: Folded) -> None:
+def _ring(write: WriteTransaction, look: TailBatch, folded: Folded) -> None:
     if folded.newest:
         write.ring("transactions", [each.transactional_id for each in folded.newest.values()])
     if folded.told:

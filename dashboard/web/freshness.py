@@ -97,24 +97,24 @@ def _needs_no_eye(cluster: str, noun: str) -> bool:
     return noun == QUERIES and all(root.cluster != cluster for root in settings.FENCELINE.checkpoints)
 
 
-class Status(NamedTuple):
+class CollectorState(NamedTuple):
     """How a collector does, in one or two words, and their tone."""
 
     tone: str
     words: str
 
 
-def status(row: LiveCollector, now_ms: int) -> Status:
+def status(row: LiveCollector, now_ms: int) -> CollectorState:
     """Return how a collector does."""
     if row.error:
-        return Status("critical", "cannot see")
+        return CollectorState("critical", "cannot see")
     if not row.alive:
-        return Status("warning", "not running")
+        return CollectorState("warning", "not running")
     if row.seen_through_ms is None:
-        return Status("info", "first look")
+        return CollectorState("info", "first look")
     if now_ms - row.seen_through_ms > stale_after_ms():
-        return Status("warning", "catching up" if row.behind else "late")
-    return Status("ok", "up to date")
+        return CollectorState("warning", "catching up" if row.behind else "late")
+    return CollectorState("ok", "up to date")
 
 
 def _oldest(reason: Blind) -> int:

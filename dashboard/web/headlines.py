@@ -30,7 +30,7 @@ _LONGEST = 140
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Headline:
     """A sentence, the figures it stands on, and its tone: a severity, "ok" or "unknown"."""
 
     tone: str
@@ -51,29 +51,29 @@ def verdict(
     now_ms: int,
     pinned: int = 0,
     blocked: int = 0,
-) -> Verdict:
+) -> Headline:
     """Judge the whole: the worst finding decides, and nothing is called fine that was not seen.
 
     `oldest_ms` is when the oldest open transaction began; `pinned` partitions are held back by one, and
     `blocked` groups are at its LSO.
     """
     if not clusters:
-        return Verdict("unknown", "No cluster is configured.", _HOW_TO_CONFIGURE)
+        return Headline("unknown", "No cluster is configured.", _HOW_TO_CONFIGURE)
     needs = [row for row in findings if row.severity != Severity.INFO]
     figures = _figures(len(clusters), ids, open_now, oldest_ms, now_ms)
     figures += [f"{count(pinned, 'partition')} pinned"] if pinned else []
     figures += [f"{count(blocked, 'group')} blocked"] if blocked else []
     if needs:
-        return Verdict(needs[0].severity, _worst(needs), [*figures, *_unseen(sight.blind)], needs[0].rule)
+        return Headline(needs[0].severity, _worst(needs), [*figures, *_unseen(sight.blind)], needs[0].rule)
     if sight.blind:
-        return Verdict(
+        return Headline(
             "warning", _blind(sight.blind, clusters), [*figures, "what was seen before shows nothing stuck"]
         )
     if sight.unseen:
-        return Verdict(
+        return Headline(
             "unknown", f"{_listed(sight.unseen)} {_have(sight.unseen)} not been seen yet.", _progress(sight)
         )
-    return Verdict("ok", "Nothing is stuck.", figures)
+    return Headline("ok", "Nothing is stuck.", figures)
 
 
 _HOW_TO_CONFIGURE = (

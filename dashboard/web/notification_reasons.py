@@ -9,7 +9,7 @@ from django.conf import settings
 from django.urls import reverse
 
 from dashboard.alerts.alert_set import state_of
-from dashboard.alerts.queries import Change, Fate
+from dashboard.alerts.queries import DecidedChange, NotificationOutcome
 from dashboard.models import Alert, Delivery
 from fenceline.alerts import engine
 from fenceline.formatting import clock
@@ -26,7 +26,7 @@ _TOLD = {
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
+class NotificationReason:
     """One reason why an alert is loud or quiet: a word with its tone, and who or why behind it."""
 
     word: str
@@ -38,7 +38,9 @@ class Reason:
     at_ms: int | None = None
 
 
-def reasons(row: Alert, change: Change | None, told: Sequence[Fate]) -> Sequence[Reason]:
+def reasons(
+    row: Alert, change: DecidedChange | None, told: Sequence[NotificationOutcome]
+) -> Sequence[NotificationReason]:
     """Return why somebody is told of an alert or nobody.
 
     `change` is its newest one, and `told` says to whom it was told that it fires.
@@ -52,42 +54,44 @@ def reasons(row: Alert, change: Change | None, told: Sequence[Fate]) -> Sequence
     return [*found, *_told(told), *untold]
 
 
-def fates(change: Change) -> Sequence[Reason]:
+def fates(change: DecidedChange) -> Sequence[NotificationReason]:
     """Return what came of a change for each channel: the deliveries first, then why there are none."""
     return [*_told(change.fates), *_untold(change.fates)]
 
 
-def _of(change: Change | None) -> Sequence[Reason]:
+def _of(change: DecidedChange | None) -> Sequence[NotificationReason]:
     return fates(change) if change is not None else ()
 
 
-def _those(change: Change | None, told: Sequence[Fate]) -> Sequence[Fate]:
+def _those(
+    change: DecidedChange | None, told: Sequence[NotificationOutcome]
+) -> Sequence[NotificationOutcome]:
     """Return what came of a change for the channels that were not told."""
     heard = {fate.channel.pk for fate in told if fate.channel}
     return [each for each in change.fates if each.channel and each.channel.pk not in heard] if change else ()
 
 
-def _told(rows: Sequence[Fate]) -> Sequence[Reason]:
+def _told(rows: Sequence[NotificationOutcome]) -> Sequence[NotificationReason]:
     return [_delivery(each.delivery, each) for each in rows if each.delivery is not None]
 
 
-def _quiet(kind: str, what: str, words: str) -> Reason:
+def _quiet(kind: str, what: str, words: str) -> NotificationReason:
     """Return what keeps an alert quiet; `what` is `#` and the number of what does, or a channel's name."""
     word, tone, number = kind.replace("_", " "), _TONES.get(kind, "unknown"), what.removeprefix("#")
     if kind in _PAGES and number.isascii() and number.isdigit():
-        return Reason(word, tone, words, reverse(_PAGES[kind], args=[int(number)]), f"#{number}")
-    return Reason(word, tone, f"{what} {words}".strip())
+        return NotificationReason(word, tone, words, reverse(_PAGES[kind], args=[int(number)]), f"#{number}")
+    return NotificationReason(word, tone, f"{what} {words}".strip())
 
 
-def _flapping(row: Alert) -> Reason:
+def _flapping(row: Alert) -> NotificationReason:
     words = engine.why_flapping(state_of(row), settings.FENCELINE.alerts)
-    return Reason("flapping", "warning", f"since {clock(row.flapping_ms or 0)}: {words}")
+    return NotificationReason("flapping", "warning", f"since {clock(row.flapping_ms or 0)}: {words}")
 
 
-def _delivery(row: Delivery, fate: Fate) -> Reason:
+def _delivery(row: Delivery, fate: NotificationOutcome) -> NotificationReason:
     word, tone = _TOLD[Delivery.State(row.state)]
     ended = row.ended_at or row.created_at
-    return Reason(
+    return NotificationReason(
         word,
         tone,
         row.error if row.state != Delivery.State.DELIVERED else "",
@@ -97,13 +101,13 @@ def _delivery(row: Delivery, fate: Fate) -> Reason:
     )
 
 
-def _untold(rows: Sequence[Fate]) -> Sequence[Reason]:
+def _untold(rows: Sequence[NotificationOutcome]) -> Sequence[NotificationReason]:
     return [_why_not(fate) for fate in rows if fate.delivery is None]
 
 
-def _why_not(fate: Fate) -> Reason:
+def _why_not(fate: NotificationOutcome) -> NotificationReason:
     if fate.channel is None:
-        return Reason("not told", "unknown", fate.why)
-    return Reason(
+        return NotificationReason("not told", "unknown", fate.why)
+    return NotificationReason(
         "not told", "unknown", fate.why, reverse("channel", args=[fate.channel.pk]), fate.channel.name
     )

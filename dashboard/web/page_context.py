@@ -93,7 +93,7 @@ _NEEDS_SOMEBODY = (Severity.CRITICAL, Severity.WARNING)
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class SidebarLink:
     """One entry of the sidebar."""
 
     name: str
@@ -122,12 +122,12 @@ class Chrome:
         return selected_cluster(self._request, self.clusters)
 
     @cached_property
-    def nav(self) -> Sequence[Link]:
+    def nav(self) -> Sequence[SidebarLink]:
         """Return the sidebar's links, which keep the cluster."""
         query = f"?{urlencode({'cluster': self.cluster})}" if self.cluster and len(self.clusters) > 1 else ""
         before = ["", *(heading for *_, heading in PAGES)]
         return [
-            Link(
+            SidebarLink(
                 name,
                 reverse(name) + query,
                 words,

@@ -23,7 +23,7 @@ from dashboard.web import addresses
 from dashboard.web.action_buttons import Button
 from dashboard.web.request_time import now_ms
 from fenceline.formatting import count
-from fenceline.plans.plan import Act, Bound, Effect, Ground, Plan, SubjectPlan
+from fenceline.plans.plan import Act, Bound, Effect, Plan, RefusalReason, SubjectPlan
 
 #: With more subjects than these each is folded away under its title.
 _UNFOLDED = 3
@@ -146,7 +146,7 @@ def _instead(request: HttpRequest, action: Action, subject: SubjectPlan) -> Sequ
     """Return the other acts that the planners offer for what is refused here."""
     kind, _, name = subject.subject.partition(":")
     found: Sequence[Offer] = ()
-    if kind == "transaction" and any(each.ground is Ground.OWN_SINK for each in subject.refusals):
+    if kind == "transaction" and any(each.ground is RefusalReason.OWN_SINK for each in subject.refusals):
         found = offers.of_sink(action.cluster_id, name, now_ms=now_ms(request))
     elif kind == "query" and subject.refused:
         found = _of_batch(request, action.cluster.name, acted.named(subject))

@@ -16,7 +16,7 @@ from dashboard.streaming import batches as micro_batches
 from dashboard.streaming import lag as reading
 from dashboard.streaming import queries as streaming
 from dashboard.streaming.batch_state import chain_of, newest_batch, safe_to_restart
-from dashboard.streaming.batches import Entry
+from dashboard.streaming.batches import BatchEntry
 from dashboard.system import owners
 from dashboard.web.charts import query_figures as query_charts
 from dashboard.web.checkpoint_context import inspected
@@ -78,12 +78,12 @@ def _chain(request: HttpRequest, row: Query, newest: Batch | None, at_ms: int) -
     }
 
 
-def _entry(row: Query, number: int | None, newest: Batch | None) -> Entry | None:
+def _entry(row: Query, number: int | None, newest: Batch | None) -> BatchEntry | None:
     wanted = number if number is not None else newest.batch_id if newest else None
     return None if wanted is None else micro_batches.entry(row, wanted)
 
 
-def _expires_ms(entry: Entry | None) -> int | None:
+def _expires_ms(entry: BatchEntry | None) -> int | None:
     """Return when the first transaction of a batch times out, None unless it is prepared and waits."""
     decision = entry.decision if entry else None
     if decision is None or decision.outcome or decision.decided != "prepared":

@@ -22,7 +22,7 @@ _LONGEST = 120
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class QueryHeadline:
     """A sentence, its tone and the figures below it."""
 
     tone: str
@@ -33,7 +33,7 @@ class Said:
 def stuck(cluster: str, now_ms: int) -> Sequence[Query]:
     """Return the queries whose prepared batch has waited past its limit, the one that is lost first first."""
     page = streaming.page(
-        streaming.Filter(cluster=cluster, state=PREPARED, sort="worst"), page=1, size=_MOST_STUCK
+        streaming.QueryCriteria(cluster=cluster, state=PREPARED, sort="worst"), page=1, size=_MOST_STUCK
     )
     late = {
         each.query_id
@@ -49,7 +49,7 @@ def verdict(
     waiting: Sequence[Query],
     findings: Sequence[FindingRecord],
     now_ms: int,
-) -> Said:
+) -> QueryHeadline:
     """Return the verdict on `number` queries; `findings` are theirs, the worst first."""
     queries = f"{number:,} {'query' if number == 1 else 'queries'}"
     figures = [
@@ -62,18 +62,18 @@ def verdict(
         summary = needs[0].summary.rstrip(".")
         shown = summary if len(summary) <= _LONGEST else f"{summary[:_LONGEST]}…"
         more = f", and {len(needs) - 1} more" if len(needs) > 1 else ""
-        return Said(needs[0].severity, f"{queries}; {shown}{more}.", figures)
+        return QueryHeadline(needs[0].severity, f"{queries}; {shown}{more}.", figures)
     if failed := states[QueryState.FAILED]:
-        return Said("critical", f"{queries}; {failed:,} of them failed.", figures)
+        return QueryHeadline("critical", f"{queries}; {failed:,} of them failed.", figures)
     unheard = states[QueryState.UNHEARD]
     if unheard == number:
-        return Said("unknown", f"{queries}; no heartbeat from any driver.", figures)
-    return Said("ok", f"{queries}; nothing waits for a commit.", figures)
+        return QueryHeadline("unknown", f"{queries}; no heartbeat from any driver.", figures)
+    return QueryHeadline("ok", f"{queries}; nothing waits for a commit.", figures)
 
 
-def _waits(queries: str, waiting: Sequence[Query], figures: Sequence[str], now_ms: int) -> Said:
+def _waits(queries: str, waiting: Sequence[Query], figures: Sequence[str], now_ms: int) -> QueryHeadline:
     row = waiting[0]
     more = f" (+{len(waiting) - 1} more)" if len(waiting) > 1 else ""
     prepared = prepared_batches(row, micro_batches.open_decisions([row]), now_ms)
     first = prepared_headline(prepared, driver_of(row, now_ms), now_ms=now_ms, of=str(row))
-    return Said("critical", f"{first.removesuffix('.')}{more}; {queries}.", figures)
+    return QueryHeadline("critical", f"{first.removesuffix('.')}{more}; {queries}.", figures)

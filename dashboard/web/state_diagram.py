@@ -5,32 +5,32 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fenceline.facts import State
+from fenceline.facts import TransactionState
 
 _WIDTH, _HEIGHT = 116, 34
 _NEXT = (
-    (State.EMPTY, State.ONGOING),
-    (State.ONGOING, State.PREPARE_COMMIT),
-    (State.ONGOING, State.PREPARE_ABORT),
-    (State.PREPARE_COMMIT, State.COMPLETE_COMMIT),
-    (State.PREPARE_ABORT, State.COMPLETE_ABORT),
+    (TransactionState.EMPTY, TransactionState.ONGOING),
+    (TransactionState.ONGOING, TransactionState.PREPARE_COMMIT),
+    (TransactionState.ONGOING, TransactionState.PREPARE_ABORT),
+    (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT),
+    (TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT),
 )
 #: Upper left corners, for wide pages and for phones.
 _WIDE = {
-    State.EMPTY: (1, 53),
-    State.ONGOING: (149, 53),
-    State.PREPARE_COMMIT: (297, 9),
-    State.PREPARE_ABORT: (297, 97),
-    State.COMPLETE_COMMIT: (445, 9),
-    State.COMPLETE_ABORT: (445, 97),
+    TransactionState.EMPTY: (1, 53),
+    TransactionState.ONGOING: (149, 53),
+    TransactionState.PREPARE_COMMIT: (297, 9),
+    TransactionState.PREPARE_ABORT: (297, 97),
+    TransactionState.COMPLETE_COMMIT: (445, 9),
+    TransactionState.COMPLETE_ABORT: (445, 97),
 }
 _TALL = {
-    State.EMPTY: (82, 1),
-    State.ONGOING: (82, 65),
-    State.PREPARE_COMMIT: (8, 137),
-    State.PREPARE_ABORT: (156, 137),
-    State.COMPLETE_COMMIT: (8, 201),
-    State.COMPLETE_ABORT: (156, 201),
+    TransactionState.EMPTY: (82, 1),
+    TransactionState.ONGOING: (82, 65),
+    TransactionState.PREPARE_COMMIT: (8, 137),
+    TransactionState.PREPARE_ABORT: (156, 137),
+    TransactionState.COMPLETE_COMMIT: (8, 201),
+    TransactionState.COMPLETE_ABORT: (156, 201),
 }
 
 
@@ -57,7 +57,7 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class DiagramLine:
     """One way from state to state; `passed` when the current state was reached over it."""
 
     x1: int
@@ -75,7 +75,7 @@ class Drawing:
     width: int
     height: int
     boxes: Sequence[Box]
-    lines: Sequence[Line]
+    lines: Sequence[DiagramLine]
 
 
 def drawn(state: str) -> Sequence[Drawing]:
@@ -84,21 +84,21 @@ def drawn(state: str) -> Sequence[Drawing]:
 
 
 def _layout(
-    name: str, width: int, height: int, corners: Mapping[State, tuple[int, int]], state: str
+    name: str, width: int, height: int, corners: Mapping[TransactionState, tuple[int, int]], state: str
 ) -> Drawing:
-    passed = set(_way_to(State(state)))
+    passed = set(_way_to(TransactionState(state)))
     boxes = [Box(each.value, *corner, lit=each == state) for each, corner in corners.items()]
     lines = [_line(corners[a], corners[b], name == "wide", (a, b) in passed) for a, b in _NEXT]
     return Drawing(name, width, height, boxes, lines)
 
 
-def _line(start: tuple[int, int], end: tuple[int, int], across: bool, passed: bool) -> Line:
+def _line(start: tuple[int, int], end: tuple[int, int], across: bool, passed: bool) -> DiagramLine:
     if across:
-        return Line(start[0] + _WIDTH, start[1] + _HEIGHT // 2, end[0], end[1] + _HEIGHT // 2, passed)
-    return Line(start[0] + _WIDTH // 2, start[1] + _HEIGHT, end[0] + _WIDTH // 2, end[1], passed)
+        return DiagramLine(start[0] + _WIDTH, start[1] + _HEIGHT // 2, end[0], end[1] + _HEIGHT // 2, passed)
+    return DiagramLine(start[0] + _WIDTH // 2, start[1] + _HEIGHT, end[0] + _WIDTH // 2, end[1], passed)
 
 
-def _way_to(state: State) -> Sequence[tuple[State, State]]:
+def _way_to(state: TransactionState) -> Sequence[tuple[TransactionState, TransactionState]]:
     before = {b: (a, b) for a, b in _NEXT}
     way = []
     while state in before:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from dashboard.labels.transition import LOOKS
 from dashboard.models import Transaction
-from dashboard.web.transaction_timeline import Now
+from dashboard.web.transaction_timeline import NewestTransaction
 from fenceline.decode import text
 from fenceline.explanations import explain
 from fenceline.facts import (
@@ -17,11 +17,11 @@ from fenceline.facts import (
     OPEN_STATES,
     TWO_PHASE_COMMIT_TIMEOUT_MS,
     Confidence,
-    Kind,
-    Reason,
-    State,
     TopicPartitions,
+    TransactionState,
     Transition,
+    TransitionKind,
+    TransitionReason,
 )
 from fenceline.formatting import count, duration
 from fenceline.kafka.coordinator import java_hash
@@ -30,12 +30,12 @@ from fenceline.kafka.coordinator import java_hash
 OFFSETS = "__consumer_offsets"
 #: How many later additions are listed one by one.
 _MOST_ADDED = 6
-_PREPARED = {State.PREPARE_COMMIT: "commit", State.PREPARE_ABORT: "abort"}
-_COMPLETE = {State.COMPLETE_COMMIT: "committed", State.COMPLETE_ABORT: "aborted"}
+_PREPARED = {TransactionState.PREPARE_COMMIT: "commit", TransactionState.PREPARE_ABORT: "abort"}
+_COMPLETE = {TransactionState.COMPLETE_COMMIT: "committed", TransactionState.COMPLETE_ABORT: "aborted"}
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TransactionStep:
     """One step: done at `at_ms`, waiting since `since_ms`, or still ahead."""
 
     state: str
@@ -56,7 +56,7 @@ class Deadline:
 
 def deadline(row: Transaction, now_ms: int) -> Deadline | None:
     """Return when an Ongoing transaction times out, None for one that cannot."""
-    if row.state != State.ONGOING or row.started_ms is None:
+    if row.state != TransactionState.ONGOING or row.started_ms is None:
         return None
     at_ms = row.started_ms + row.timeout_ms
     return Deadline(at_ms, at_ms < now_ms, row.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS)
@@ -66,10 +66,10 @@ def steps(
     row: Transaction,
     partitions: Sequence[TopicPartitions],
     log_partitions: int,
-    told: Now,
+    told: NewestTransaction,
     broker: int | None = None,
     actions: Mapping[int, str] = MappingProxyType({}),
-) -> Sequence[Step]:
+) -> Sequence[TransactionStep]:
     """Return the way as far as the newest record and the transitions before it tell it.
 
     `actions` names, by the offset of a transition, the action of ours that caused it.
@@ -77,8 +77,10 @@ def steps(
     `log_partitions` is how many partitions `__transaction_state` has, 0 where that is not known; `broker`
     leads the id's.
     """
-    found = Step("done", "Coordinator found by the id", _place(row, log_partitions) + _led(row, broker))
-    producer = Step(
+    found = TransactionStep(
+        "done", "Coordinator found by the id", _place(row, log_partitions) + _led(row, broker)
+    )
+    producer = TransactionStep(
         "done",
         f"Producer id {row.producer_id}{_epoch(row)}",
         f"{_initialised(told)}; {_session(row)}",
@@ -87,7 +89,7 @@ def steps(
     return list(_in_order([found, producer, *_begun(row, partitions, told), *_ended(row, told, actions)]))
 
 
-def _in_order(steps: Iterable[Step]) -> Iterator[Step]:
+def _in_order(steps: Iterable[TransactionStep]) -> Iterator[TransactionStep]:
     """Yield steps with instants that never go back: one that would is replaced by the reason.
 
     Each record has the clock of the broker that coordinated the id then. The steps are in the order of the
@@ -125,7 +127,7 @@ def _led(row: Transaction, broker: int | None) -> str:
     return "" if row.log_partition == NOT_TOLD else "; which broker leads it was not seen yet"
 
 
-def _initialised(told: Now) -> str:
+def _initialised(told: NewestTransaction) -> str:
     if told.initialised is None:
         return "InitProducerId came before what is kept of this id"
     before = told.initialised.previous_epoch
@@ -145,41 +147,43 @@ def _session(row: Transaction) -> str:
     return f"each of its transactions may be open for {duration(row.timeout_ms)}"
 
 
-def _begun(row: Transaction, partitions: Sequence[TopicPartitions], told: Now) -> Iterator[Step]:
-    if row.state == State.EMPTY:
-        fenced = told.initialised is not None and told.initialised.reason is Reason.FENCED_BY_ACTION
-        yield Step(
+def _begun(
+    row: Transaction, partitions: Sequence[TopicPartitions], told: NewestTransaction
+) -> Iterator[TransactionStep]:
+    if row.state == TransactionState.EMPTY:
+        fenced = told.initialised is not None and told.initialised.reason is TransitionReason.FENCED_BY_ACTION
+        yield TransactionStep(
             "waiting",
             "Waiting for a producer" if fenced else "Waiting for the first record",
             "fenced; no producer has initialised it since" if fenced else "initialised, nothing sent yet",
             since_ms=row.updated_ms,
         )
-        yield Step("ahead", "Partitions added")
+        yield TransactionStep("ahead", "Partitions added")
         return
-    if told.end is not None and told.end.kind is Kind.EMPTY_ABORT:
-        yield Step("done", "Nothing begun", "the client aborted before it had sent anything")
+    if told.end is not None and told.end.kind is TransitionKind.EMPTY_ABORT:
+        yield TransactionStep("done", "Nothing begun", "the client aborted before it had sent anything")
         return
     begun = "" if told.begun is None else f"first partition added, offset {told.begun.offset:,}"
-    yield Step("done", "Begun", begun, at_ms=row.started_ms)
+    yield TransactionStep("done", "Begun", begun, at_ms=row.started_ms)
     data = [part for part in partitions if part.topic != OFFSETS]
     if data:
         number = sum(len(part.partitions) for part in data)
-        yield Step("done", f"{count(number, 'partition')} added", _topics(data))
+        yield TransactionStep("done", f"{count(number, 'partition')} added", _topics(data))
     yield from _added(told)
     if len(data) < len(partitions):
-        yield Step("done", "Offsets added", "a read-process-write transaction")
+        yield TransactionStep("done", "Offsets added", "a read-process-write transaction")
     if not partitions and row.state in OPEN_STATES:
-        yield Step("ahead", "Partitions added")
+        yield TransactionStep("ahead", "Partitions added")
 
 
-def _added(told: Now) -> Iterator[Step]:
+def _added(told: NewestTransaction) -> Iterator[TransactionStep]:
     """What was added after the beginning, and when: the records say when, the newest one says what in all."""
     for number, extended in enumerate(told.extended[:_MOST_ADDED], 1):
         ordinal = "More added" if number == 1 else "And more"
-        yield Step("done", ordinal, f"offset {extended.offset:,}", at_ms=extended.at_ms)
+        yield TransactionStep("done", ordinal, f"offset {extended.offset:,}", at_ms=extended.at_ms)
     if len(told.extended) > _MOST_ADDED:
         rest = told.extended[_MOST_ADDED:]
-        yield Step("done", f"And {count(len(rest), 'time')} more", at_ms=rest[-1].at_ms)
+        yield TransactionStep("done", f"And {count(len(rest), 'time')} more", at_ms=rest[-1].at_ms)
 
 
 def _topics(data: Sequence[TopicPartitions]) -> str:
@@ -187,35 +191,41 @@ def _topics(data: Sequence[TopicPartitions]) -> str:
     return shown if len(data) <= 4 else f"{shown} and {len(data) - 4:,} more topics"
 
 
-def _ended(row: Transaction, told: Now, actions: Mapping[int, str]) -> Iterator[Step]:
-    state = State(row.state)
+def _ended(
+    row: Transaction, told: NewestTransaction, actions: Mapping[int, str]
+) -> Iterator[TransactionStep]:
+    state = TransactionState(row.state)
     if state in _COMPLETE or state in _PREPARED:
         yield _decided(row, state, told.end, actions)
     if state in _COMPLETE:
         # The instant of this record is from before the first marker was sent: what follows is not in it.
-        yield Step("done", "Markers sent", _marked(told.end), at_ms=row.updated_ms)
-        yield Step("done", "Complete", "every marker is written")
+        yield TransactionStep("done", "Markers sent", _marked(told.end), at_ms=row.updated_ms)
+        yield TransactionStep("done", "Complete", "every marker is written")
     elif state in _PREPARED:
-        yield Step("waiting", "Markers being written to its partitions", since_ms=row.updated_ms)
-        yield Step("ahead", "Complete")
+        yield TransactionStep("waiting", "Markers being written to its partitions", since_ms=row.updated_ms)
+        yield TransactionStep("ahead", "Complete")
     else:
-        if state is State.ONGOING:
-            yield Step("waiting", "Waiting for the producer to end it", since_ms=row.started_ms)
-        yield Step("ahead", "End transaction")
-        yield Step("ahead", "Markers written")
-        yield Step("ahead", "Complete")
+        if state is TransactionState.ONGOING:
+            yield TransactionStep("waiting", "Waiting for the producer to end it", since_ms=row.started_ms)
+        yield TransactionStep("ahead", "End transaction")
+        yield TransactionStep("ahead", "Markers written")
+        yield TransactionStep("ahead", "Complete")
 
 
-def _decided(row: Transaction, state: State, end: Transition | None, actions: Mapping[int, str]) -> Step:
+def _decided(
+    row: Transaction, state: TransactionState, end: Transition | None, actions: Mapping[int, str]
+) -> TransactionStep:
     """The decision: what it was, by whom as far as the records tell, and why they do."""
     words = f"Ended: {_COMPLETE[state]}" if state in _COMPLETE else f"Decided: {_PREPARED[state]}"
     if end is None:
         known = state in _PREPARED
         why = "only the coordinator can finish it now" if known else "when is not kept, only its completion"
-        return Step("done", words, why, at_ms=row.updated_ms if known else None)
+        return TransactionStep("done", words, why, at_ms=row.updated_ms if known else None)
     sure = "" if end.confidence is Confidence.CERTAIN else f" ({end.confidence})"
-    cause = "" if end.kind is Kind.COMMIT else f" · {LOOKS[end.kind].words}{sure}"
-    return Step("done", f"{words}{cause}", explain(end, actions.get(end.offset, "")), at_ms=end.at_ms)
+    cause = "" if end.kind is TransitionKind.COMMIT else f" · {LOOKS[end.kind].words}{sure}"
+    return TransactionStep(
+        "done", f"{words}{cause}", explain(end, actions.get(end.offset, "")), at_ms=end.at_ms
+    )
 
 
 def _marked(end: Transition | None) -> str:

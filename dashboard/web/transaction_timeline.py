@@ -12,19 +12,26 @@ from dashboard.labels.transition import LOOKS
 from dashboard.models import Transaction
 from dashboard.web.charts.figures import Bar, Mark
 from fenceline import histograms
-from fenceline.facts import OPEN_STATES, Kind, Transition
+from fenceline.facts import OPEN_STATES, Transition, TransitionKind
 from fenceline.formatting import count, duration
 from fenceline.histograms import Histogram
 
 THIS = "this id"
 #: What an id's own producer, or another one, does before it can begin.
 _INITIALISATIONS = frozenset(
-    {Kind.INIT, Kind.REINIT, Kind.ADMIN_FENCE, Kind.TAKEOVER, Kind.SELF_RECOVERY, Kind.ROTATION}
+    {
+        TransitionKind.INIT,
+        TransitionKind.REINIT,
+        TransitionKind.ADMIN_FENCE,
+        TransitionKind.TAKEOVER,
+        TransitionKind.SELF_RECOVERY,
+        TransitionKind.ROTATION,
+    }
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Now:
+class NewestTransaction:
     """The newest transaction of an id as its transitions tell it; None is what they do not."""
 
     initialised: Transition | None
@@ -36,7 +43,7 @@ class Now:
 
 
 @dataclass(frozen=True, slots=True)
-class Usual:
+class UsualDuration:
     """How long something usually takes: the middle, and what one in 20 and one in 100 exceed."""
 
     whose: str
@@ -47,7 +54,7 @@ class Usual:
     p99: float
 
 
-def newest(recent: Sequence[Transition], notable: Sequence[Transition] = ()) -> Now:
+def newest(recent: Sequence[Transition], notable: Sequence[Transition] = ()) -> NewestTransaction:
     """Return the newest transaction: back to its beginning, and to the initialisation before that.
 
     `notable` may know of one that is older than what `recent` still holds.
@@ -58,20 +65,20 @@ def newest(recent: Sequence[Transition], notable: Sequence[Transition] = ()) -> 
     for told in recent:
         if _initialises(told) or begun is not None:
             break
-        if told.kind is Kind.EMPTY_ABORT:
+        if told.kind is TransitionKind.EMPTY_ABORT:
             # It ends nothing, and nothing before it belongs to it.
             end = end or told
             break
-        if told.kind is Kind.BEGIN:
+        if told.kind is TransitionKind.BEGIN:
             begun = told
-        elif told.kind is Kind.EXTEND:
+        elif told.kind is TransitionKind.EXTEND:
             extended.insert(0, told)
         elif is_end(told):
             if end is not None:
                 break  # An end without its beginning: that is no longer kept.
             end = told
     initialised = next(filter(_initialises, [*recent, *notable]), None)
-    return Now(
+    return NewestTransaction(
         initialised,
         None if initialised is None else initialised_ms(initialised),
         begun,
@@ -82,7 +89,7 @@ def newest(recent: Sequence[Transition], notable: Sequence[Transition] = ()) -> 
 
 def is_end(told: Transition) -> bool:
     """Return whether a transition ended a transaction that was open."""
-    return told.open_ms is not None and told.kind is not Kind.EMPTY_ABORT
+    return told.open_ms is not None and told.kind is not TransitionKind.EMPTY_ABORT
 
 
 def _initialises(told: Transition) -> bool:
@@ -109,16 +116,16 @@ def bars(recent: Sequence[Transition], row: Transaction | None, now_ms: int) -> 
 
 def marks(recent: Sequence[Transition]) -> Sequence[Mark]:
     """Return what else happened, oldest first."""
-    everyday = (Kind.BEGIN, Kind.EXTEND)
+    everyday = (TransitionKind.BEGIN, TransitionKind.EXTEND)
     others = [told for told in reversed(recent) if not is_end(told) and told.kind not in everyday]
     return [Mark(told.at_ms, told.kind, _mark_words(told)) for told in others]
 
 
 def usual(
     recent: Sequence[Transition], application: str, open_times: Histogram, marker_times: Histogram
-) -> Sequence[Usual]:
+) -> Sequence[UsualDuration]:
     """Return how long commits take: this id's last ones, and its application's."""
-    commits = [told for told in recent if told.kind is Kind.COMMIT]
+    commits = [told for told in recent if told.kind is TransitionKind.COMMIT]
     opened = sorted(told.open_ms for told in commits if told.open_ms is not None and told.open_ms >= 0)
     # Negative where another broker, with another clock, has completed it.
     times = [told.completed_ms - told.at_ms for told in commits if told.completed_ms is not None]
@@ -146,17 +153,17 @@ def _mark_words(told: Transition) -> str:
     return f"{LOOKS[told.kind].words}: producer id {told.producer_id}, epoch {told.producer_epoch}"
 
 
-def _exact(whose: str, what: str, ordered: Sequence[int]) -> Usual | None:
+def _exact(whose: str, what: str, ordered: Sequence[int]) -> UsualDuration | None:
     if not ordered:
         return None
     at = [ordered[min(len(ordered) - 1, int(len(ordered) * q))] for q in (0.5, 0.95, 0.99)]
-    return Usual(whose, what, len(ordered), *map(float, at))
+    return UsualDuration(whose, what, len(ordered), *map(float, at))
 
 
-def _counted(whose: str, what: str, times: Histogram) -> Usual | None:
+def _counted(whose: str, what: str, times: Histogram) -> UsualDuration | None:
     at = [histograms.quantile(times, q) for q in (0.5, 0.95, 0.99)]
     known = [ms for ms in at if ms is not None]
-    return Usual(whose, what, sum(times.values()), *known) if len(known) == 3 else None
+    return UsualDuration(whose, what, sum(times.values()), *known) if len(known) == 3 else None
 
 
 def said(found: Sequence[Bar], others: Sequence[Mark]) -> str:

@@ -19,7 +19,7 @@ PENDING, FIRING, RESOLVED = "pending", "firing", "resolved"
 _RANKS = {severity.value: rank for rank, severity in enumerate(reversed(Severity))}
 
 
-class Look(NamedTuple):
+class FindingObservation(NamedTuple):
     """One finding's row as it is now; there may be several of one alert, one after another."""
 
     #: Grows from row to row.
@@ -39,7 +39,7 @@ class Look(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class AlertState:
     """What is known of an alert; the names are those of the table's columns."""
 
     state: str
@@ -58,13 +58,13 @@ class State:
     loud_ms: int | None = None
 
 
-class Change(NamedTuple):
+class StateChange(NamedTuple):
     """One change that somebody may have to be told of, with the alert as it was then."""
 
     old: str
     new: str
     at_ms: int
-    state: State
+    state: AlertState
 
 
 def is_worse(severity: str, than: str) -> bool:
@@ -78,27 +78,27 @@ def rank(severity: str) -> int:
 
 
 def follow(
-    known: State | None, looks: Sequence[Look], *, now_ms: int, limits: Alerting
-) -> tuple[State | None, list[Change]]:
+    known: AlertState | None, looks: Sequence[FindingObservation], *, now_ms: int, limits: Alerting
+) -> tuple[AlertState | None, list[StateChange]]:
     """Return an alert as it is now, and what changed: it began to fire, it got worse, it is over.
 
     `looks` are the rows of its finding, in order: the open one, those that have not settled, and those that
     came since the last look. Without any it is over, however it stood.
     """
-    changes: list[Change] = []
-    each: Sequence[Look | None] = looks or [None]
+    changes: list[StateChange] = []
+    each: Sequence[FindingObservation | None] = looks or [None]
     for look in each:
         known, changed = _step(known, look, now_ms, limits)
         changes += changed
     return known, changes
 
 
-def why_pending(known: State, limits: Alerting) -> str:
+def why_pending(known: AlertState, limits: Alerting) -> str:
     """Return why a pending alert does not fire yet."""
     return f"found in {known.ticks} of {count(max(1, limits.for_ticks), 'complete tick')}"
 
 
-def why_flapping(known: State, limits: Alerting) -> str:
+def why_flapping(known: AlertState, limits: Alerting) -> str:
     """Return why an alert is held as firing, whether it is found or not; "" where it does not flap."""
     if known.flapping_ms is None:
         return ""
@@ -109,8 +109,8 @@ def why_flapping(known: State, limits: Alerting) -> str:
 
 
 def _step(
-    known: State | None, look: Look | None, now_ms: int, limits: Alerting
-) -> tuple[State | None, list[Change]]:
+    known: AlertState | None, look: FindingObservation | None, now_ms: int, limits: Alerting
+) -> tuple[AlertState | None, list[StateChange]]:
     if known is None or known.state == RESOLVED:
         return _idle(known, look, now_ms, limits)
     if known.state == PENDING:
@@ -119,14 +119,14 @@ def _step(
 
 
 def _idle(
-    known: State | None, look: Look | None, now_ms: int, limits: Alerting
-) -> tuple[State | None, list[Change]]:
+    known: AlertState | None, look: FindingObservation | None, now_ms: int, limits: Alerting
+) -> tuple[AlertState | None, list[StateChange]]:
     """Nothing is known of it, or it is over: a row that was not followed yet opens it anew."""
     followed = known.finding if known else 0
     if look is None or look.number <= followed or (look.is_open and not look.complete):
         return known, []
     openings = known.openings if known else []
-    begun = State(
+    begun = AlertState(
         PENDING, look.severity, look.labels, look.annotations, list(look.affected), look.since_ms,
         now_ms, look.number, openings=openings,
     )  # fmt: skip
@@ -134,8 +134,8 @@ def _idle(
 
 
 def _pending(
-    known: State, look: Look | None, now_ms: int, limits: Alerting
-) -> tuple[State | None, list[Change]]:
+    known: AlertState, look: FindingObservation | None, now_ms: int, limits: Alerting
+) -> tuple[AlertState | None, list[StateChange]]:
     if look is None or look.number < known.finding:
         return (_over(known, now_ms), []) if look is None else (known, [])
     if look.is_open and not look.complete:
@@ -151,8 +151,8 @@ def _pending(
 
 
 def _firing(
-    known: State, look: Look | None, now_ms: int, limits: Alerting
-) -> tuple[State | None, list[Change]]:
+    known: AlertState, look: FindingObservation | None, now_ms: int, limits: Alerting
+) -> tuple[AlertState | None, list[StateChange]]:
     if look is None:
         return _end(_missed(known, max(1, limits.resolve_ticks), now_ms), now_ms, limits)
     if look.number < known.finding or (look.is_open and not look.complete):
@@ -161,7 +161,7 @@ def _firing(
         known = _reopened(known, look, now_ms, limits)
     worded = _worded(known, look)
     worse = is_worse(worded.severity, known.severity)
-    changes = [Change(FIRING, FIRING, now_ms, worded)] if worse else []
+    changes = [StateChange(FIRING, FIRING, now_ms, worded)] if worse else []
     if look.is_open or look.to_miss < 0:
         return _steady(worded, now_ms, limits), changes
     needed = max(1, limits.resolve_ticks)
@@ -172,22 +172,24 @@ def _firing(
     return after, [*changes, *more]
 
 
-def _fire(known: State, look: Look, now_ms: int, limits: Alerting) -> tuple[State, list[Change]]:
+def _fire(
+    known: AlertState, look: FindingObservation, now_ms: int, limits: Alerting
+) -> tuple[AlertState, list[StateChange]]:
     fired = replace(
         known, state=FIRING, fired_ms=now_ms, resolved_ms=None, ticks=0, seen_ms=now_ms, loud_ms=now_ms
     )
     fired = _opened(fired, now_ms, limits)
-    return fired, [Change(known.state, FIRING, now_ms, fired)]
+    return fired, [StateChange(known.state, FIRING, now_ms, fired)]
 
 
-def _reopened(known: State, look: Look, now_ms: int, limits: Alerting) -> State:
+def _reopened(known: AlertState, look: FindingObservation, now_ms: int, limits: Alerting) -> AlertState:
     """Follow the next row: an opening of its own where the alert was held only because it flaps."""
     known = replace(known, finding=look.number)
     held = known.ticks >= max(1, limits.resolve_ticks)
     return _opened(known, now_ms, limits) if held else known
 
 
-def _opened(known: State, now_ms: int, limits: Alerting) -> State:
+def _opened(known: AlertState, now_ms: int, limits: Alerting) -> AlertState:
     recent = [at for at in known.openings if now_ms - at < limits.flap_s * 1_000]
     most = max(2, limits.flap_openings)
     openings = [*recent, now_ms][-most:]
@@ -197,13 +199,13 @@ def _opened(known: State, now_ms: int, limits: Alerting) -> State:
     return replace(known, openings=openings, flapping_ms=flapping)
 
 
-def _steady(known: State, now_ms: int, limits: Alerting) -> State:
+def _steady(known: AlertState, now_ms: int, limits: Alerting) -> AlertState:
     """It is found: what has not opened anew for a while does not flap any more."""
     calm = not known.openings or now_ms - known.openings[-1] >= limits.flap_s * 1_000
     return replace(known, ticks=0, flapping_ms=None if calm else known.flapping_ms)
 
 
-def _missed(known: State, ticks: int, now_ms: int) -> State:
+def _missed(known: AlertState, ticks: int, now_ms: int) -> AlertState:
     return (
         known
         if known.ticks >= ticks
@@ -211,19 +213,19 @@ def _missed(known: State, ticks: int, now_ms: int) -> State:
     )
 
 
-def _end(known: State, now_ms: int, limits: Alerting) -> tuple[State, list[Change]]:
+def _end(known: AlertState, now_ms: int, limits: Alerting) -> tuple[AlertState, list[StateChange]]:
     """It is over, unless it flaps and was not quiet for long enough."""
     if known.flapping_ms is not None and now_ms - known.seen_ms < limits.flap_s * 1_000:
         return known, []
     over = _over(known, now_ms)
-    return over, [Change(FIRING, RESOLVED, now_ms, over)]
+    return over, [StateChange(FIRING, RESOLVED, now_ms, over)]
 
 
-def _over(known: State, now_ms: int) -> State:
+def _over(known: AlertState, now_ms: int) -> AlertState:
     return replace(known, state=RESOLVED, resolved_ms=now_ms, ticks=0, flapping_ms=None, loud_ms=None)
 
 
-def _worded(known: State, look: Look) -> State:
+def _worded(known: AlertState, look: FindingObservation) -> AlertState:
     """Let severity and words follow the finding."""
     return replace(
         known,

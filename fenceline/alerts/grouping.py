@@ -17,7 +17,7 @@ from fenceline.alerts.engine import is_worse, rank
 from fenceline.alerts.labels import page_of
 from fenceline.alerts.limits import Alerting
 from fenceline.alerts.matchers import Matcher, matches, told
-from fenceline.alerts.payload import MOST_ALERTS, Message, Notice, Reason
+from fenceline.alerts.payload import MOST_ALERTS, GroupMessage, Notice, SendReason
 
 #: An Alertmanager groups and waits by itself: it is told at once, and again before it takes alerts for over.
 _ALERTMANAGER_INTERVAL_MS, _ALERTMANAGER_REPEAT_MS = 5_000, 120_000
@@ -98,7 +98,7 @@ class Item:
         return self if self.loud_ms == loud_ms else replace(self, loud_ms=loud_ms)
 
 
-class Standing(NamedTuple):
+class LastNotification(NamedTuple):
     """A group's newest message: what its receiver knows."""
 
     number: int
@@ -116,12 +116,12 @@ class Sending(NamedTuple):
     route: Route
     key: str
     labels: Mapping[str, str]
-    reason: Reason
+    reason: SendReason
     firing: Sequence[Item]
     #: Each with the severity that was told.
     over: Sequence[tuple[Item, str]]
     held: Mapping[str, str]
-    replaces: Standing | None
+    replaces: LastNotification | None
     new: int = 0
 
 
@@ -131,7 +131,7 @@ class Outlook:
 
     sendings: list[Sending] = field(default_factory=list)
     #: Messages after which nothing is held, and nothing has to be said.
-    cleared: list[Standing] = field(default_factory=list)
+    cleared: list[LastNotification] = field(default_factory=list)
     #: By fingerprint: when it will be told at the earliest; None: once the message before is through.
     waits: dict[str, int | None] = field(default_factory=dict)
 
@@ -147,7 +147,7 @@ class _Group:
     key: str
     labels: Mapping[str, str]
     items: list[Item] = field(default_factory=list)
-    standing: Standing | None = None
+    standing: LastNotification | None = None
 
 
 def unwanted(route: Route, severity: str, labels: Mapping[str, str]) -> tuple[str, str] | None:
@@ -162,7 +162,7 @@ def unwanted(route: Route, severity: str, labels: Mapping[str, str]) -> tuple[st
 def outlook(
     route: Route,
     items: Mapping[str, Item],
-    standing: Iterable[Standing],
+    standing: Iterable[LastNotification],
     is_muted: Callable[[Item], bool],
     *,
     cluster: str,
@@ -197,7 +197,7 @@ def group_key(cluster: str, labels: Mapping[str, str]) -> str:
     return f"{key[: _LONGEST_KEY - 17]}…{hashlib.sha256(key.encode(errors='surrogatepass')).hexdigest()[:16]}"
 
 
-def message(sending: Sending, *, external_url: str, now_ms: int) -> Message:
+def message(sending: Sending, *, external_url: str, now_ms: int) -> GroupMessage:
     """Return what is sent: what is news first, and no more than MOST_ALERTS of it."""
     news, known = sending.firing[: sending.new], sending.firing[sending.new :]
     notices = [_notice(item, item.severity, None, external_url) for item in news]
@@ -205,7 +205,7 @@ def message(sending: Sending, *, external_url: str, now_ms: int) -> Message:
         ended_ms = now_ms if item.resolved_ms is None or item.firing else item.resolved_ms
         notices.append(_notice(item, severity, ended_ms, external_url))
     notices += [_notice(item, item.severity, None, external_url) for item in known]
-    return Message(
+    return GroupMessage(
         receiver=sending.route.name,
         group_key=sending.key,
         group_labels={name: value for name, value in sending.labels.items() if value},
@@ -270,7 +270,7 @@ def _is_over(fingerprint: str, items: Mapping[str, Item], keys: Mapping[str, str
 
 def _due_ms(
     route: Route,
-    standing: Standing | None,
+    standing: LastNotification | None,
     new: Sequence[Item],
     ended: Sequence[tuple[Item, str]],
     now_ms: int,
@@ -292,12 +292,12 @@ def _news_first(new: Sequence[Item], visible: Sequence[Item]) -> Sequence[Item]:
 
 def _reason(
     known: Mapping[str, str], new: Collection[Item], ended: Collection[object], held: Mapping[str, str]
-) -> Reason:
+) -> SendReason:
     if new:
-        return Reason.NEW_ALERTS if known else Reason.FIRST
+        return SendReason.NEW_ALERTS if known else SendReason.FIRST
     if ended:
-        return Reason.NEW_RESOLVED if held else Reason.ALL_RESOLVED
-    return Reason.REPEAT
+        return SendReason.NEW_RESOLVED if held else SendReason.ALL_RESOLVED
+    return SendReason.REPEAT
 
 
 def _labels(route: Route, ended: Sequence[tuple[Item, str]]) -> Mapping[str, str]:

@@ -25,7 +25,7 @@ _PAGES = {"transaction": "transactions", "group": "groups", "query": "queries"}
 _ODD = frozenset({".", "..", ""})
 
 
-class Said(NamedTuple):
+class FindingText(NamedTuple):
     """What a rule said of a subject."""
 
     rule: str
@@ -39,7 +39,7 @@ class Said(NamedTuple):
     query_name: str = ""
 
 
-def labels_of(said: Said, owner: Owner | None) -> dict[str, str]:
+def labels_of(said: FindingText, owner: Owner | None) -> dict[str, str]:
     """Return what silences, channels and groups match by; a label without a value is left out."""
     kind, _, name = said.subject.partition(":")
     found = {
@@ -62,7 +62,7 @@ def readable_name(subject: str, labels: Mapping[str, str]) -> str:
     return (labels.get("query_name", "") if kind == "query" else "") or name or kind
 
 
-def annotations_of(said: Said, owner: Owner | None) -> dict[str, str]:
+def annotations_of(said: FindingText, owner: Owner | None) -> dict[str, str]:
     """Return what only people read."""
     found = {"summary": said.summary, "evidence": said.evidence, "next_step": said.next_step}
     if owner is not None:

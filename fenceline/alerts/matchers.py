@@ -115,7 +115,7 @@ def _clip(words: str) -> str:
     return shown + ("…" if len(words.strip()) > 60 else "")
 
 
-class Link(Enum):
+class CauseLink(Enum):
     """How a cause and what follows from it belong together."""
 
     #: One names the other among what is affected.
@@ -129,7 +129,7 @@ class Inhibition(NamedTuple):
 
     causes: tuple[str, ...]
     follow: tuple[str, ...]
-    link: Link
+    link: CauseLink
     #: Why, for the page that says who inhibits whom.
     why: str
 
@@ -139,40 +139,44 @@ INHIBITIONS: Sequence[Inhibition] = (
     Inhibition(
         ("hanging", "late", "stuck_in_prepare", "open_too_long", "lso_pinned"),
         ("group_stalled", "offsets_unstable", "query_blocked"),
-        Link.AFFECTED,
+        CauseLink.AFFECTED,
         "it waits behind that, and goes on by itself once that has ended",
     ),
     Inhibition(
         ("late", "stuck_in_prepare", "open_too_long"),
         ("lso_pinned",),
-        Link.AFFECTED,
+        CauseLink.AFFECTED,
         "that transaction holds the LSO",
     ),
-    Inhibition(("hanging",), ("lso_pinned",), Link.SAME_SUBJECT, "the hanging transaction holds the LSO"),
-    Inhibition(("late",), ("open_too_long",), Link.SAME_SUBJECT, "it is open because nobody aborts it"),
+    Inhibition(
+        ("hanging",), ("lso_pinned",), CauseLink.SAME_SUBJECT, "the hanging transaction holds the LSO"
+    ),
+    Inhibition(("late",), ("open_too_long",), CauseLink.SAME_SUBJECT, "it is open because nobody aborts it"),
     Inhibition(
         ("batch_prepared",),
         ("late", "open_too_long"),
-        Link.AFFECTED,
+        CauseLink.AFFECTED,
         "its batch waits for its driver: a restart of the query ends it",
     ),
     Inhibition(
         ("query_failed",),
         ("batch_slow", "watermark_stalled", "query_blocked"),
-        Link.SAME_SUBJECT,
+        CauseLink.SAME_SUBJECT,
         "the query does not run",
     ),
     Inhibition(
         ("query_blocked",),
         ("watermark_stalled", "batch_slow"),
-        Link.SAME_SUBJECT,
+        CauseLink.SAME_SUBJECT,
         "the query gets no records",
     ),
-    Inhibition(("timeouts_in_a_row",), ("abort_ratio",), Link.SAME_SUBJECT, "those timeouts are the aborts"),
+    Inhibition(
+        ("timeouts_in_a_row",), ("abort_ratio",), CauseLink.SAME_SUBJECT, "those timeouts are the aborts"
+    ),
     Inhibition(
         ("collector_behind",),
         ("gap", "coordinator_loading"),
-        Link.CLUSTER,
+        CauseLink.CLUSTER,
         "while the cluster itself is not seen, its parts are not either",
     ),
 )
@@ -218,10 +222,10 @@ class Inhibitors(Generic[Alert]):
                 for cause in self._linked(rule, target, line.link):
                     yield cause, line
 
-    def _linked(self, rule: str, target: Alert, link: Link) -> Iterable[Alert]:
-        if link is Link.CLUSTER:
+    def _linked(self, rule: str, target: Alert, link: CauseLink) -> Iterable[Alert]:
+        if link is CauseLink.CLUSTER:
             return self._by_rule.get(rule, ())
-        if link is Link.SAME_SUBJECT:
+        if link is CauseLink.SAME_SUBJECT:
             return self._named(rule, [target.subject])
         return [*self._touching.get((rule, target.subject), ()), *self._named(rule, target.affected)]
 

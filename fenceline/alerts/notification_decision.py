@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fenceline.alerts.engine import FIRING, is_worse
-from fenceline.alerts.grouping import Item, Outlook, Route, Standing, unwanted
+from fenceline.alerts.grouping import Item, LastNotification, Outlook, Route, unwanted
 from fenceline.formatting import clock
 
 #: [channel, "delivery", its number] or [channel, "quiet", why].
@@ -48,7 +48,7 @@ class Happened(NamedTuple):
 
 
 def view(
-    outlook: Outlook, route: Route, standing: Iterable[Standing], made: Sequence[int], now_ms: int
+    outlook: Outlook, route: Route, standing: Iterable[LastNotification], made: Sequence[int], now_ms: int
 ) -> View:
     """Return what a channel knows once its sendings have been made; `made` are their deliveries, in order."""
     found = View(route, outlook)

@@ -23,7 +23,7 @@ _LONGEST_LINE = 600
 _NEVER = "0001-01-01T00:00:00Z"
 
 
-class Reason(StrEnum):
+class SendReason(StrEnum):
     """Why a message is sent, in Alertmanager's words."""
 
     FIRST = "first_notification"
@@ -53,13 +53,13 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class GroupMessage:
     """What a group tells one receiver; of its alerts at most MOST_ALERTS, what is news first."""
 
     receiver: str
     group_key: str
     group_labels: Mapping[str, str]
-    reason: Reason
+    reason: SendReason
     notices: Sequence[Notice]
     #: Alerts of the group that are not among the notices.
     truncated: int
@@ -71,7 +71,7 @@ class Message:
         return "firing" if any(each.ends_ms is None for each in self.notices) else "resolved"
 
 
-def body(kind: str, message: Message, *, now_ms: int, lives_ms: int = 0) -> Any:
+def body(kind: str, message: GroupMessage, *, now_ms: int, lives_ms: int = 0) -> Any:
     """Return what a channel of a kind (webhook, alertmanager, apprise) is sent, as JSON values.
 
     `lives_ms` is for how long an Alertmanager takes an alert for firing unless it hears of it again.
@@ -81,7 +81,7 @@ def body(kind: str, message: Message, *, now_ms: int, lives_ms: int = 0) -> Any:
     return words(message) if kind == "apprise" else webhook(message)
 
 
-def webhook(message: Message) -> dict[str, Any]:
+def webhook(message: GroupMessage) -> dict[str, Any]:
     """Return the body of Alertmanager's webhook, version 4, with `notification_reason`."""
     return {
         "version": "4",
@@ -98,7 +98,7 @@ def webhook(message: Message) -> dict[str, Any]:
     }
 
 
-def alertmanager(message: Message, *, now_ms: int, lives_ms: int) -> list[dict[str, Any]]:
+def alertmanager(message: GroupMessage, *, now_ms: int, lives_ms: int) -> list[dict[str, Any]]:
     """Return the body for Alertmanager's own `POST /api/v2/alerts`.
 
     It takes an alert's labels for the alert, and one without an end for resolved after its `resolve_timeout`:
@@ -116,7 +116,7 @@ def alertmanager(message: Message, *, now_ms: int, lives_ms: int) -> list[dict[s
     ]
 
 
-def words(message: Message) -> dict[str, str]:
+def words(message: GroupMessage) -> dict[str, str]:
     """Return a message for people: {"title", "body", "type"}; the type is apprise's `NotifyType`."""
     firing = [each for each in message.notices if each.ends_ms is None]
     over = [each for each in message.notices if each.ends_ms is not None]
@@ -127,7 +127,7 @@ def words(message: Message) -> dict[str, str]:
     return {"title": _title(message, len(firing)), "body": "\n\n".join(lines), "type": _type(firing)}
 
 
-def sample(receiver: str, *, external_url: str, now_ms: int) -> Message:
+def sample(receiver: str, *, external_url: str, now_ms: int) -> GroupMessage:
     """Return what a channel's test sends: one alert that fires, and that nobody need look after."""
     labels = {"alertname": "test", "severity": "info", "subject": f"channel:{receiver}"}
     notes = {
@@ -136,8 +136,8 @@ def sample(receiver: str, *, external_url: str, now_ms: int) -> Message:
         "next_step": "Nothing: it has arrived.",
     }
     notice = Notice("0" * 16, labels, notes, now_ms, None, f"{external_url}/alerts")
-    return Message(
-        receiver, '{}:{alertname="test"}', {"alertname": "test"}, Reason.TEST, [notice], 0, external_url
+    return GroupMessage(
+        receiver, '{}:{alertname="test"}', {"alertname": "test"}, SendReason.TEST, [notice], 0, external_url
     )
 
 
@@ -165,13 +165,13 @@ def _common(sets: Iterable[Mapping[str, str]]) -> dict[str, str]:
     return {name: value for name, value in first.items() if all(each.get(name) == value for each in others)}
 
 
-def _title(message: Message, firing: int) -> str:
+def _title(message: GroupMessage, firing: int) -> str:
     over = len(message.notices) - firing
     state = f"FIRING:{firing + message.truncated}" if firing else f"RESOLVED:{over + message.truncated}"
     return f"[{state}] {' '.join(_group_names(message)) or message.receiver}"[:200]
 
 
-def _group_names(message: Message) -> Iterator[str]:
+def _group_names(message: GroupMessage) -> Iterator[str]:
     """Yield what the alerts of a group have in common, of a streaming query its name instead of its id."""
     name = _common([each.labels for each in message.notices]).get("query_name", "")
     for label, value in message.group_labels.items():

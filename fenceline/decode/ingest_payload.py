@@ -19,7 +19,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from fenceline.decode import progress
-from fenceline.decode.progress import Unusable, clean, identity, instant
+from fenceline.decode.progress import UnusableEvent, clean, identity, instant
 from fenceline.spark.records import BatchProgress
 
 VERSION = 1
@@ -29,7 +29,7 @@ _LONGEST_INTERVAL_MS = 3_600_000
 _LONGEST_NAME, _LONGEST_EXCEPTION = 1_000, 20_000
 
 
-class Kind(StrEnum):
+class EventKind(StrEnum):
     """What Spark calls its events."""
 
     STARTED = "started"
@@ -38,10 +38,10 @@ class Kind(StrEnum):
     TERMINATED = "terminated"
 
 
-class Told(NamedTuple):
+class ListenerEvent(NamedTuple):
     """One event of one run of a query. Times are the driver's clock's."""
 
-    kind: Kind
+    kind: EventKind
     query_id: str
     run_id: str
     name: str
@@ -81,7 +81,7 @@ class Post:
     #: When it was sent, by the driver's clock; None where it does not say.
     sent_ms: int | None
     report: Report
-    events: tuple[Told, ...]
+    events: tuple[ListenerEvent, ...]
     refused: tuple[tuple[int | None, str], ...]
     #: What could not be read of the events that can be used, by reason.
     strange: Mapping[str, int]
@@ -90,14 +90,14 @@ class Post:
 def read(document: object) -> Post:
     """Read a post, as `json.loads` gives it. Raises `Unusable` where it is none at all."""
     if not isinstance(document, Mapping) or not isinstance(document.get("events"), list):
-        raise Unusable('it is no JSON object with a list "events"')
-    events: list[Told] = []
+        raise UnusableEvent('it is no JSON object with a list "events"')
+    events: list[ListenerEvent] = []
     refused: list[tuple[int | None, str]] = []
     strange: Counter[str] = Counter()
     for each in document["events"]:
         try:
             events.append(_told(each, strange))
-        except Unusable as error:
+        except UnusableEvent as error:
             refused.append((_whole(each, "seq") if isinstance(each, Mapping) else None, str(error)))
     return Post(
         cluster=clean(document.get("cluster")),
@@ -109,27 +109,29 @@ def read(document: object) -> Post:
     )
 
 
-def _told(event: object, strange: Counter[str]) -> Told:
+def _told(event: object, strange: Counter[str]) -> ListenerEvent:
     if not isinstance(event, Mapping):
-        raise Unusable("the event is no JSON object")
+        raise UnusableEvent("the event is no JSON object")
     at_ms = _whole(event, "at_ms")
     if at_ms is None:
-        raise Unusable("at_ms is no time")
+        raise UnusableEvent("at_ms is no time")
     kind = event.get("kind")
-    if kind == Kind.PROGRESS.value:
+    if kind == EventKind.PROGRESS.value:
         found = progress.read(event.get("progress"), told_ms=at_ms)
         strange.update(found.strange)
         if found.progress is None:
-            raise Unusable(found.why)
+            raise UnusableEvent(found.why)
         done = found.progress
         names = done.query_id, done.run_id, done.name
-        return Told(Kind.PROGRESS, *names, at_ms, progress=done, asynchronous=_asynchronous(event))
-    if not isinstance(kind, str) or kind not in set(Kind):
-        raise Unusable("nobody knows this kind of event")
+        return ListenerEvent(
+            EventKind.PROGRESS, *names, at_ms, progress=done, asynchronous=_asynchronous(event)
+        )
+    if not isinstance(kind, str) or kind not in set(EventKind):
+        raise UnusableEvent("nobody knows this kind of event")
     query_id, run_id, name = identity(event)
     since_ms = instant(event.get("timestamp"))
-    return Told(
-        Kind(kind),
+    return ListenerEvent(
+        EventKind(kind),
         query_id,
         run_id,
         name[:_LONGEST_NAME],

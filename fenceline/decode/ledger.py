@@ -22,11 +22,11 @@ from fenceline.spark.records import (
     Damage,
     Decided,
     Decision,
+    DecisionOutcome,
     Done,
     InputRange,
     Ledger,
     LedgerState,
-    Outcome,
     SinkTransaction,
 )
 
@@ -269,7 +269,12 @@ def _done(which: Round, said: Mapping[str, Any]) -> Done:
     _same(said, batch_id=which.batch_id, round=which.round)
     lost = tuple(_is_text(each) for each in said["lost"])
     return Done(
-        which.batch_id, which.round, Outcome(said["outcome"]), _whole(said, "at_ms"), _text(said, "by"), lost
+        which.batch_id,
+        which.round,
+        DecisionOutcome(said["outcome"]),
+        _whole(said, "at_ms"),
+        _text(said, "by"),
+        lost,
     )
 
 

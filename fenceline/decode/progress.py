@@ -35,7 +35,7 @@ class Read(NamedTuple):
     strange: Mapping[str, int]
 
 
-class Unusable(ValueError):
+class UnusableEvent(ValueError):
     """An event does not tell what it is about; the message says what is wrong with it."""
 
 
@@ -47,12 +47,12 @@ def read(document: object, *, told_ms: int) -> Read:
     reader = _Reader()
     try:
         return Read(reader.batch(document, told_ms), "", dict(reader.strange))
-    except Unusable as error:
+    except UnusableEvent as error:
         return Read(None, str(error), dict(reader.strange))
 
 
 def identity(document: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Return query id, run id and name ("" without one) of any event; raises `Unusable`."""
+    """Return query id, run id and name ("" without one) of any event; raises `UnusableEvent`."""
     return _uuid(document, "id"), _uuid(document, "runId"), clean(document.get("name"))
 
 
@@ -81,7 +81,7 @@ def _uuid(document: Mapping[str, Any], key: str) -> str:
     try:
         return str(UUID(value))
     except (TypeError, ValueError, AttributeError):
-        raise Unusable(f"{key} is no UUID" if key in document else f"{key} is missing") from None
+        raise UnusableEvent(f"{key} is no UUID" if key in document else f"{key} is missing") from None
 
 
 class _Reader:
@@ -92,11 +92,11 @@ class _Reader:
 
     def batch(self, document: object, told_ms: int) -> BatchProgress:
         if not isinstance(document, Mapping):
-            raise Unusable("the progress is no JSON object")
+            raise UnusableEvent("the progress is no JSON object")
         query_id, run_id, name = identity(document)
         batch_id = self.integer(document, "batchId")
         if batch_id is None or batch_id < 0:
-            raise Unusable("batchId is no batch's number")
+            raise UnusableEvent("batchId is no batch's number")
         durations = self.figures(document, "durationMs")
         duration_ms = self.integer(document, "batchDuration")
         if duration_ms is None:

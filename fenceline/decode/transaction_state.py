@@ -13,16 +13,16 @@ from __future__ import annotations
 from struct import Struct, error, unpack_from
 
 from fenceline.decode.text import escape
-from fenceline.facts import State, Tombstone, TopicPartitions, TransactionRecord, Undecoded
+from fenceline.facts import Tombstone, TopicPartitions, TransactionRecord, TransactionState, Undecoded
 
 #: The state behind each status byte. Dead (6) and PrepareEpochFence (7) never leave the coordinator's memory.
 STATES = (
-    State.EMPTY,
-    State.ONGOING,
-    State.PREPARE_COMMIT,
-    State.PREPARE_ABORT,
-    State.COMPLETE_COMMIT,
-    State.COMPLETE_ABORT,
+    TransactionState.EMPTY,
+    TransactionState.ONGOING,
+    TransactionState.PREPARE_COMMIT,
+    TransactionState.PREPARE_ABORT,
+    TransactionState.COMPLETE_COMMIT,
+    TransactionState.COMPLETE_ABORT,
 )
 
 _KEY_VERSION = b"\x00\x00"

@@ -21,22 +21,22 @@ from fenceline.facts import (
     EVERYDAY,
     NOT_FROM_LOG,
     Confidence,
-    Kind,
     RawRecord,
-    Reason,
     Records,
-    State,
     Tombstone,
     TopicPartitions,
     TransactionRecord,
+    TransactionState,
     Transition,
+    TransitionKind,
+    TransitionReason,
     Undecoded,
 )
 from fenceline.histograms import Histogram, bucket_of
 from fenceline.kafka import transition_ring as recent
 from fenceline.kafka.applications import application_of
 from fenceline.kafka.attributions import CausesByRecord, action_of, attribute_step
-from fenceline.kafka.transitions import Life, derive, lived
+from fenceline.kafka.transitions import IdHistory, derive, lived
 
 MINUTE_MS = 60_000
 
@@ -49,7 +49,7 @@ class Prior(NamedTuple):
     (`fenceline.kafka.transition_ring`).
     """
 
-    state: State | None = None
+    state: TransactionState | None = None
     record: TransactionRecord | None = None
     offset: int = NOT_FROM_LOG
     packed: bytes = b""
@@ -68,7 +68,7 @@ class Newest(NamedTuple):
     packed: bytes
 
 
-class Told(NamedTuple):
+class NotableTransition(NamedTuple):
     """A notable transition, new or revised; `revised_from` is what it was, "" where the verdict stands."""
 
     key: bytes
@@ -83,15 +83,15 @@ class Told(NamedTuple):
 
 
 @dataclass(slots=True)
-class Tally:
+class MinuteTally:
     """What happened to an application in one minute; counts below zero take back a revised verdict."""
 
-    counts: dict[Kind, int] = field(default_factory=dict)
+    counts: dict[TransitionKind, int] = field(default_factory=dict)
     #: Begin to decision, and decision to the last marker, of commits.
     open_times: Histogram = field(default_factory=dict)
     marker_times: Histogram = field(default_factory=dict)
 
-    def count(self, kind: Kind, by: int = 1) -> None:
+    def count(self, kind: TransitionKind, by: int = 1) -> None:
         """Count one transition, or take one back."""
         self.counts[kind] = self.counts.get(kind, 0) + by
 
@@ -117,11 +117,11 @@ class Folded:
     #: By the key's raw bytes.
     newest: dict[bytes, Newest] = field(default_factory=dict)
     #: By the record's place, so that a verdict made and revised in one fold is told once.
-    told: dict[tuple[int, int], Told] = field(default_factory=dict)
+    told: dict[tuple[int, int], NotableTransition] = field(default_factory=dict)
     #: By application and start of the minute.
-    tallies: dict[tuple[str, int], Tally] = field(default_factory=dict)
+    tallies: dict[tuple[str, int], MinuteTally] = field(default_factory=dict)
     #: By how much the number of ids in each state changed.
-    states: Counter[State] = field(default_factory=Counter)
+    states: Counter[TransactionState] = field(default_factory=Counter)
     undecoded: Counter[str] = field(default_factory=Counter)
     #: Keys of ids of which nothing new is known but that their last record could not be decoded.
     lost: set[bytes] = field(default_factory=set)
@@ -157,20 +157,24 @@ def fold(
 
 
 _UNKNOWN = Prior()
-_FORGOTTEN = Life()
+_FORGOTTEN = IdHistory()
 _NO_ACTIONS: CausesByRecord = MappingProxyType({})
-_NO_TALLY = Tally()
+_NO_TALLY = MinuteTally()
 _NO_COMMIT: tuple[int, ...] = ()
 
-_BEGAN, _EXTENDED, _COMMITTED = Kind.BEGIN, Kind.EXTEND, Kind.COMMIT
-_ONGOING, _PREPARE_COMMIT, _COMPLETE_COMMIT = State.ONGOING, State.PREPARE_COMMIT, State.COMPLETE_COMMIT
+_BEGAN, _EXTENDED, _COMMITTED = TransitionKind.BEGIN, TransitionKind.EXTEND, TransitionKind.COMMIT
+_ONGOING, _PREPARE_COMMIT, _COMPLETE_COMMIT = (
+    TransactionState.ONGOING,
+    TransactionState.PREPARE_COMMIT,
+    TransactionState.COMPLETE_COMMIT,
+)
 #: The states from which the everyday goes on, with the status bytes that stand for them.
 _EVERYDAY = {_ONGOING: 1, _COMPLETE_COMMIT: 4}
 #: The everyday verdicts of `transitions.derive`, as entries of `recent` begin.
-_BEGIN = recent.codes(Kind.BEGIN, Confidence.CERTAIN, Reason.PARTITION_ADDED)
-_EXTEND = recent.codes(Kind.EXTEND, Confidence.CERTAIN, Reason.PARTITION_ADDED)
-_ENDED = recent.codes(Kind.COMMIT, Confidence.CERTAIN, Reason.SAME_EPOCH)
-_BUMPED = recent.codes(Kind.COMMIT, Confidence.CERTAIN, Reason.ROUTINE_BUMP)
+_BEGIN = recent.codes(TransitionKind.BEGIN, Confidence.CERTAIN, TransitionReason.PARTITION_ADDED)
+_EXTEND = recent.codes(TransitionKind.EXTEND, Confidence.CERTAIN, TransitionReason.PARTITION_ADDED)
+_ENDED = recent.codes(TransitionKind.COMMIT, Confidence.CERTAIN, TransitionReason.SAME_EPOCH)
+_BUMPED = recent.codes(TransitionKind.COMMIT, Confidence.CERTAIN, TransitionReason.ROUTINE_BUMP)
 _NONE, _pack = recent.NONE, recent.pack_plain
 
 
@@ -199,7 +203,9 @@ class _IdFold:
         self.fresh: list[bytes] = []
         self.older = prior.packed
         seen_elsewhere = prior.record is None and prior.state is not None
-        self.life = _FORGOTTEN if seen_elsewhere else Life(prior.record, recent.newest(self.older, partition))
+        self.life = (
+            _FORGOTTEN if seen_elsewhere else IdHistory(prior.record, recent.newest(self.older, partition))
+        )
         self.found: TransactionRecord | Tombstone | None = None
         #: Whether the last record could not be decoded, so that nothing follows from the one before it.
         self.lost = False
@@ -296,14 +302,14 @@ class _IdFold:
         if seen is not None:
             value, self.offset, _ = raws[at - 1]
             self.found = record_of(self.name, seen, (value or b"\0\0")[1])
-            self.life = Life(self.found, recent.newest(fresh[-1], self.partition))
+            self.life = IdHistory(self.found, recent.newest(fresh[-1], self.partition))
         return at
 
     def _made(self, made: Transition, record: TransactionRecord | Tombstone) -> None:
         self.fresh.append(recent.entry(made))
-        if made.kind is not Kind.BASELINE:
+        if made.kind is not TransitionKind.BASELINE:
             self._tally_at(made.at_ms).count(made.kind)
-        if made.kind is Kind.COMMIT and made.open_ms is not None and made.open_ms >= 0:
+        if made.kind is TransitionKind.COMMIT and made.open_ms is not None and made.open_ms >= 0:
             _add(self._tally_at(made.at_ms).open_times, made.open_ms)
         if made.kind not in EVERYDAY:
             held = (
@@ -317,7 +323,7 @@ class _IdFold:
             self.fresh[-1] = recent.entry(now)
         else:
             self.older = recent.entry(now) + self.older[recent.SIZE :]
-        if now.kind is Kind.COMMIT and now.completed_ms is not None:
+        if now.kind is TransitionKind.COMMIT and now.completed_ms is not None:
             _add(self._tally_at(now.at_ms).marker_times, now.completed_ms - now.at_ms)
         if now.kind is not before.kind:
             self._tally_at(now.at_ms).count(before.kind, -1)
@@ -338,14 +344,16 @@ class _IdFold:
             revised_from = earlier.revised_from or revised_from
             partitions = earlier.partitions
         action = action_of(transition, self.actions)
-        told = Told(self.key, self.name, self.application, transition, revised_from, partitions, action)
+        told = NotableTransition(
+            self.key, self.name, self.application, transition, revised_from, partitions, action
+        )
         self.folded.told[place] = told
 
-    def _tally_at(self, at_ms: int) -> Tally:
+    def _tally_at(self, at_ms: int) -> MinuteTally:
         where = self.application, at_ms - at_ms % MINUTE_MS
         tally = self.folded.tallies.get(where)
         if tally is None:
-            tally = self.folded.tallies[where] = Tally()
+            tally = self.folded.tallies[where] = MinuteTally()
         return tally
 
     def _note(self, found: TransactionRecord | Tombstone) -> None:
@@ -372,7 +380,9 @@ def _add(histogram: Histogram, ms: int) -> None:
     histogram[bucket] = histogram.get(bucket, 0) + 1
 
 
-def _move(states: Counter[State], before: State | None, now: State | None) -> None:
+def _move(
+    states: Counter[TransactionState], before: TransactionState | None, now: TransactionState | None
+) -> None:
     if before is not None:
         states[before] -= 1
     if now is not None:

@@ -18,14 +18,14 @@ from fenceline.facts import (
     ABORTS,
     ACTION_REASONS,
     Confidence,
-    Kind,
-    Reason,
-    State,
     Tombstone,
     TransactionRecord,
+    TransactionState,
     Transition,
+    TransitionKind,
+    TransitionReason,
 )
-from fenceline.kafka.transitions import Life, Step
+from fenceline.kafka.transitions import IdHistory, TransitionStep
 
 
 class RecordIdentity(NamedTuple):
@@ -34,7 +34,7 @@ class RecordIdentity(NamedTuple):
     producer_id: int
     producer_epoch: int
     #: Empty: initialised. PrepareAbort: by a fence or an EndTxn. PrepareCommit: by an EndTxn.
-    state: State
+    state: TransactionState
 
 
 class ActionCause(NamedTuple):
@@ -49,12 +49,14 @@ CausesByRecord = Mapping[RecordIdentity, ActionCause]
 
 _PROBABLE = Confidence.PROBABLE
 #: What an initialisation reads as before it is known to be ours. A new producer id stays a rotation.
-_INITIALISATIONS = frozenset({Kind.REINIT, Kind.ADMIN_FENCE, Kind.TAKEOVER, Kind.SELF_RECOVERY})
+_INITIALISATIONS = frozenset(
+    {TransitionKind.REINIT, TransitionKind.ADMIN_FENCE, TransitionKind.TAKEOVER, TransitionKind.SELF_RECOVERY}
+)
 
 
 def attribute_step(
-    life: Life, record: TransactionRecord | Tombstone, step: Step, records: CausesByRecord
-) -> Step:
+    life: IdHistory, record: TransactionRecord | Tombstone, step: TransitionStep, records: CausesByRecord
+) -> TransitionStep:
     """Return what `transitions.derive` found of a record, attributed to the action that caused it."""
     if isinstance(record, Tombstone):
         return step
@@ -62,7 +64,7 @@ def attribute_step(
     ours = records.get(identity)
     if ours is None:
         return step
-    if record.state is State.EMPTY:
+    if record.state is TransactionState.EMPTY:
         return _initialised(life, record, step)
     return step if step.made is None else step._replace(made=_ended(step.made, ours))
 
@@ -129,47 +131,55 @@ def _is_part(following: Transition, abort: Transition, records: CausesByRecord) 
     return abort.open_ms is not None and records.get(_identity(abort)) == ours
 
 
-def _initialised(life: Life, record: TransactionRecord, step: Step) -> Step:
+def _initialised(life: IdHistory, record: TransactionRecord, step: TransitionStep) -> TransitionStep:
     last, newest = life.record, life.newest
     if step.made is not None and step.made.kind not in _INITIALISATIONS:
         return step
     if last is not None and newest is not None and _is_fenced_abort(last, newest):
-        return Step(None, newest._replace(gap_ms=record.updated_ms - last.updated_ms))
+        return TransitionStep(None, newest._replace(gap_ms=record.updated_ms - last.updated_ms))
     if step.made is None:
         # Who aborted before our initialisation is not known: that abort is not ours.
-        return Step(None, step.revised and _fenced(step.revised, _PROBABLE))
+        return TransitionStep(None, step.revised and _fenced(step.revised, _PROBABLE))
     return step._replace(made=_fenced(step.made))
 
 
 def _is_fenced_abort(last: TransactionRecord, newest: Transition) -> bool:
-    ended = last.state is State.COMPLETE_ABORT and newest.open_ms is not None
-    return ended and newest.reason is Reason.FENCED_BY_ACTION
+    ended = last.state is TransactionState.COMPLETE_ABORT and newest.open_ms is not None
+    return ended and newest.reason is TransitionReason.FENCED_BY_ACTION
 
 
 def _fenced(transition: Transition, confidence: Confidence = Confidence.CERTAIN) -> Transition:
-    return transition._replace(kind=Kind.ADMIN_FENCE, confidence=confidence, reason=Reason.FENCED_BY_ACTION)
+    return transition._replace(
+        kind=TransitionKind.ADMIN_FENCE, confidence=confidence, reason=TransitionReason.FENCED_BY_ACTION
+    )
 
 
 def _ended(transition: Transition, ours: ActionCause) -> Transition:
-    if transition.kind is Kind.COMMIT:
-        return transition._replace(reason=Reason.COMMITTED_BY_ACTION)
+    if transition.kind is TransitionKind.COMMIT:
+        return transition._replace(reason=TransitionReason.COMMITTED_BY_ACTION)
     if transition.kind not in ABORTS:
         return transition
     if ours.fence:
         return _fenced(transition)
     return transition._replace(
-        kind=Kind.ADMIN_ABORT, confidence=Confidence.PROBABLE, reason=Reason.ABORTED_BY_ACTION
+        kind=TransitionKind.ADMIN_ABORT,
+        confidence=Confidence.PROBABLE,
+        reason=TransitionReason.ABORTED_BY_ACTION,
     )
 
 
 def _identity(transition: Transition) -> RecordIdentity:
     """Return the record of a transition: of one that ended a transaction the decision, else its own."""
-    state = State.EMPTY
+    state = TransactionState.EMPTY
     if transition.open_ms is not None:
-        state = State.PREPARE_COMMIT if transition.kind is Kind.COMMIT else State.PREPARE_ABORT
+        state = (
+            TransactionState.PREPARE_COMMIT
+            if transition.kind is TransitionKind.COMMIT
+            else TransactionState.PREPARE_ABORT
+        )
     return RecordIdentity(transition.producer_id, transition.producer_epoch, state)
 
 
 def _initialisation_after(transition: Transition) -> RecordIdentity:
     """Return the initialisation that ends an abort: the next epoch."""
-    return RecordIdentity(transition.producer_id, transition.producer_epoch + 1, State.EMPTY)
+    return RecordIdentity(transition.producer_id, transition.producer_epoch + 1, TransactionState.EMPTY)

@@ -38,7 +38,7 @@ _COMMIT_KEYS = (b"\x00\x00", b"\x00\x01")
 _new = tuple.__new__
 
 
-class Place(NamedTuple):
+class CommitKey(NamedTuple):
     """What a commit is for; the group as escaped text."""
 
     group: str
@@ -46,7 +46,7 @@ class Place(NamedTuple):
     partition: int
 
 
-class Kept(NamedTuple):
+class KeptCommits(NamedTuple):
     """The newest commit for a place, with the last ones up to it, oldest first."""
 
     offset: int
@@ -77,10 +77,10 @@ _Change = Mapping[str, tuple[str, str]] | tuple[str, tuple[str, str] | None]
 
 
 @dataclass(slots=True)
-class Seen:
+class CommitBatch:
     """What was read."""
 
-    newest: dict[Place, Kept | Gone] = field(default_factory=dict)
+    newest: dict[CommitKey, KeptCommits | Gone] = field(default_factory=dict)
     #: By group, with the offsets of the records that say it.
     changes: dict[str, list[tuple[int, int, _Change]]] = field(default_factory=dict)
     undecoded: Counter[str] = field(default_factory=Counter)
@@ -90,7 +90,7 @@ class Seen:
     newer: Counter[int] = field(default_factory=Counter)
 
 
-def read(seen: Seen, partition: int, records: Records) -> None:
+def read(seen: CommitBatch, partition: int, records: Records) -> None:
     """Go through one partition's records; `seen` grows by what they say. Never raises."""
     for key, raws in records.items():
         if key[:2] in _COMMIT_KEYS:
@@ -99,22 +99,22 @@ def read(seen: Seen, partition: int, records: Records) -> None:
             _read_other(seen, partition, key, raws)
 
 
-def _read_commits(seen: Seen, partition: int, key: bytes, raws: Sequence[RawRecord]) -> None:
+def _read_commits(seen: CommitBatch, partition: int, key: bytes, raws: Sequence[RawRecord]) -> None:
     for number in range(len(raws) - 1, -1, -1):
         raw = raws[number]
         found = decode(key, raw.value)
         if isinstance(found, OffsetCommit):
             commits = _last_commits(raws[: number + 1])
             said = (found.offset, found.leader_epoch, found.metadata, found.commit_ms, commits)
-            kept = _new(Kept, (*said, partition, raw.offset))
-            return _take(seen, _new(Place, (found.group, found.topic, found.partition)), kept)
+            kept = _new(KeptCommits, (*said, partition, raw.offset))
+            return _take(seen, _new(CommitKey, (found.group, found.topic, found.partition)), kept)
         if isinstance(found, OffsetTombstone):
-            return _take(seen, Place(*found), Gone(raw.offset))
+            return _take(seen, CommitKey(*found), Gone(raw.offset))
         if isinstance(found, Undecoded):
             _count(seen, partition, raw, found)
 
 
-def _take(seen: Seen, where: Place, found: Kept | Gone) -> None:
+def _take(seen: CommitBatch, where: CommitKey, found: KeptCommits | Gone) -> None:
     # Two versions of a key name one place: what lies behind is the newer.
     before = seen.newest.get(where)
     if before is None or before.log_offset < found.log_offset:
@@ -158,7 +158,7 @@ def unpack(text: str) -> tuple[Commit, ...]:
     return tuple([Commit(*each) for each in json.loads(text)]) if text else ()
 
 
-def _read_other(seen: Seen, partition: int, key: bytes, raws: Sequence[RawRecord]) -> None:
+def _read_other(seen: CommitBatch, partition: int, key: bytes, raws: Sequence[RawRecord]) -> None:
     """Take the newest record of a key that is no commit's."""
     newest = raws[-1]
     found = decode(key, newest.value)
@@ -181,12 +181,12 @@ def _read_other(seen: Seen, partition: int, key: bytes, raws: Sequence[RawRecord
     seen.changes.setdefault(found.group, []).append((partition, newest.offset, change))
 
 
-def _count(seen: Seen, partition: int, raw: RawRecord, found: Undecoded) -> None:
+def _count(seen: CommitBatch, partition: int, raw: RawRecord, found: Undecoded) -> None:
     seen.undecoded[found.reason] += 1
     seen.strange.setdefault(found.reason, (partition, raw.offset, found.detail))
 
 
-def merge(kept: Kept, before: Sequence[Commit]) -> Kept:
+def merge(kept: KeptCommits, before: Sequence[Commit]) -> KeptCommits:
     """Put a place's newest commit onto the last commits that were known of it."""
     if not before:
         return kept

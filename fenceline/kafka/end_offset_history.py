@@ -19,7 +19,7 @@ _NEAREST_MS = STEPS[0][1]
 _THIN_MS = 60_000
 
 
-class End(NamedTuple):
+class EndOffset(NamedTuple):
     """Where a partition's log was readable to, and where it ended, at an instant of our clock."""
 
     at_ms: int
@@ -36,24 +36,24 @@ class Passed(NamedTuple):
     latest_ms: int
 
 
-def pack(ends: Sequence[End]) -> str:
+def pack(ends: Sequence[EndOffset]) -> str:
     """Return ends, oldest first, as compact JSON text: [[at_ms, lso, high watermark], …]."""
     return json.dumps(ends, separators=(",", ":")) if ends else ""
 
 
-def unpack(text: str) -> tuple[End, ...]:
+def unpack(text: str) -> tuple[EndOffset, ...]:
     """Return the ends that `pack` wrote."""
-    return tuple(End(*each) for each in json.loads(text or "[]"))
+    return tuple(EndOffset(*each) for each in json.loads(text or "[]"))
 
 
-def newest(text: str) -> End | None:
+def newest(text: str) -> EndOffset | None:
     """Return the newest end of a packed history, without unpacking all of it."""
     if not text:
         return None
-    return End(*map(int, text[text.rindex("[") + 1 : -2].split(",")))
+    return EndOffset(*map(int, text[text.rindex("[") + 1 : -2].split(",")))
 
 
-def add(text: str, end: End, stood_ms: int | None) -> str:
+def add(text: str, end: EndOffset, stood_ms: int | None) -> str:
     """Return a packed history with another end, if it is time for one; the same text otherwise.
 
     `stood_ms` is when the end before it was still seen to stand; None where that is not known.
@@ -72,14 +72,14 @@ def add(text: str, end: End, stood_ms: int | None) -> str:
     return pack(thin(unpack(longer), end.at_ms))
 
 
-def thin(ends: Sequence[End], now_ms: int) -> list[End]:
+def thin(ends: Sequence[EndOffset], now_ms: int) -> list[EndOffset]:
     """Return the ends that are worth keeping; the oldest one goes only when the next is too old as well."""
     recent = [each for each in ends if now_ms - each.at_ms <= _OLDEST_MS]
     older = ends[: len(ends) - len(recent)]
     return [*older[-1:], *_spaced(recent, now_ms)]
 
 
-def _spaced(ends: Sequence[End], now_ms: int) -> Iterator[End]:
+def _spaced(ends: Sequence[EndOffset], now_ms: int) -> Iterator[EndOffset]:
     """Yield ends so that the newest stays, and of the others the oldest of each span of time."""
     last: tuple[int, int] | None = None
     for number, each in enumerate(ends):
@@ -90,7 +90,7 @@ def _spaced(ends: Sequence[End], now_ms: int) -> Iterator[End]:
             yield each
 
 
-def passed_ms(ends: Sequence[End], offset: int, *, committed: bool) -> Passed | None:
+def passed_ms(ends: Sequence[EndOffset], offset: int, *, committed: bool) -> Passed | None:
     """Return when the end passed an offset: when the record there was readable first; None if it is not yet.
 
     The end is the LSO where `committed`, else the high watermark. `ends` are in order of time.

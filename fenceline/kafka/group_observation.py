@@ -9,14 +9,14 @@ from typing import NamedTuple
 from fenceline.facts import TopicPartition
 from fenceline.kafka import end_offset_history as ends
 from fenceline.kafka.clock_skew import ours_ms
-from fenceline.kafka.end_offset_history import End
+from fenceline.kafka.end_offset_history import EndOffset
 from fenceline.kafka.groups import (
     BLOCKED_AFTER_MS,
     POINTS_APART_MS,
     Commit,
     Committed,
+    GroupStatus,
     Point,
-    Status,
     Waiting,
     add_point,
     committed_in,
@@ -40,7 +40,7 @@ class PendingCommit(NamedTuple):
     transactional_id: str
 
 
-class Blocker(NamedTuple):
+class GroupBlocker(NamedTuple):
     """A transaction that a group waits for. `pending`: its own commit is part of it."""
 
     producer_id: int | None
@@ -104,10 +104,10 @@ class Stood(NamedTuple):
     high_watermark: int | None
     lag_ms: int | None
     only_markers: bool
-    status: Status
+    status: GroupStatus
     waiting: Waiting | None
     waiting_ms: int | None
-    blockers: tuple[Blocker, ...]
+    blockers: tuple[GroupBlocker, ...]
     points: tuple[Point, ...]
 
     @property
@@ -143,11 +143,11 @@ class Around:
     offsets: Offsets | None
     only_markers: bool = False
     #: Oldest first, this look's own not among them.
-    ends: Sequence[End] = ()
+    ends: Sequence[EndOffset] = ()
     #: The transactions that are open in it, the oldest first.
-    holders: Sequence[Blocker] = ()
+    holders: Sequence[GroupBlocker] = ()
     #: The group's own pending commits.
-    pending: Sequence[Blocker] = ()
+    pending: Sequence[GroupBlocker] = ()
 
 
 def stand(
@@ -195,7 +195,7 @@ def stand(
     )
 
 
-def _blockers(waits: Waiting | None, unstable: bool, around: Around) -> tuple[Blocker, ...]:
+def _blockers(waits: Waiting | None, unstable: bool, around: Around) -> tuple[GroupBlocker, ...]:
     holders = around.holders if waits is Waiting.PROBABLY else ()
     return (*holders, *(around.pending if unstable else ()))
 
@@ -248,13 +248,13 @@ def _commits(
     return seen or (Commit(now_ms, offset),)
 
 
-def _all_ends(around: Around, points: Sequence[Point], now_ms: int) -> Sequence[End]:
+def _all_ends(around: Around, points: Sequence[Point], now_ms: int) -> Sequence[EndOffset]:
     """Return where the partition ended: its own history, else what looks at this group have met."""
-    known: Iterable[End] = around.ends or [
-        End(p.at_ms, p.offset + p.lag, p.offset + p.lag) for p in points[:-1]
+    known: Iterable[EndOffset] = around.ends or [
+        EndOffset(p.at_ms, p.offset + p.lag, p.offset + p.lag) for p in points[:-1]
     ]
     offsets = around.offsets
-    newest = [End(now_ms, offsets.lso, offsets.high_watermark)] if offsets else []
+    newest = [EndOffset(now_ms, offsets.lso, offsets.high_watermark)] if offsets else []
     return [*known, *newest]
 
 

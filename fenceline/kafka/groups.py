@@ -18,7 +18,7 @@ from typing import NamedTuple
 from fenceline.kafka.partitions import Offsets
 
 
-class Status(StrEnum):
+class GroupStatus(StrEnum):
     """How a group does in a partition, in Burrow's vocabulary; a group has the worst of its partitions'."""
 
     OK = "OK"
@@ -37,7 +37,15 @@ class Status(StrEnum):
 
 
 #: From harmless to worst.
-STATUSES = (Status.OK, Status.UNKNOWN, Status.WARN, Status.REWIND, Status.STALL, Status.STOP, Status.BLOCKED)
+STATUSES = (
+    GroupStatus.OK,
+    GroupStatus.UNKNOWN,
+    GroupStatus.WARN,
+    GroupStatus.REWIND,
+    GroupStatus.STALL,
+    GroupStatus.STOP,
+    GroupStatus.BLOCKED,
+)
 
 
 class Waiting(StrEnum):
@@ -51,7 +59,7 @@ class Waiting(StrEnum):
     NOT_YET = "not_yet"
 
 
-class Trend(StrEnum):
+class LagTrend(StrEnum):
     """Where a lag goes."""
 
     GROWING = "growing"
@@ -152,7 +160,7 @@ def status_of(
     now_ms: int,
     at_lso_ms: int | None = None,
     blocked_after_ms: int = BLOCKED_AFTER_MS,
-) -> Status:
+) -> GroupStatus:
     """Judge a group in one partition; the worst that holds.
 
     `unread` is `to_read`; `unread_ms` for how long the first of it has been there, None where that is not
@@ -161,23 +169,27 @@ def status_of(
     watermark, None where it is not: a group that died before the LSO has something to read, and is STOP.
     """
     if unread is None:
-        return Status.UNKNOWN
+        return GroupStatus.UNKNOWN
     if unread == 0:
-        return Status.BLOCKED if at_lso_ms is not None and at_lso_ms >= blocked_after_ms else Status.OK
+        return (
+            GroupStatus.BLOCKED if at_lso_ms is not None and at_lso_ms >= blocked_after_ms else GroupStatus.OK
+        )
     if not commits:
-        return Status.UNKNOWN
+        return GroupStatus.UNKNOWN
     # For so long it could have read, and has not committed.
     idle_ms = now_ms - commits[-1].at_ms
     idle_ms = idle_ms if unread_ms is None else min(idle_ms, unread_ms)
     if idle_ms > max(STOP_AFTER_MS, _usual_ms(commits)):
-        return Status.STOP
+        return GroupStatus.STOP
     if _stalls(commits, unread_ms, now_ms):
-        return Status.STALL
+        return GroupStatus.STALL
     if commits[-1].offset < max(commit.offset for commit in commits):
-        return Status.REWIND
-    if trend_of([(point.at_ms, point.lag) for point in points]) is Trend.GROWING and _never_read_all(points):
-        return Status.WARN
-    return Status.OK if len(commits) > 1 else Status.UNKNOWN
+        return GroupStatus.REWIND
+    if trend_of([(point.at_ms, point.lag) for point in points]) is LagTrend.GROWING and _never_read_all(
+        points
+    ):
+        return GroupStatus.WARN
+    return GroupStatus.OK if len(commits) > 1 else GroupStatus.UNKNOWN
 
 
 def _usual_ms(commits: Sequence[Commit]) -> int:
@@ -202,7 +214,7 @@ def _never_read_all(points: Sequence[Point]) -> bool:
     return all(point.lag > 0 for point in points)
 
 
-def trend_of(lags: Sequence[tuple[int, int]]) -> Trend | None:
+def trend_of(lags: Sequence[tuple[int, int]]) -> LagTrend | None:
     """Return where a lag goes, from its (instant, lag) oldest first; None while too little is known.
 
     It grows where all of its last third lies above all of its first: what goes up and down goes nowhere.
@@ -213,8 +225,8 @@ def trend_of(lags: Sequence[tuple[int, int]]) -> Trend | None:
     first = [lag for _, lag in lags[:third]]
     last = [lag for _, lag in lags[-third:]]
     if min(last) > max(first):
-        return Trend.GROWING
-    return Trend.SHRINKING if max(last) < min(first) else Trend.STEADY
+        return LagTrend.GROWING
+    return LagTrend.SHRINKING if max(last) < min(first) else LagTrend.STEADY
 
 
 def add_point(points: Sequence[Point], new: Point) -> tuple[Point, ...]:
@@ -233,6 +245,6 @@ def committed_in(points: Sequence[Point]) -> tuple[Commit, ...]:
     return tuple(found)
 
 
-def worst(statuses: Sequence[Status]) -> Status:
+def worst(statuses: Sequence[GroupStatus]) -> GroupStatus:
     """Return the worst of some statuses; of none nothing is known."""
-    return max(statuses, key=STATUSES.index, default=Status.UNKNOWN)
+    return max(statuses, key=STATUSES.index, default=GroupStatus.UNKNOWN)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from fenceline.facts import OPEN_STATES, TWO_PHASE_COMMIT_TIMEOUT_MS, State, TopicPartition
+from fenceline.facts import OPEN_STATES, TWO_PHASE_COMMIT_TIMEOUT_MS, TopicPartition, TransactionState
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 
 
@@ -43,7 +43,7 @@ class ProducerState(NamedTuple):
     start_offset: int | None
 
 
-class Verdict(StrEnum):
+class PartitionVerdict(StrEnum):
     """What an open transaction of a partition is, or what holds the partition as a whole."""
 
     CLEAR = "clear"
@@ -58,10 +58,16 @@ class Verdict(StrEnum):
 
 
 #: From harmless to worst: a partition has the worst verdict of its transactions.
-VERDICTS = (Verdict.CLEAR, Verdict.OPEN, Verdict.UNKNOWN, Verdict.LATE, Verdict.HANGING)
+VERDICTS = (
+    PartitionVerdict.CLEAR,
+    PartitionVerdict.OPEN,
+    PartitionVerdict.UNKNOWN,
+    PartitionVerdict.LATE,
+    PartitionVerdict.HANGING,
+)
 
 
-class Ground(StrEnum):
+class VerdictReason(StrEnum):
     """Why a verdict; `fenceline.explanations` puts grounds into words."""
 
     #: Its coordinator names this partition as one of the open transaction's.
@@ -98,8 +104,8 @@ class Pin:
     first_seen_ms: int
     #: "" where no id with this producer id is known.
     transactional_id: str
-    verdict: Verdict
-    ground: Ground
+    verdict: PartitionVerdict
+    ground: VerdictReason
     #: By our own clock: since when its coordinator says Prepare*; None unless it does.
     prepared_ms: int | None = None
 
@@ -120,7 +126,7 @@ class PinKey(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Owners:
+class ProducerOwners:
     """Whose producer ids are, as the coordinators told between two looks at the producers."""
 
     #: Transactional ids by producer id.
@@ -155,7 +161,7 @@ def open_in_both(before: Iterable[ProducerState], after: Iterable[ProducerState]
 def judge(
     where: TopicPartition,
     producer: ProducerState,
-    owners: Owners,
+    owners: ProducerOwners,
     *,
     known: Pin | None,
     since_ms: int,
@@ -173,12 +179,12 @@ def judge(
     first_seen_ms = known.first_seen_ms if known else since_ms
     prepared_ms = None
     verdict, ground = _verdict(where, producer, name, owners)
-    if ground is Ground.OWNED and isinstance(said, Described):
+    if ground is VerdictReason.OWNED and isinstance(said, Described):
         if said.state in _PREPARED:
             prepared_ms = known.prepared_ms if known and known.prepared_ms is not None else now_ms
         verdict, ground = _lateness(said, first_seen_ms, prepared_ms, now_ms, grace)
-    elif verdict is Verdict.HANGING and not accused:
-        verdict, ground = Verdict.UNKNOWN, Ground.SEEN_ONCE
+    elif verdict is PartitionVerdict.HANGING and not accused:
+        verdict, ground = PartitionVerdict.UNKNOWN, VerdictReason.SEEN_ONCE
     return Pin(
         where.topic,
         where.partition,
@@ -196,12 +202,12 @@ def judge(
     )
 
 
-_PREPARED = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
+_PREPARED = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
 
 def _verdict(
-    where: TopicPartition, producer: ProducerState, name: str, owners: Owners
-) -> tuple[Verdict, Ground]:
+    where: TopicPartition, producer: ProducerState, name: str, owners: ProducerOwners
+) -> tuple[PartitionVerdict, VerdictReason]:
     """Return whether a coordinator owns a transaction.
 
     Epochs are not compared, since ends and protocol 2 raise them: the newest epoch of a producer id, and no
@@ -213,21 +219,21 @@ def _verdict(
     said = owners.said.get(name)
     if not isinstance(said, Described):
         forbidden = said is not None and said.obstacle is Obstacle.FORBIDDEN
-        return Verdict.UNKNOWN, Ground.MAY_BE_HIDDEN if forbidden else Ground.UNSEEN
+        return PartitionVerdict.UNKNOWN, VerdictReason.MAY_BE_HIDDEN if forbidden else VerdictReason.UNSEEN
     if said.producer_id != producer.producer_id:
         # It went on under another producer id since it was listed: the next look finds out.
-        return Verdict.UNKNOWN, Ground.UNSEEN
+        return PartitionVerdict.UNKNOWN, VerdictReason.UNSEEN
     if said.state in OPEN_STATES and _names(said, where):
-        return Verdict.OPEN, Ground.OWNED
-    return Verdict.HANGING, Ground.NOT_ITS_PARTITION
+        return PartitionVerdict.OPEN, VerdictReason.OWNED
+    return PartitionVerdict.HANGING, VerdictReason.NOT_ITS_PARTITION
 
 
-def _ownerless(owners: Owners) -> tuple[Verdict, Ground]:
+def _ownerless(owners: ProducerOwners) -> tuple[PartitionVerdict, VerdictReason]:
     if not owners.whole:
-        return Verdict.UNKNOWN, Ground.UNSEEN
+        return PartitionVerdict.UNKNOWN, VerdictReason.UNSEEN
     if owners.may_hide:
-        return Verdict.UNKNOWN, Ground.MAY_BE_HIDDEN
-    return Verdict.HANGING, Ground.NO_SUCH_PRODUCER
+        return PartitionVerdict.UNKNOWN, VerdictReason.MAY_BE_HIDDEN
+    return PartitionVerdict.HANGING, VerdictReason.NO_SUCH_PRODUCER
 
 
 def _names(said: Described, where: TopicPartition) -> bool:
@@ -236,15 +242,19 @@ def _names(said: Described, where: TopicPartition) -> bool:
 
 def _lateness(
     said: Described, first_seen_ms: int, prepared_ms: int | None, now_ms: int, grace: int
-) -> tuple[Verdict, Ground]:
+) -> tuple[PartitionVerdict, VerdictReason]:
     if said.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS:
-        return Verdict.OPEN, Ground.TWO_PHASE
+        return PartitionVerdict.OPEN, VerdictReason.TWO_PHASE
     if prepared_ms is not None:
         stuck = now_ms - prepared_ms > grace
-        return (Verdict.LATE, Ground.STUCK_IN_PREPARE) if stuck else (Verdict.OPEN, Ground.OWNED)
+        return (
+            (PartitionVerdict.LATE, VerdictReason.STUCK_IN_PREPARE)
+            if stuck
+            else (PartitionVerdict.OPEN, VerdictReason.OWNED)
+        )
     if now_ms - first_seen_ms > said.timeout_ms + grace:
-        return Verdict.LATE, Ground.PAST_TIMEOUT
-    return Verdict.OPEN, Ground.OWNED
+        return PartitionVerdict.LATE, VerdictReason.PAST_TIMEOUT
+    return PartitionVerdict.OPEN, VerdictReason.OWNED
 
 
 def still_accused(pins: Iterable[Pin], before: Collection[PinKey]) -> frozenset[PinKey]:
@@ -252,13 +262,13 @@ def still_accused(pins: Iterable[Pin], before: Collection[PinKey]) -> frozenset[
     return frozenset(
         pin.key
         for pin in pins
-        if pin.verdict is Verdict.HANGING
-        or pin.ground is Ground.SEEN_ONCE
-        or (pin.ground is Ground.UNSEEN and pin.key in before)
+        if pin.verdict is PartitionVerdict.HANGING
+        or pin.ground is VerdictReason.SEEN_ONCE
+        or (pin.ground is VerdictReason.UNSEEN and pin.key in before)
     )
 
 
-class Place(NamedTuple):
+class PartitionPlace(NamedTuple):
     """Where a partition is: its topic's id, its leader (None while it has none), its replicas' brokers."""
 
     topic_id: str
@@ -267,12 +277,12 @@ class Place(NamedTuple):
     replicas: tuple[int, ...]
 
 
-class Known(NamedTuple):
+class KnownPartition(NamedTuple):
     """What is known of one partition; the columns of its row."""
 
     topic: str
     partition: int
-    place: Place
+    place: PartitionPlace
     #: None before the first answer; the last ones while it cannot be seen.
     log_start: int | None
     lso: int | None
@@ -281,11 +291,11 @@ class Known(NamedTuple):
     seen_ms: int | None
     #: Since when, by our clock, the LSO stands at this value below the high watermark; None unless it does.
     pinned_ms: int | None
-    verdict: Verdict
+    verdict: PartitionVerdict
     #: Why it cannot be seen, in words for an operator; "" when it can.
     error: str
 
-    def is_news(self, before: Known | None) -> bool:
+    def is_news(self, before: KnownPartition | None) -> bool:
         """Whether anything but the time of the look has changed."""
         return before is None or self._replace(seen_ms=before.seen_ms) != before
 
@@ -296,8 +306,14 @@ class Known(NamedTuple):
 
 
 def follow(
-    prior: Known | None, where: TopicPartition, place: Place, said: Offsets | str, now_ms: int, *, held: bool
-) -> Known:
+    prior: KnownPartition | None,
+    where: TopicPartition,
+    place: PartitionPlace,
+    said: Offsets | str,
+    now_ms: int,
+    *,
+    held: bool,
+) -> KnownPartition:
     """Return what is known of a partition after a look, before its transactions are judged.
 
     `said` is why it cannot be seen where it cannot: then nothing but that, and where it is, changes. `held`
@@ -305,23 +321,25 @@ def follow(
     is None for a partition that was never seen, also for one of a topic that was made again.
     """
     if isinstance(said, str):
-        before = prior or Known(*where, place, None, None, None, None, None, Verdict.UNKNOWN, "")
-        return before._replace(place=place, verdict=Verdict.UNKNOWN, error=said)
+        before = prior or KnownPartition(
+            *where, place, None, None, None, None, None, PartitionVerdict.UNKNOWN, ""
+        )
+        return before._replace(place=place, verdict=PartitionVerdict.UNKNOWN, error=said)
     start, lso, end, leader, epoch = said
-    return Known(
+    return KnownPartition(
         *where,
-        Place(place.topic_id, leader, epoch, place.replicas),
+        PartitionPlace(place.topic_id, leader, epoch, place.replicas),
         start,
         lso,
         end,
         now_ms,
         _pinned_ms(prior, lso, end, now_ms, held=held),
-        Verdict.CLEAR,
+        PartitionVerdict.CLEAR,
         "",
     )
 
 
-def _pinned_ms(prior: Known | None, lso: int, end: int, now_ms: int, *, held: bool) -> int | None:
+def _pinned_ms(prior: KnownPartition | None, lso: int, end: int, now_ms: int, *, held: bool) -> int | None:
     if lso >= end:
         return None
     if prior is None or prior.lso != lso or not prior.is_held:
@@ -329,6 +347,6 @@ def _pinned_ms(prior: Known | None, lso: int, end: int, now_ms: int, *, held: bo
     return prior.seen_ms if prior.pinned_ms is None else prior.pinned_ms
 
 
-def worst(pins: Iterable[Pin]) -> Verdict:
+def worst(pins: Iterable[Pin]) -> PartitionVerdict:
     """Return the worst verdict of a partition's transactions; unknown where it is pinned and none is seen."""
-    return max((pin.verdict for pin in pins), key=VERDICTS.index, default=Verdict.UNKNOWN)
+    return max((pin.verdict for pin in pins), key=VERDICTS.index, default=PartitionVerdict.UNKNOWN)

@@ -16,10 +16,10 @@ from typing import NamedTuple
 from fenceline.facts import (
     NOT_TOLD,
     OPEN_STATES,
-    State,
     Tombstone,
     TopicPartitions,
     TransactionRecord,
+    TransactionState,
 )
 
 #: Ids whose row is to be read before the next list; more than these wait for the list after it.
@@ -29,7 +29,7 @@ MOST_SUSPECTS = 10_000
 class Listed(NamedTuple):
     """What ListTransactions says of one transactional id."""
 
-    state: State
+    state: TransactionState
     producer_id: int
 
 
@@ -40,7 +40,7 @@ class Described(NamedTuple):
     """
 
     transactional_id: str
-    state: State
+    state: TransactionState
     producer_id: int
     producer_epoch: int
     timeout_ms: int
@@ -64,10 +64,10 @@ class NotDescribed(NamedTuple):
     text: str
 
 
-class Known(NamedTuple):
+class KnownTransaction(NamedTuple):
     """Our row of one id, as far as it is compared."""
 
-    state: State
+    state: TransactionState
     producer_id: int
     log_offset: int
     producer_epoch: int = NOT_TOLD
@@ -78,7 +78,7 @@ class Known(NamedTuple):
 class Difference(NamedTuple):
     """One id that we and its coordinator see differently; None where it does not exist, or is not open."""
 
-    ours: Known | None
+    ours: KnownTransaction | None
     theirs: Listed | None
 
 
@@ -103,7 +103,7 @@ class Correction(NamedTuple):
     """A row to be written or, for a tombstone, removed; only while ours is still what was judged."""
 
     record: TransactionRecord | Tombstone
-    ours: Known | None
+    ours: KnownTransaction | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +160,8 @@ def agreement(agreed: int, compared: int) -> str:
 
 def compare(
     listed: Mapping[str, Listed],
-    before: Mapping[str, Known | None],
-    after: Iterable[tuple[str, Known]] = (),
+    before: Mapping[str, KnownTransaction | None],
+    after: Iterable[tuple[str, KnownTransaction]] = (),
     *,
     only_open: bool,
     absences: bool,
@@ -194,7 +194,7 @@ def compare(
     return Comparison(agreed, differences, frozenset(suspects | rest))
 
 
-def _agree(ours: Known | None, theirs: Listed | None, only_open: bool) -> bool:
+def _agree(ours: KnownTransaction | None, theirs: Listed | None, only_open: bool) -> bool:
     if theirs is None:
         return ours is None or (only_open and ours.state not in OPEN_STATES)
     return ours is not None and (ours.state, ours.producer_id) == theirs
@@ -245,7 +245,7 @@ def correct(
 
 
 def mirror(
-    name: str, ours: Known | None, said: Described | Listed | NotDescribed, now_ms: int
+    name: str, ours: KnownTransaction | None, said: Described | Listed | NotDescribed, now_ms: int
 ) -> Correction | None:
     """Return how our row follows its coordinator where the lists are all we may see; None as it is.
 
@@ -261,7 +261,7 @@ def mirror(
     return Correction(record_of(said, now_ms), ours)
 
 
-def _same(ours: Known | None, said: Described | Listed) -> bool:
+def _same(ours: KnownTransaction | None, said: Described | Listed) -> bool:
     if ours is None or (ours.state, ours.producer_id) != (said.state, said.producer_id):
         return False
     if isinstance(said, Listed):
@@ -281,7 +281,7 @@ def record_of(said: Described, now_ms: int) -> TransactionRecord:
     Up to Kafka 4.0.0 an id that was initialised again is described with the start of the transaction before
     (only the coordinator's memory has it); what is Empty has not started.
     """
-    idle = said.state is State.EMPTY
+    idle = said.state is TransactionState.EMPTY
     return TransactionRecord(
         said.transactional_id,
         said.state,

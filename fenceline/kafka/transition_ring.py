@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from struct import Struct
 
-from fenceline.facts import Confidence, Kind, Reason, Transition
+from fenceline.facts import Confidence, Transition, TransitionKind, TransitionReason
 
 MOST = 20
 #: Kind, confidence, reason; instant, producer id; epoch, the one before; timeout, open for, completed
@@ -17,7 +17,7 @@ MOST = 20
 _ENTRY = Struct(">BBBqqhhiiiiq")
 SIZE = _ENTRY.size
 
-_KINDS, _CONFIDENCES, _REASONS = tuple(Kind), tuple(Confidence), tuple(Reason)
+_KINDS, _CONFIDENCES, _REASONS = tuple(TransitionKind), tuple(Confidence), tuple(TransitionReason)
 _KIND_CODES = {kind: code for code, kind in enumerate(_KINDS)}
 _CONFIDENCE_CODES = {confidence: code for code, confidence in enumerate(_CONFIDENCES)}
 _REASON_CODES = {reason: code for code, reason in enumerate(_REASONS)}
@@ -30,7 +30,7 @@ _SHORTEST_MS = NONE + 1
 pack_plain = _ENTRY.pack
 
 
-def codes(kind: Kind, confidence: Confidence, reason: Reason) -> tuple[int, int, int]:
+def codes(kind: TransitionKind, confidence: Confidence, reason: TransitionReason) -> tuple[int, int, int]:
     """Return the first three fields of an entry."""
     return _KIND_CODES[kind], _CONFIDENCE_CODES[confidence], _REASON_CODES[reason]
 

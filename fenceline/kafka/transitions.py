@@ -16,12 +16,12 @@ from typing import NamedTuple
 from fenceline.facts import (
     TWO_PHASE_COMMIT_TIMEOUT_MS,
     Confidence,
-    Kind,
-    Reason,
-    State,
     Tombstone,
     TransactionRecord,
+    TransactionState,
     Transition,
+    TransitionKind,
+    TransitionReason,
 )
 
 #: From this epoch on the coordinator gives a new producer id instead of the next epoch
@@ -38,18 +38,20 @@ LONGEST_RETRY_MS = 10_000
 
 _CERTAIN, _PROBABLE, _AMBIGUOUS = Confidence.CERTAIN, Confidence.PROBABLE, Confidence.AMBIGUOUS
 #: Verdicts on an abort that the next record of the id may revise.
-_BROKERS_IN_TIME = frozenset({Reason.BROKER_IN_TIME, Reason.BROKER_AT_LAST_EPOCH})
-_BROKERS_LATE = frozenset({Reason.BROKER_LATE, Reason.LATE_AT_LAST_EPOCH})
-_LATE = _BROKERS_LATE | {Reason.EITHER_LATE}
-_OPEN_TO_REVISION = _BROKERS_IN_TIME | _LATE | {Reason.EITHER_IN_TIME}
+_BROKERS_IN_TIME = frozenset({TransitionReason.BROKER_IN_TIME, TransitionReason.BROKER_AT_LAST_EPOCH})
+_BROKERS_LATE = frozenset({TransitionReason.BROKER_LATE, TransitionReason.LATE_AT_LAST_EPOCH})
+_LATE = _BROKERS_LATE | {TransitionReason.EITHER_LATE}
+_OPEN_TO_REVISION = _BROKERS_IN_TIME | _LATE | {TransitionReason.EITHER_IN_TIME}
 #: Verdicts on an initialisation that a transaction begun by it settles.
-_FENCE_LIKE = frozenset({Reason.ADMIN_TIMEOUT, Reason.ADMIN_TIMEOUT_SOON, Reason.DEFAULT_TIMEOUT})
-_IDLE = frozenset({State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
+_FENCE_LIKE = frozenset(
+    {TransitionReason.ADMIN_TIMEOUT, TransitionReason.ADMIN_TIMEOUT_SOON, TransitionReason.DEFAULT_TIMEOUT}
+)
+_IDLE = frozenset({TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT})
 #: A named tuple made from a tuple, without the call to its own `__new__`: a third of the time.
 _new = tuple.__new__
 
 
-class Life(NamedTuple):
+class IdHistory(NamedTuple):
     """What must be known of an id to judge its next record: its last record, and its newest transition.
 
     `record` is None where nothing is known of it: before its first record, and after its tombstone.
@@ -59,14 +61,14 @@ class Life(NamedTuple):
     newest: Transition | None = None
 
 
-class Step(NamedTuple):
+class TransitionStep(NamedTuple):
     """What one record did: the transition it made, and an earlier one as it reads from now on."""
 
     made: Transition | None = None
     revised: Transition | None = None
 
 
-_NOTHING = Step()
+_NOTHING = TransitionStep()
 
 
 class _At(NamedTuple):
@@ -75,8 +77,13 @@ class _At(NamedTuple):
 
 
 def derive(
-    life: Life, record: TransactionRecord | Tombstone, partition: int, offset: int, *, whole: bool = False
-) -> Step:
+    life: IdHistory,
+    record: TransactionRecord | Tombstone,
+    partition: int,
+    offset: int,
+    *,
+    whole: bool = False,
+) -> TransitionStep:
     """Return what a record did to an id that had lived so far as `life` says.
 
     `whole` tells that no record before this one is missing from its partition: only then is the first record
@@ -87,100 +94,120 @@ def derive(
     if isinstance(record, Tombstone):
         return _expired(life, record, at)
     if life.record is None:
-        return Step(_first(record, at, whole or life.newest is not None))
+        return TransitionStep(_first(record, at, whole or life.newest is not None))
     return _BY_STATE[record.state](life.record, life.newest, record, at)
 
 
-def lived(life: Life, record: TransactionRecord | Tombstone, step: Step) -> Life:
+def lived(life: IdHistory, record: TransactionRecord | Tombstone, step: TransitionStep) -> IdHistory:
     """Return the life after a step that `derive` found."""
     known = None if isinstance(record, Tombstone) else record
-    return Life(known, step.made or step.revised or life.newest)
+    return IdHistory(known, step.made or step.revised or life.newest)
 
 
 def _first(record: TransactionRecord, at: _At, whole: bool) -> Transition:
-    if whole and record.state is State.EMPTY and record.producer_epoch == 0:
-        return _make(Kind.INIT, _CERTAIN, Reason.NEW_ID, record, None, at)
-    return _make(Kind.BASELINE, _CERTAIN, Reason.FIRST_SEEN, record, None, at)
+    if whole and record.state is TransactionState.EMPTY and record.producer_epoch == 0:
+        return _make(TransitionKind.INIT, _CERTAIN, TransitionReason.NEW_ID, record, None, at)
+    return _make(TransitionKind.BASELINE, _CERTAIN, TransitionReason.FIRST_SEEN, record, None, at)
 
 
-def _expired(life: Life, record: Tombstone, at: _At) -> Step:
+def _expired(life: IdHistory, record: Tombstone, at: _At) -> TransitionStep:
     last = life.record
     if last is None:
         return _NOTHING
     idle = last.state in _IDLE
-    confidence, reason = (_CERTAIN, Reason.FORGOTTEN) if idle else (_AMBIGUOUS, Reason.NO_SUCH_STEP)
-    expired = _make(Kind.EXPIRY, confidence, reason, last, last, at)
+    confidence, reason = (
+        (_CERTAIN, TransitionReason.FORGOTTEN) if idle else (_AMBIGUOUS, TransitionReason.NO_SUCH_STEP)
+    )
+    expired = _make(TransitionKind.EXPIRY, confidence, reason, last, last, at)
     at_ms = last.updated_ms if record.at_ms is None else record.at_ms
-    return Step(expired._replace(at_ms=at_ms, open_ms=None))
+    return TransitionStep(expired._replace(at_ms=at_ms, open_ms=None))
 
 
-def _ongoing(last: TransactionRecord, newest: Transition | None, record: TransactionRecord, at: _At) -> Step:
+def _ongoing(
+    last: TransactionRecord, newest: Transition | None, record: TransactionRecord, at: _At
+) -> TransitionStep:
     same = last.producer_id == record.producer_id and last.producer_epoch == record.producer_epoch
-    if last.state is State.ONGOING and same and last.started_ms == record.started_ms:
-        return Step(_make(Kind.EXTEND, _CERTAIN, Reason.PARTITION_ADDED, record, last, at))
+    if last.state is TransactionState.ONGOING and same and last.started_ms == record.started_ms:
+        return TransitionStep(
+            _make(TransitionKind.EXTEND, _CERTAIN, TransitionReason.PARTITION_ADDED, record, last, at)
+        )
     if same and last.state in _IDLE:
-        begun = _make(Kind.BEGIN, _CERTAIN, Reason.PARTITION_ADDED, record, last, at)
-        return Step(begun, newest and _settled_by_going_on(newest, last))
-    return Step(_make(Kind.BEGIN, _AMBIGUOUS, Reason.NO_SUCH_STEP, record, last, at))
+        begun = _make(TransitionKind.BEGIN, _CERTAIN, TransitionReason.PARTITION_ADDED, record, last, at)
+        return TransitionStep(begun, newest and _settled_by_going_on(newest, last))
+    return TransitionStep(
+        _make(TransitionKind.BEGIN, _AMBIGUOUS, TransitionReason.NO_SUCH_STEP, record, last, at)
+    )
 
 
 def _prepare_commit(
     last: TransactionRecord, newest: Transition | None, record: TransactionRecord, at: _At
-) -> Step:
+) -> TransitionStep:
     raised = _raised(last, record)
-    if last.state is State.ONGOING and raised == 0:
-        return Step(_make(Kind.COMMIT, _CERTAIN, Reason.SAME_EPOCH, record, last, at))
-    if last.state is State.ONGOING and raised == 1 and record.client_version == 2:
-        return Step(_make(Kind.COMMIT, _CERTAIN, Reason.ROUTINE_BUMP, record, last, at))
-    return Step(_make(Kind.COMMIT, _AMBIGUOUS, Reason.NO_SUCH_STEP, record, last, at))
+    if last.state is TransactionState.ONGOING and raised == 0:
+        return TransitionStep(
+            _make(TransitionKind.COMMIT, _CERTAIN, TransitionReason.SAME_EPOCH, record, last, at)
+        )
+    if last.state is TransactionState.ONGOING and raised == 1 and record.client_version == 2:
+        return TransitionStep(
+            _make(TransitionKind.COMMIT, _CERTAIN, TransitionReason.ROUTINE_BUMP, record, last, at)
+        )
+    return TransitionStep(
+        _make(TransitionKind.COMMIT, _AMBIGUOUS, TransitionReason.NO_SUCH_STEP, record, last, at)
+    )
 
 
 def _prepare_abort(
     last: TransactionRecord, newest: Transition | None, record: TransactionRecord, at: _At
-) -> Step:
+) -> TransitionStep:
     if last.state in _IDLE and not record.partitions:
-        empty = _make(Kind.EMPTY_ABORT, _CERTAIN, Reason.NOTHING_OPEN, record, last, at)
-        return Step(empty, newest and _settled_by_going_on(newest, last))
-    if last.state is not State.ONGOING or last.started_ms != record.started_ms:
-        return Step(_make(Kind.ABORT, _AMBIGUOUS, Reason.NO_SUCH_STEP, record, last, at))
-    return Step(_make(*_abort(last, record), record, last, at))
+        empty = _make(TransitionKind.EMPTY_ABORT, _CERTAIN, TransitionReason.NOTHING_OPEN, record, last, at)
+        return TransitionStep(empty, newest and _settled_by_going_on(newest, last))
+    if last.state is not TransactionState.ONGOING or last.started_ms != record.started_ms:
+        return TransitionStep(
+            _make(TransitionKind.ABORT, _AMBIGUOUS, TransitionReason.NO_SUCH_STEP, record, last, at)
+        )
+    return TransitionStep(_make(*_abort(last, record), record, last, at))
 
 
-def _abort(last: TransactionRecord, record: TransactionRecord) -> tuple[Kind, Confidence, Reason]:
+def _abort(
+    last: TransactionRecord, record: TransactionRecord
+) -> tuple[TransitionKind, Confidence, TransitionReason]:
     """Judge the abort of an open transaction by its two records alone."""
     raised = _raised(last, record)
     if raised == 0:
-        return Kind.CLIENT_ABORT, _CERTAIN, Reason.SAME_EPOCH
+        return TransitionKind.CLIENT_ABORT, _CERTAIN, TransitionReason.SAME_EPOCH
     if raised == 1 and record.producer_epoch > LAST_EPOCH and record.next_producer_id is not None:
-        return Kind.CLIENT_ABORT, _CERTAIN, Reason.CLIENT_AT_LAST_EPOCH
+        return TransitionKind.CLIENT_ABORT, _CERTAIN, TransitionReason.CLIENT_AT_LAST_EPOCH
     # Kafka 4.0.0 raised the epoch twice for the coordinator's own aborts (KAFKA-19367).
     if not (raised == 1 or (raised == 2 and record.client_version == 2)):
-        return Kind.ABORT, _AMBIGUOUS, Reason.NO_SUCH_STEP
+        return TransitionKind.ABORT, _AMBIGUOUS, TransitionReason.NO_SUCH_STEP
     if (_open_ms(record) or 0) < 0:
-        return Kind.ABORT, _AMBIGUOUS, Reason.CLOCK_WENT_BACK
+        return TransitionKind.ABORT, _AMBIGUOUS, TransitionReason.CLOCK_WENT_BACK
     late = _is_late(record)
     if last.client_version == 2 and raised == 1:
         if late:
-            return Kind.TIMEOUT, _PROBABLE, Reason.EITHER_LATE
-        return Kind.ABORT, _AMBIGUOUS, Reason.EITHER_IN_TIME
+            return TransitionKind.TIMEOUT, _PROBABLE, TransitionReason.EITHER_LATE
+        return TransitionKind.ABORT, _AMBIGUOUS, TransitionReason.EITHER_IN_TIME
     if late:
-        return Kind.TIMEOUT, _PROBABLE, Reason.BROKER_LATE
-    return Kind.TAKEOVER, _PROBABLE, Reason.BROKER_IN_TIME
+        return TransitionKind.TIMEOUT, _PROBABLE, TransitionReason.BROKER_LATE
+    return TransitionKind.TAKEOVER, _PROBABLE, TransitionReason.BROKER_IN_TIME
 
 
-def _complete(last: TransactionRecord, newest: Transition | None, record: TransactionRecord, at: _At) -> Step:
-    committed = record.state is State.COMPLETE_COMMIT
-    prepared = State.PREPARE_COMMIT if committed else State.PREPARE_ABORT
+def _complete(
+    last: TransactionRecord, newest: Transition | None, record: TransactionRecord, at: _At
+) -> TransitionStep:
+    committed = record.state is TransactionState.COMPLETE_COMMIT
+    prepared = TransactionState.PREPARE_COMMIT if committed else TransactionState.PREPARE_ABORT
     if last.state is not prepared:
-        kind = Kind.COMMIT if committed else Kind.ABORT
-        lost = _make(kind, _AMBIGUOUS, Reason.NO_SUCH_STEP, record, last, at)
-        return Step(lost._replace(open_ms=None, completed_ms=record.updated_ms))
+        kind = TransitionKind.COMMIT if committed else TransitionKind.ABORT
+        lost = _make(kind, _AMBIGUOUS, TransitionReason.NO_SUCH_STEP, record, last, at)
+        return TransitionStep(lost._replace(open_ms=None, completed_ms=record.updated_ms))
     ended = None
     if newest is not None and _is_end(newest):
         ended = _at_last_epoch(newest, last, record)._replace(completed_ms=record.updated_ms)
     if record.producer_id != last.producer_id:
-        return Step(_rotation(last, record, at), ended)
-    return Step(None, ended)
+        return TransitionStep(_rotation(last, record, at), ended)
+    return TransitionStep(None, ended)
 
 
 def _at_last_epoch(ended: Transition, last: TransactionRecord, record: TransactionRecord) -> Transition:
@@ -192,33 +219,37 @@ def _at_last_epoch(ended: Transition, last: TransactionRecord, record: Transacti
     if ended.reason not in _OPEN_TO_REVISION or last.producer_epoch <= LAST_EPOCH:
         return ended
     if record.producer_id != last.producer_id:
-        return _revise(ended, Kind.CLIENT_ABORT, _CERTAIN, Reason.CLIENT_AT_LAST_EPOCH)
-    if ended.reason is Reason.EITHER_IN_TIME:
-        return _revise(ended, Kind.TAKEOVER, _PROBABLE, Reason.BROKER_AT_LAST_EPOCH)
-    if ended.reason is Reason.EITHER_LATE:
-        return _revise(ended, Kind.TIMEOUT, _PROBABLE, Reason.LATE_AT_LAST_EPOCH)
+        return _revise(ended, TransitionKind.CLIENT_ABORT, _CERTAIN, TransitionReason.CLIENT_AT_LAST_EPOCH)
+    if ended.reason is TransitionReason.EITHER_IN_TIME:
+        return _revise(ended, TransitionKind.TAKEOVER, _PROBABLE, TransitionReason.BROKER_AT_LAST_EPOCH)
+    if ended.reason is TransitionReason.EITHER_LATE:
+        return _revise(ended, TransitionKind.TIMEOUT, _PROBABLE, TransitionReason.LATE_AT_LAST_EPOCH)
     return ended
 
 
-def _empty(last: TransactionRecord, newest: Transition | None, record: TransactionRecord, at: _At) -> Step:
+def _empty(
+    last: TransactionRecord, newest: Transition | None, record: TransactionRecord, at: _At
+) -> TransitionStep:
     if last.state not in _IDLE:
-        return Step(_make(Kind.REINIT, _AMBIGUOUS, Reason.NO_SUCH_STEP, record, last, at))
-    gap_ms = record.updated_ms - last.updated_ms if last.state is State.COMPLETE_ABORT else None
+        return TransitionStep(
+            _make(TransitionKind.REINIT, _AMBIGUOUS, TransitionReason.NO_SUCH_STEP, record, last, at)
+        )
+    gap_ms = record.updated_ms - last.updated_ms if last.state is TransactionState.COMPLETE_ABORT else None
     revised, own, unsure = None, False, False
     if newest is not None and gap_ms is not None and _raised(last, record) in (None, 0, 1):
         unsure = newest.reason in _OPEN_TO_REVISION
         revised, own = _after_abort(newest, last, record, gap_ms) if unsure else (None, False)
     if record.producer_id != last.producer_id:
-        return Step(_rotation(last, record, at), revised)
+        return TransitionStep(_rotation(last, record, at), revised)
     if own:
-        return Step(None, revised)
+        return TransitionStep(None, revised)
     made = _make(*_initialised(last, newest, record), record, last, at)
     if revised is not None and revised.confidence is _AMBIGUOUS:
-        made = made._replace(confidence=_AMBIGUOUS, reason=Reason.CAME_BACK)
+        made = made._replace(confidence=_AMBIGUOUS, reason=TransitionReason.CAME_BACK)
     elif unsure and made.confidence is _CERTAIN:
         # A takeover that was retried late would have written it too.
         made = made._replace(confidence=_PROBABLE)
-    return Step(made._replace(gap_ms=gap_ms), revised)
+    return TransitionStep(made._replace(gap_ms=gap_ms), revised)
 
 
 def _after_abort(
@@ -230,67 +261,69 @@ def _after_abort(
     if abort.reason in _LATE:
         # A takeover just between the timeout and the coordinator's scan for it leaves the same.
         same = record.producer_epoch == last.producer_epoch
-        late = _revise(gapped, Kind.TIMEOUT, _PROBABLE, Reason.CAME_BACK_SOON)
+        late = _revise(gapped, TransitionKind.TIMEOUT, _PROBABLE, TransitionReason.CAME_BACK_SOON)
         return (late if soon and not same else None), False
     if record.producer_id == last.producer_id and record.producer_epoch == last.producer_epoch:
-        return _revise(gapped, Kind.SELF_RECOVERY, _PROBABLE, Reason.OWN_EPOCH), True
+        return _revise(gapped, TransitionKind.SELF_RECOVERY, _PROBABLE, TransitionReason.OWN_EPOCH), True
     if abort.reason in _BROKERS_IN_TIME:
         mine = 0 <= gap_ms <= LONGEST_RETRY_MS
         return (_revise(gapped, *_taken_over(last, record)) if mine else None), mine
     if soon:
         return _revise(gapped, *_perhaps_taken_over(last, record)), True
     if gap_ms > LONGEST_RETRY_MS:
-        return _revise(gapped, Kind.CLIENT_ABORT, _PROBABLE, Reason.CAME_BACK_LATE), False
-    return _revise(gapped, Kind.ABORT, _AMBIGUOUS, Reason.CAME_BACK), False
+        return _revise(gapped, TransitionKind.CLIENT_ABORT, _PROBABLE, TransitionReason.CAME_BACK_LATE), False
+    return _revise(gapped, TransitionKind.ABORT, _AMBIGUOUS, TransitionReason.CAME_BACK), False
 
 
-def _taken_over(last: TransactionRecord, record: TransactionRecord) -> tuple[Kind, Confidence, Reason]:
+def _taken_over(
+    last: TransactionRecord, record: TransactionRecord
+) -> tuple[TransitionKind, Confidence, TransitionReason]:
     """Judge by the timeout whether a producer initialised the id, or an Admin that fences.
 
     Never certain: an Admin may be given another timeout, or have ended the transaction by a first request
     without the second one that a producer made instead.
     """
     if record.timeout_ms != ADMIN_TIMEOUT_MS:
-        return Kind.TAKEOVER, _PROBABLE, Reason.CAME_BACK_SOON
+        return TransitionKind.TAKEOVER, _PROBABLE, TransitionReason.CAME_BACK_SOON
     if last.timeout_ms == ADMIN_TIMEOUT_MS:
-        return Kind.TAKEOVER, _AMBIGUOUS, Reason.DEFAULT_TIMEOUT
-    return Kind.ADMIN_FENCE, _PROBABLE, Reason.ADMIN_TIMEOUT
+        return TransitionKind.TAKEOVER, _AMBIGUOUS, TransitionReason.DEFAULT_TIMEOUT
+    return TransitionKind.ADMIN_FENCE, _PROBABLE, TransitionReason.ADMIN_TIMEOUT
 
 
 def _perhaps_taken_over(
     last: TransactionRecord, record: TransactionRecord
-) -> tuple[Kind, Confidence, Reason]:
+) -> tuple[TransitionKind, Confidence, TransitionReason]:
     """Judge an initialisation that came as soon after an abort as the retry of a takeover.
 
     Under version 2 it may as well have followed the client's own abort: some frameworks initialise their
     pooled ids before every transaction.
     """
     if record.timeout_ms == ADMIN_TIMEOUT_MS != last.timeout_ms:
-        return Kind.ADMIN_FENCE, _PROBABLE, Reason.ADMIN_TIMEOUT_SOON
-    return Kind.TAKEOVER, _AMBIGUOUS, Reason.CAME_BACK_SOON
+        return TransitionKind.ADMIN_FENCE, _PROBABLE, TransitionReason.ADMIN_TIMEOUT_SOON
+    return TransitionKind.TAKEOVER, _AMBIGUOUS, TransitionReason.CAME_BACK_SOON
 
 
 def _initialised(
     last: TransactionRecord, newest: Transition | None, record: TransactionRecord
-) -> tuple[Kind, Confidence, Reason]:
+) -> tuple[TransitionKind, Confidence, TransitionReason]:
     """Judge an initialisation of an id that had nothing open, under the same producer id."""
     raised = record.producer_epoch - last.producer_epoch
     if raised == 0:
-        return Kind.SELF_RECOVERY, _CERTAIN, Reason.OWN_EPOCH
+        return TransitionKind.SELF_RECOVERY, _CERTAIN, TransitionReason.OWN_EPOCH
     if raised != 1:
-        return Kind.REINIT, _AMBIGUOUS, Reason.NO_SUCH_STEP
+        return TransitionKind.REINIT, _AMBIGUOUS, TransitionReason.NO_SUCH_STEP
     if record.timeout_ms != ADMIN_TIMEOUT_MS:
-        return Kind.REINIT, _CERTAIN, Reason.INITIALISED
-    fenced = newest is not None and newest.kind is Kind.ADMIN_FENCE
+        return TransitionKind.REINIT, _CERTAIN, TransitionReason.INITIALISED
+    fenced = newest is not None and newest.kind is TransitionKind.ADMIN_FENCE
     if last.timeout_ms == ADMIN_TIMEOUT_MS and not fenced:
-        return Kind.REINIT, _AMBIGUOUS, Reason.DEFAULT_TIMEOUT
-    return Kind.ADMIN_FENCE, _PROBABLE, Reason.ADMIN_TIMEOUT
+        return TransitionKind.REINIT, _AMBIGUOUS, TransitionReason.DEFAULT_TIMEOUT
+    return TransitionKind.ADMIN_FENCE, _PROBABLE, TransitionReason.ADMIN_TIMEOUT
 
 
 def _rotation(last: TransactionRecord, record: TransactionRecord, at: _At) -> Transition:
     if record.producer_epoch == 0 and last.producer_epoch >= LAST_EPOCH:
-        return _make(Kind.ROTATION, _CERTAIN, Reason.EPOCH_USED_UP, record, last, at)
-    return _make(Kind.INIT, _AMBIGUOUS, Reason.REBORN_UNSEEN, record, last, at)
+        return _make(TransitionKind.ROTATION, _CERTAIN, TransitionReason.EPOCH_USED_UP, record, last, at)
+    return _make(TransitionKind.INIT, _AMBIGUOUS, TransitionReason.REBORN_UNSEEN, record, last, at)
 
 
 def _settled_by_going_on(newest: Transition, last: TransactionRecord) -> Transition | None:
@@ -301,13 +334,13 @@ def _settled_by_going_on(newest: Transition, last: TransactionRecord) -> Transit
     (`TransactionCoordinator.endTransaction` takes the second for a retry). The same holds for an abort after
     the timeout, where the coordinator was most likely first. An Admin that fences never begins a transaction.
     """
-    if last.state is State.COMPLETE_ABORT and newest.reason is Reason.EITHER_IN_TIME:
-        return _revise(newest, Kind.CLIENT_ABORT, _PROBABLE, Reason.CLIENT_WENT_ON)
-    if last.state is State.EMPTY and newest.reason in _FENCE_LIKE:
-        kind = Kind.REINIT if newest.open_ms is None else Kind.TAKEOVER
-        sure = _PROBABLE if kind is Kind.TAKEOVER or newest.gap_ms is not None else _CERTAIN
-        sure = _AMBIGUOUS if newest.reason is Reason.ADMIN_TIMEOUT_SOON else sure
-        return _revise(newest, kind, sure, Reason.WENT_ON_TO_BEGIN)
+    if last.state is TransactionState.COMPLETE_ABORT and newest.reason is TransitionReason.EITHER_IN_TIME:
+        return _revise(newest, TransitionKind.CLIENT_ABORT, _PROBABLE, TransitionReason.CLIENT_WENT_ON)
+    if last.state is TransactionState.EMPTY and newest.reason in _FENCE_LIKE:
+        kind = TransitionKind.REINIT if newest.open_ms is None else TransitionKind.TAKEOVER
+        sure = _PROBABLE if kind is TransitionKind.TAKEOVER or newest.gap_ms is not None else _CERTAIN
+        sure = _AMBIGUOUS if newest.reason is TransitionReason.ADMIN_TIMEOUT_SOON else sure
+        return _revise(newest, kind, sure, TransitionReason.WENT_ON_TO_BEGIN)
     return None
 
 
@@ -330,14 +363,16 @@ def _is_end(transition: Transition) -> bool:
     return transition.open_ms is not None and transition.completed_ms is None
 
 
-def _revise(transition: Transition, kind: Kind, confidence: Confidence, reason: Reason) -> Transition:
+def _revise(
+    transition: Transition, kind: TransitionKind, confidence: Confidence, reason: TransitionReason
+) -> Transition:
     return transition._replace(kind=kind, confidence=confidence, reason=reason)
 
 
 def _make(
-    kind: Kind,
+    kind: TransitionKind,
     confidence: Confidence,
-    reason: Reason,
+    reason: TransitionReason,
     record: TransactionRecord,
     last: TransactionRecord | None,
     at: _At,
@@ -348,12 +383,14 @@ def _make(
     return _new(Transition, (*first, open_ms, None, None, *at))
 
 
-_PREPARED = frozenset({State.PREPARE_COMMIT, State.PREPARE_ABORT})
-_BY_STATE: dict[State, Callable[[TransactionRecord, Transition | None, TransactionRecord, _At], Step]] = {
-    State.EMPTY: _empty,
-    State.ONGOING: _ongoing,
-    State.PREPARE_COMMIT: _prepare_commit,
-    State.PREPARE_ABORT: _prepare_abort,
-    State.COMPLETE_COMMIT: _complete,
-    State.COMPLETE_ABORT: _complete,
+_PREPARED = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
+_BY_STATE: dict[
+    TransactionState, Callable[[TransactionRecord, Transition | None, TransactionRecord, _At], TransitionStep]
+] = {
+    TransactionState.EMPTY: _empty,
+    TransactionState.ONGOING: _ongoing,
+    TransactionState.PREPARE_COMMIT: _prepare_commit,
+    TransactionState.PREPARE_ABORT: _prepare_abort,
+    TransactionState.COMPLETE_COMMIT: _complete,
+    TransactionState.COMPLETE_ABORT: _complete,
 }

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from fenceline.formatting import clock, count, duration, some
 from fenceline.kafka.reconcile import Described
 from fenceline.plans.impact import HeldLog, Reach, own_words, reach
-from fenceline.plans.plan import Bound, Effect, Ground, Refusal, Seen, Step, SubjectPlan
+from fenceline.plans.plan import Bound, Effect, PlanStep, Refusal, RefusalReason, Seen, SubjectPlan
 from fenceline.spark.records import Decided, Decision, Done, InputRange, SinkTransaction
-from fenceline.spark.sink_fates import Fate
+from fenceline.spark.sink_fates import TransactionFate
 
 #: How many ids, and how many sources of a lost range, a sentence names.
 _NAMED = 3
@@ -24,15 +24,15 @@ _LONGEST = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenTransaction:
     """A transaction of a decision, and what has become of it."""
 
     transaction: SinkTransaction
-    fate: Fate
+    fate: TransactionFate
 
 
 @dataclass(frozen=True, slots=True)
-class SinkBatch:
+class SinkBatchFacts:
     """One batch of a query with our sink: its ledger and its transactions, looked at a moment ago."""
 
     ident: str
@@ -58,7 +58,7 @@ class SinkBatch:
     #: The newest batch in the offset log.
     planned: int | None = None
     #: Those that the last decision names.
-    written: tuple[Written, ...] = ()
+    written: tuple[WrittenTransaction, ...] = ()
     #: Open transactions of this ledger that no open decision names.
     undecided: tuple[Described, ...] = ()
     #: Why coordinators could not be asked for all of them; "" where they could.
@@ -92,10 +92,10 @@ class SinkBatch:
     @property
     def opened(self) -> tuple[SinkTransaction, ...]:
         """Return the transactions of its decision that are open as they were written."""
-        return tuple(each.transaction for each in self.written if each.fate is Fate.OPEN)
+        return tuple(each.transaction for each in self.written if each.fate is TransactionFate.OPEN)
 
 
-def plan_finish(batch: SinkBatch) -> SubjectPlan:
+def plan_finish(batch: SinkBatchFacts) -> SubjectPlan:
     """Return what finishing a prepared batch would do: commit what is open of it, and note that."""
     refusals = tuple(_against_finish(batch))
     decision = batch.decision
@@ -118,7 +118,7 @@ def plan_finish(batch: SinkBatch) -> SubjectPlan:
     )
 
 
-def plan_roll_back(batch: SinkBatch, *, now_ms: int) -> SubjectPlan:
+def plan_roll_back(batch: SinkBatchFacts, *, now_ms: int) -> SubjectPlan:
     """Return what rolling a batch back would do: decide against it, then abort what is open of it."""
     refusals = tuple(_against_roll_back(batch, now_ms))
     if any(not each.forceable for each in refusals):
@@ -141,12 +141,12 @@ def plan_roll_back(batch: SinkBatch, *, now_ms: int) -> SubjectPlan:
     )
 
 
-def next_round(batch: SinkBatch) -> int:
+def next_round(batch: SinkBatchFacts) -> int:
     """Return the round in which the next decision about a batch is made."""
     return batch.rounds[-1].round + 1 if batch.rounds else 0
 
 
-def finish_warnings(batches: Sequence[SinkBatch], *, now_ms: int) -> Iterator[str]:
+def finish_warnings(batches: Sequence[SinkBatchFacts], *, now_ms: int) -> Iterator[str]:
     """Yield what somebody must know who finishes these batches."""
     for each in batches:
         if each.alive:
@@ -154,7 +154,11 @@ def finish_warnings(batches: Sequence[SinkBatch], *, now_ms: int) -> Iterator[st
                 f"The driver of {each.name} lives ({_heard(each, now_ms)}): it finishes the batch itself. To "
                 "do it twice does no harm."
             )
-        lost = [written for written in each.written if written.fate is not Fate.OPEN and _is_lost(written)]
+        lost = [
+            written
+            for written in each.written
+            if written.fate is not TransactionFate.OPEN and _is_lost(written)
+        ]
         if lost:
             yield (
                 f"{count(len(lost), 'transaction')} of batch {each.batch_id} of {each.name} "
@@ -163,7 +167,7 @@ def finish_warnings(batches: Sequence[SinkBatch], *, now_ms: int) -> Iterator[st
             )
 
 
-def roll_back_warnings(batches: Sequence[SinkBatch]) -> Iterator[str]:
+def roll_back_warnings(batches: Sequence[SinkBatchFacts]) -> Iterator[str]:
     """Yield what somebody must know who rolls these batches back."""
     for each in batches:
         if each.alive is None and each.undecided:
@@ -173,11 +177,11 @@ def roll_back_warnings(batches: Sequence[SinkBatch]) -> Iterator[str]:
             )
 
 
-def _named(batch: SinkBatch) -> Seen:
+def _named(batch: SinkBatchFacts) -> Seen:
     return {"query": batch.ident, "batch_id": batch.batch_id}
 
 
-def _seen(batch: SinkBatch, round_: int, transactions: Sequence[Sequence[object]]) -> Seen:
+def _seen(batch: SinkBatchFacts, round_: int, transactions: Sequence[Sequence[object]]) -> Seen:
     return {
         "query": batch.ident,
         "checkpoint": batch.checkpoint,
@@ -191,7 +195,7 @@ def _seen(batch: SinkBatch, round_: int, transactions: Sequence[Sequence[object]
     }
 
 
-def _against_finish(batch: SinkBatch) -> Iterator[Refusal]:
+def _against_finish(batch: SinkBatchFacts) -> Iterator[Refusal]:
     decision, what = batch.decision, f"batch {batch.batch_id} of {batch.name}"
     if batch.trouble:
         yield _unreadable(batch)
@@ -199,58 +203,60 @@ def _against_finish(batch: SinkBatch) -> Iterator[Refusal]:
         words = f"Nothing is decided about {what}, so nothing of it may be committed."
         if batch.undecided:
             words += f" Its open transactions are rolled back (roll_back_batch {batch.subject})."
-        yield Refusal(Ground.NOT_PREPARED, words)
+        yield Refusal(RefusalReason.NOT_PREPARED, words)
     elif decision.decided is Decided.ABORTED:
         words = (
             f"Round {decision.round} of {what} was aborted by the {decision.by} at {clock(decision.at_ms)}: "
             "there is nothing to finish. The batch runs again when its query starts."
         )
-        yield Refusal(Ground.NOT_PREPARED, words)
+        yield Refusal(RefusalReason.NOT_PREPARED, words)
     elif batch.done is not None:
-        yield Refusal(Ground.ALREADY_ENDED, _ended(what, batch.done))
+        yield Refusal(RefusalReason.ALREADY_ENDED, _ended(what, batch.done))
     elif batch.unseen:
-        yield Refusal(Ground.NOT_SEEN, f"The transactions of {what} cannot be seen: {batch.unseen}.")
+        yield Refusal(RefusalReason.NOT_SEEN, f"The transactions of {what} cannot be seen: {batch.unseen}.")
 
 
-def _against_roll_back(batch: SinkBatch, now_ms: int) -> Iterator[Refusal]:
+def _against_roll_back(batch: SinkBatchFacts, now_ms: int) -> Iterator[Refusal]:
     decision, what = batch.decision, f"batch {batch.batch_id} of {batch.name}"
     if batch.trouble:
         yield _unreadable(batch)
     elif decision is not None and decision.decided is Decided.PREPARED:
-        yield Refusal(Ground.PREPARED, _is_prepared(batch, what))
+        yield Refusal(RefusalReason.PREPARED, _is_prepared(batch, what))
     elif _is_behind(batch):
-        yield Refusal(Ground.ALREADY_ENDED, f"{_upper(what)} is over: {_what_is_behind(batch)}.")
+        yield Refusal(RefusalReason.ALREADY_ENDED, f"{_upper(what)} is over: {_what_is_behind(batch)}.")
     elif batch.prepared:
         words = (
             f"Batch {batch.prepared[0]} of {batch.name} is prepared and not done: finish that first "
             f"(finish_batch {batch.ident}@{batch.prepared[0]})."
         )
-        yield Refusal(Ground.PREPARED, words)
+        yield Refusal(RefusalReason.PREPARED, words)
     elif batch.unseen:
-        yield Refusal(Ground.NOT_SEEN, f"The open transactions of {what} cannot be seen: {batch.unseen}.")
+        yield Refusal(
+            RefusalReason.NOT_SEEN, f"The open transactions of {what} cannot be seen: {batch.unseen}."
+        )
     elif batch.planned is None or batch.batch_id > batch.planned:
         newest = "none" if batch.planned is None else f"batch {batch.planned}"
         words = f"{_upper(what)} is not planned: the newest one in the offset log is {newest}."
-        yield Refusal(Ground.NOTHING_OPEN, words)
+        yield Refusal(RefusalReason.NOTHING_OPEN, words)
     elif not batch.undecided:
         words = f"No transaction of {what} is open: nothing is to be rolled back."
-        yield Refusal(Ground.NOTHING_OPEN, words)
+        yield Refusal(RefusalReason.NOTHING_OPEN, words)
     elif batch.alive:
         words = (
             f"The driver of {batch.name} lives ({_heard(batch, now_ms)}) and may be about to prepare "
             f"{what}: rolled back, the batch fails there and runs again. Stop the query first, or wait."
         )
-        yield Refusal(Ground.DRIVER_LIVES, words, forceable=True)
+        yield Refusal(RefusalReason.DRIVER_LIVES, words, forceable=True)
 
 
-def _is_behind(batch: SinkBatch) -> bool:
+def _is_behind(batch: SinkBatchFacts) -> bool:
     """Whether a batch is before the one that the sink writes next."""
     if batch.last_prepared is None:
         return batch.batch_id < batch.first_batch
     return batch.batch_id <= batch.last_prepared
 
 
-def _what_is_behind(batch: SinkBatch) -> str:
+def _what_is_behind(batch: SinkBatchFacts) -> str:
     if batch.last_prepared is None:
         return f"its sink begins with batch {batch.first_batch}"
     return f"batch {batch.last_prepared} is prepared already"
@@ -261,12 +267,12 @@ def _upper(words: str) -> str:
     return words[:1].upper() + words[1:]
 
 
-def _unreadable(batch: SinkBatch) -> Refusal:
+def _unreadable(batch: SinkBatchFacts) -> Refusal:
     words = f"The ledger of {batch.name} cannot be read, and nobody ends its batches without: {batch.trouble}"
-    return Refusal(Ground.LEDGER_UNREADABLE, words if words.endswith(".") else f"{words}.")
+    return Refusal(RefusalReason.LEDGER_UNREADABLE, words if words.endswith(".") else f"{words}.")
 
 
-def _is_prepared(batch: SinkBatch, what: str) -> str:
+def _is_prepared(batch: SinkBatchFacts, what: str) -> str:
     if batch.done is not None:
         return _ended(what, batch.done)
     return (
@@ -279,22 +285,22 @@ def _ended(what: str, done: Done) -> str:
     return f"{_upper(what)} is {done.outcome} since {clock(done.at_ms)}, by the {done.by}."
 
 
-def _heard(batch: SinkBatch, now_ms: int) -> str:
+def _heard(batch: SinkBatchFacts, now_ms: int) -> str:
     if batch.heard_ms is None:
         return "its listener says so"
     return f"heard {duration(max(0, now_ms - batch.heard_ms))} ago"
 
 
-def _finish_steps(batch: SinkBatch, decision: Decision) -> Iterator[Step]:
+def _finish_steps(batch: SinkBatchFacts, decision: Decision) -> Iterator[PlanStep]:
     names = [each.transactional_id for each in batch.opened]
     if names:
         words = f"Commit {count(len(names), 'transaction')} at {_coordinators(names)}: {some(names, _NAMED)}."
-        yield Step("EndTxn", words)
+        yield PlanStep("EndTxn", words)
     file = f"{decision.batch_id}.{decision.round}.done"
-    yield Step("ledger", f"Create {file} in the ledger of {batch.name}: nobody carries it out again.")
+    yield PlanStep("ledger", f"Create {file} in the ledger of {batch.name}: nobody carries it out again.")
 
 
-def _finish_effects(batch: SinkBatch, decision: Decision, found: Reach) -> Iterator[Effect]:
+def _finish_effects(batch: SinkBatchFacts, decision: Decision, found: Reach) -> Iterator[Effect]:
     opened = batch.opened
     if opened:
         records = sum(each.records for each in opened)
@@ -303,7 +309,9 @@ def _finish_effects(batch: SinkBatch, decision: Decision, found: Reach) -> Itera
             f"{'is' if records == 1 else 'are'} committed{_readable(found, records)}."
         )
         yield Effect("records_committed", records, words)
-    before = [each for each in batch.written if each.fate in (Fate.COMMITTED, Fate.COMMITTING)]
+    before = [
+        each for each in batch.written if each.fate in (TransactionFate.COMMITTED, TransactionFate.COMMITTING)
+    ]
     if before:
         words = f"{count(len(before), 'transaction')} of it {'is' if len(before) == 1 else 'are'} committed."
         yield Effect("committed_before", len(before), words)
@@ -322,14 +330,14 @@ def _readable(found: Reach, records: int) -> str:
     return f", and {'becomes' if records == 1 else 'become'} readable"
 
 
-def _is_lost(written: Written) -> bool:
-    return written.fate in (Fate.ABORTED, Fate.UNKNOWN)
+def _is_lost(written: WrittenTransaction) -> bool:
+    return written.fate in (TransactionFate.ABORTED, TransactionFate.UNKNOWN)
 
 
-def _lost(lost: Sequence[Written], decision: Decision) -> Effect:
+def _lost(lost: Sequence[WrittenTransaction], decision: Decision) -> Effect:
     """Return what of a prepared batch is gone: aborted, or nobody can tell that it was committed."""
     records = sum(each.transaction.records for each in lost)
-    bound = "at most " if any(each.fate is Fate.UNKNOWN for each in lost) else ""
+    bound = "at most " if any(each.fate is TransactionFate.UNKNOWN for each in lost) else ""
     names = some([each.transaction.transactional_id for each in lost], _NAMED)
     ranges = "; ".join(map(_range, decision.input[:_NAMED])) or "not known"
     verb, them = ("is", "it") if records == 1 else ("are", "them")
@@ -349,24 +357,24 @@ def _short(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
-def _roll_back_steps(batch: SinkBatch, round_: int) -> Iterator[Step]:
+def _roll_back_steps(batch: SinkBatchFacts, round_: int) -> Iterator[PlanStep]:
     file = f"{batch.batch_id}.{round_}.decision"
-    yield Step(
+    yield PlanStep(
         "ledger",
         f'Create {file} in the ledger of {batch.name} with "aborted", exclusively: a driver that comes back '
         "cannot prepare that round any more.",
     )
     names = [each.transactional_id for each in batch.undecided]
     words = f"Abort {count(len(names), 'transaction')} at {_coordinators(names)}: {some(names, _NAMED)}."
-    yield Step("EndTxn", words)
-    yield Step("ledger", f"Create {batch.batch_id}.{round_}.done: nobody carries it out again.")
+    yield PlanStep("EndTxn", words)
+    yield PlanStep("ledger", f"Create {batch.batch_id}.{round_}.done: nobody carries it out again.")
 
 
 def _coordinators(names: Sequence[str]) -> str:
     return "its coordinator" if len(names) == 1 else "their coordinators"
 
 
-def _roll_back_effects(batch: SinkBatch, found: Reach) -> Iterator[Effect]:
+def _roll_back_effects(batch: SinkBatchFacts, found: Reach) -> Iterator[Effect]:
     if found.own:
         number, words = own_words(found.own)
         words = f"What was written of it is aborted, {words}."

@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fenceline.batches import Batch
+from fenceline.batches import RecordBatch
 from fenceline.facts import TopicPartition
 from fenceline.formatting import count, some
 from fenceline.kafka.partitions import ProducerState
@@ -38,7 +38,7 @@ class HeldLog:
     #: The producers with an open transaction, the first in the log first.
     opened: tuple[ProducerState, ...] = ()
     #: Headers of all batches from the LSO to the high watermark; None where they were not read.
-    batches: tuple[Batch, ...] | None = None
+    batches: tuple[RecordBatch, ...] | None = None
     #: Groups that stand at the LSO, and streaming queries by name.
     groups: tuple[str, ...] = ()
     queries: tuple[str, ...] = ()
@@ -134,7 +134,7 @@ def own_in(log: HeldLog, mine: AbstractSet[int]) -> Own | None:
 _COMMIT, _MARKER = "commit", "marker"
 
 
-def _fates(batches: Sequence[Batch]) -> Sequence[str]:
+def _fates(batches: Sequence[RecordBatch]) -> Sequence[str]:
     """Return of each batch what its transaction came to: commit, abort, "" while it is open, or marker."""
     fates = [_COMMIT] * len(batches)
     still_open: dict[int, list[int]] = defaultdict(list)

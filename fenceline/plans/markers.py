@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 from fenceline.explanations import because
 from fenceline.formatting import count
-from fenceline.kafka.partitions import Ground as Why
-from fenceline.kafka.partitions import Pin, Verdict
+from fenceline.kafka.partitions import PartitionVerdict, Pin
+from fenceline.kafka.partitions import VerdictReason as Why
 from fenceline.kafka.reconcile import Described, NotDescribed
 from fenceline.plans.impact import HeldLog, Reach, own_words, reach
-from fenceline.plans.plan import Bound, Effect, Ground, Refusal, Seen, Step, SubjectPlan
+from fenceline.plans.plan import Bound, Effect, PlanStep, Refusal, RefusalReason, Seen, SubjectPlan
 from fenceline.plans.producers import DECIDED, LIVELY_MS
 
 _HIDDEN = (
@@ -53,7 +53,7 @@ def plan_markers(
     pins = sorted(marked.pins, key=lambda pin: pin.start_offset)
     if start_offset is not None:
         pins = [pin for pin in pins if pin.start_offset == start_offset]
-    hanging = [pin for pin in pins if pin.verdict is Verdict.HANGING]
+    hanging = [pin for pin in pins if pin.verdict is PartitionVerdict.HANGING]
     if not pins:
         return [_nothing(marked, start_offset)]
     if not hanging:
@@ -70,7 +70,9 @@ def warnings(marked: Sequence[Marked], *, now_ms: int) -> Iterator[str]:
     for each in marked:
         for pin in each.pins:
             since_ms = each.silent_since_ms.get(pin.producer_id)
-            if pin.verdict is Verdict.HANGING and (since_ms is None or now_ms - since_ms < LIVELY_MS):
+            if pin.verdict is PartitionVerdict.HANGING and (
+                since_ms is None or now_ms - since_ms < LIVELY_MS
+            ):
                 yield (
                     f"Make sure that {_who(pin)} is gone: it may have written to {each.log.where} within the "
                     "last minute, and what it writes after the marker hangs again."
@@ -80,7 +82,7 @@ def warnings(marked: Sequence[Marked], *, now_ms: int) -> Iterator[str]:
 def _aborted(marked: Marked, pin: Pin, ended: AbstractSet[int]) -> SubjectPlan:
     found = reach([marked.log], frozenset({pin.producer_id}), ended)
     seen = _seen(marked, pin)
-    step = Step(
+    step = PlanStep(
         "WriteTxnMarkers",
         f"To the leader of {marked.log.where} (broker {marked.leader}): ABORT for producer id "
         f"{pin.producer_id}, epoch {pin.producer_epoch}, with coordinator epoch {seen['coordinator_epoch']}.",
@@ -125,36 +127,38 @@ def _refusal(marked: Marked, pin: Pin) -> Refusal:
     if pin.ground is Why.MAY_BE_HIDDEN:
         remedy = f" {marked.remedy}" if marked.remedy else ""
         words = f"Whether {where} hangs cannot be told: {because(pin.ground)}. To see: {_HIDDEN}.{remedy}"
-        return Refusal(Ground.IDS_HIDDEN, words)
-    if pin.verdict is Verdict.UNKNOWN:
+        return Refusal(RefusalReason.IDS_HIDDEN, words)
+    if pin.verdict is PartitionVerdict.UNKNOWN:
         words = f"Whether {where} hangs cannot be told: {because(pin.ground)}. Make a plan again in a moment."
-        return Refusal(Ground.NOT_SEEN, words)
+        return Refusal(RefusalReason.NOT_SEEN, words)
     if isinstance(said, Described) and said.state in DECIDED:
         words = (
             f"{name} is in {said.state}: its coordinator has decided to {DECIDED[said.state]} it and still "
             f"writes its marker to {where}. Bring back what keeps it from that: the leader of "
             f"{marked.log.where}, or the coordinator."
         )
-        return Refusal(Ground.PREPARE, words)
+        return Refusal(RefusalReason.PREPARE, words)
     words = (
         f"The coordinator still owns this: {name} has {where} open. A marker would end it there alone, and "
         "its client could still commit the rest. Fence the id instead."
     )
-    return Refusal(Ground.NOT_HANGING, words)
+    return Refusal(RefusalReason.NOT_HANGING, words)
 
 
 def _nothing(marked: Marked, start_offset: int | None) -> SubjectPlan:
     log = marked.log
     seen: Seen = {"topic": log.where.topic, "partition": log.where.partition, "start_offset": start_offset}
     if log.unseen:
-        refusal = Refusal(Ground.NOT_SEEN, f"What is open in {log.where} cannot be seen: {log.unseen}.")
+        refusal = Refusal(
+            RefusalReason.NOT_SEEN, f"What is open in {log.where} cannot be seen: {log.unseen}."
+        )
     elif start_offset is not None:
         others = [each.start_offset for each in log.opened if each.start_offset is not None]
         more = f" {count(len(others), 'transaction')} of other offsets are open there." if others else ""
         words = f"No transaction is open in {log.where} at offset {start_offset:,}: it has ended.{more}"
-        refusal = Refusal(Ground.ALREADY_ENDED, words)
+        refusal = Refusal(RefusalReason.ALREADY_ENDED, words)
     else:
-        refusal = Refusal(Ground.NOTHING_OPEN, f"No transaction is open in {log.where}.")
+        refusal = Refusal(RefusalReason.NOTHING_OPEN, f"No transaction is open in {log.where}.")
     return SubjectPlan(f"partition:{log.where}", _title(marked, start_offset), seen, refusals=(refusal,))
 
 

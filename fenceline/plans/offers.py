@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fenceline.limits import Limits
-from fenceline.plans.batches import SinkBatch, plan_finish, plan_roll_back
+from fenceline.plans.batches import SinkBatchFacts, plan_finish, plan_roll_back
 from fenceline.plans.markers import Marked, plan_markers
-from fenceline.plans.plan import Act, Ground, Refusal, SubjectPlan
+from fenceline.plans.plan import Act, Refusal, RefusalReason, SubjectPlan
 from fenceline.plans.producers import Producer, plan_fence
 
 
@@ -50,15 +50,15 @@ def appraise_markers(marked: Marked, start_offset: int | None = None) -> Apprais
     return Appraisal(Act.ABORT_MARKER, subject, refusals)
 
 
-def appraise_finish(batch: SinkBatch) -> Appraisal:
+def appraise_finish(batch: SinkBatchFacts) -> Appraisal:
     """What the planner says of finishing a batch; one that would accept a loss is not offered."""
     plan = plan_finish(batch)
     lost = [each for each in plan.effects if each.name == "records_lost"]
-    refusals = plan.refusals or tuple(Refusal(Ground.ALREADY_ENDED, each.words) for each in lost)
+    refusals = plan.refusals or tuple(Refusal(RefusalReason.ALREADY_ENDED, each.words) for each in lost)
     return Appraisal(Act.FINISH_BATCH, batch.subject, refusals)
 
 
-def appraise_roll_back(batch: SinkBatch, *, now_ms: int) -> Appraisal:
+def appraise_roll_back(batch: SinkBatchFacts, *, now_ms: int) -> Appraisal:
     """What the planner says of rolling a batch back."""
     return Appraisal(Act.ROLL_BACK_BATCH, batch.subject, plan_roll_back(batch, now_ms=now_ms).refusals)
 

@@ -35,7 +35,7 @@ class Act(StrEnum):
     ROLL_BACK_BATCH = "roll_back_batch"
 
 
-class Ground(StrEnum):
+class RefusalReason(StrEnum):
     """Why an act is refused, in a word for the API; `Refusal.words` says it to a person."""
 
     UNKNOWN_ID = "unknown_id"
@@ -62,7 +62,7 @@ class Ground(StrEnum):
 class Refusal:
     """A reason not to do it."""
 
-    ground: Ground
+    ground: RefusalReason
     #: What is so, and what to do instead, as a sentence.
     words: str
     #: Whether an admin may do it all the same, with a reason.
@@ -70,7 +70,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PlanStep:
     """One request that will be sent, or one file that will be created, in order."""
 
     #: Kafka's word (InitProducerId, WriteTxnMarkers, EndTxn), or "ledger".
@@ -114,7 +114,7 @@ class SubjectPlan:
     #: For a heading: "payments-7", "payments-0 at offset 1,204", "orders_enrich, batch 41".
     title: str
     seen: Seen
-    steps: tuple[Step, ...] = ()
+    steps: tuple[PlanStep, ...] = ()
     effects: tuple[Effect, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     #: Partitions whose LSO it blocks, as far as they could be seen.
@@ -185,7 +185,7 @@ def _subject(said: Mapping[str, Any]) -> SubjectPlan:
         said["subject"],
         said["title"],
         said["seen"],
-        tuple(Step(**each) for each in said["steps"]),
+        tuple(PlanStep(**each) for each in said["steps"]),
         tuple(_effect(each) for each in said["effects"]),
         tuple(_refusal(each) for each in said["refusals"]),
         tuple(_held(*each) for each in said["held"]),
@@ -203,4 +203,4 @@ def _held(topic: str, partition: int, lso: int | None, end: int | None, at_least
 
 
 def _refusal(said: Mapping[str, Any]) -> Refusal:
-    return Refusal(Ground(said["ground"]), said["words"], said["forceable"])
+    return Refusal(RefusalReason(said["ground"]), said["words"], said["forceable"])

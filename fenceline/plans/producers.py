@@ -11,17 +11,17 @@ from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from fenceline.baselines import Usual
-from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, Severity, State
+from fenceline.baselines import UsualCommit
+from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, Severity, TransactionState
 from fenceline.formatting import clock, count, duration, some
 from fenceline.kafka.applications import Shape, application_of
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 from fenceline.limits import Limits
 from fenceline.plans.impact import HeldLog, Reach, own_words, reach
-from fenceline.plans.plan import Bound, Effect, Ground, Refusal, Seen, Step, SubjectPlan
+from fenceline.plans.plan import Bound, Effect, PlanStep, Refusal, RefusalReason, Seen, SubjectPlan
 from fenceline.plans.protected import protection
 from fenceline.rules.transactions import open_too_long
-from fenceline.snapshot import OpenTransaction, Snapshot
+from fenceline.snapshot import OpenTransactionFacts, Snapshot
 
 #: Who wrote so lately is taken for alive.
 LIVELY_MS = 60_000
@@ -32,16 +32,16 @@ PATIENCE_S = 30
 TWO_PHASE_ASKED_MS = 60_000
 MAY_LOSE = "this may lose checkpointed data"
 #: What is decided in the states in which nothing changes it any more.
-DECIDED = {State.PREPARE_COMMIT: "commit", State.PREPARE_ABORT: "abort"}
+DECIDED = {TransactionState.PREPARE_COMMIT: "commit", TransactionState.PREPARE_ABORT: "abort"}
 _OBSTACLES = {
-    Obstacle.UNKNOWN: Ground.UNKNOWN_ID,
-    Obstacle.FORBIDDEN: Ground.FORBIDDEN,
-    Obstacle.UNSEEN: Ground.NOT_SEEN,
+    Obstacle.UNKNOWN: RefusalReason.UNKNOWN_ID,
+    Obstacle.FORBIDDEN: RefusalReason.FORBIDDEN,
+    Obstacle.UNSEEN: RefusalReason.NOT_SEEN,
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Sink:
+class SinkOwner:
     """Whose exactly-once sink an id is of. `ident` is "" where no ledger of it is known."""
 
     ident: str = ""
@@ -67,16 +67,16 @@ class Producer:
     #: Since when nothing was written before our eyes; None where we have not seen it for long enough.
     silent_since_ms: int | None = None
     #: How long its application's commits take.
-    usual: Usual | None = None
+    usual: UsualCommit | None = None
     #: None unless it is an id of our sink.
-    sink: Sink | None = None
+    sink: SinkOwner | None = None
     #: Groups whose commits are part of its transaction.
     committing: tuple[str, ...] = ()
 
     @property
     def is_open(self) -> bool:
         """Whether its coordinator has a transaction of it open."""
-        return isinstance(self.said, Described) and self.said.state is State.ONGOING
+        return isinstance(self.said, Described) and self.said.state is TransactionState.ONGOING
 
     @property
     def producer_id(self) -> int | None:
@@ -149,13 +149,13 @@ def asked_timeout_ms(own_ms: int) -> int:
     return TWO_PHASE_ASKED_MS if own_ms == TWO_PHASE_COMMIT_TIMEOUT_MS else own_ms
 
 
-def _step(producer: Producer, said: Described) -> Step:
+def _step(producer: Producer, said: Described) -> PlanStep:
     broker = "" if producer.coordinator is None else f" (broker {producer.coordinator})"
     asked_ms = asked_timeout_ms(said.timeout_ms)
     its = f"its own timeout of {duration(asked_ms)}"
     if asked_ms != said.timeout_ms:
         its = f"a timeout of {duration(asked_ms)}, since only a two-phase producer may ask for its own"
-    return Step(
+    return PlanStep(
         "InitProducerId",
         f"To the coordinator of {said.transactional_id}{broker}, with {its}; asked again for {PATIENCE_S} s "
         "while it aborts what is open.",
@@ -173,7 +173,11 @@ def _hanging_in(producer: Producer) -> list[str]:
     said = producer.said
     if not isinstance(said, Described):
         return []
-    its = {log.where for log in _its(producer, said)} if said.state in (State.ONGOING, *DECIDED) else set()
+    its = (
+        {log.where for log in _its(producer, said)}
+        if said.state in (TransactionState.ONGOING, *DECIDED)
+        else set()
+    )
     return [
         str(log.where)
         for log in producer.logs
@@ -222,24 +226,24 @@ def _refusals(producer: Producer, now_ms: int, limits: Limits) -> Iterator[Refus
         yield Refusal(_OBSTACLES[said.obstacle], _undescribed(name, said))
     elif said.state in DECIDED:
         yield _prepared(producer, said)
-    elif said.state is not State.ONGOING:
-        yield Refusal(Ground.NOTHING_OPEN, _nothing_open(producer, said))
+    elif said.state is not TransactionState.ONGOING:
+        yield Refusal(RefusalReason.NOTHING_OPEN, _nothing_open(producer, said))
     elif producer.sink is not None:
-        yield Refusal(Ground.OWN_SINK, _own_sink(producer.sink, said))
+        yield Refusal(RefusalReason.OWN_SINK, _own_sink(producer.sink, said))
     else:
         yield from _forceable(producer, said, now_ms, limits)
 
 
 def _forceable(producer: Producer, said: Described, now_ms: int, limits: Limits) -> Iterator[Refusal]:
     name = said.transactional_id
-    if protection(name, said.timeout_ms) is Ground.TWO_PHASE:
+    if protection(name, said.timeout_ms) is RefusalReason.TWO_PHASE:
         words = (
             f"{name} takes part in a two-phase commit: the system that decides it may have committed it "
             f"already, and {MAY_LOSE}. Find that system; only it may commit or abort it."
         )
-        yield Refusal(Ground.TWO_PHASE, words, forceable=True)
+        yield Refusal(RefusalReason.TWO_PHASE, words, forceable=True)
     if _is_healthy(producer, said, now_ms, limits):
-        yield Refusal(Ground.HEALTHY, _healthy(producer, said, now_ms, limits), forceable=True)
+        yield Refusal(RefusalReason.HEALTHY, _healthy(producer, said, now_ms, limits), forceable=True)
 
 
 def _is_healthy(producer: Producer, said: Described, now_ms: int, limits: Limits) -> bool:
@@ -250,7 +254,7 @@ def _is_healthy(producer: Producer, said: Described, now_ms: int, limits: Limits
 def _is_past_limit(producer: Producer, said: Described, now_ms: int, limits: Limits) -> bool:
     """Whether the rule finds it open for too long; what is usual for its application is only a note."""
     application = application_of(said.transactional_id).application
-    transaction = OpenTransaction(
+    transaction = OpenTransactionFacts(
         cluster="",
         transactional_id=said.transactional_id,
         state=said.state,
@@ -315,7 +319,7 @@ def _prepared(producer: Producer, said: Described) -> Refusal:
         if left
         else f"Look at its coordinator{broker} in whose log the end is still to be written."
     )
-    return Refusal(Ground.PREPARE, words)
+    return Refusal(RefusalReason.PREPARE, words)
 
 
 def _nothing_open(producer: Producer, said: Described) -> str:
@@ -329,7 +333,7 @@ def _nothing_open(producer: Producer, said: Described) -> str:
     return words
 
 
-def _own_sink(sink: Sink, said: Described) -> str:
+def _own_sink(sink: SinkOwner, said: Described) -> str:
     name = said.transactional_id
     if not sink.ident:
         return (

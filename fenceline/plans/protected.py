@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS
 from fenceline.kafka.applications import Shape, application_of
-from fenceline.plans.plan import Ground
+from fenceline.plans.plan import RefusalReason
 
 
-def protection(transactional_id: str, timeout_ms: int) -> Ground | None:
+def protection(transactional_id: str, timeout_ms: int) -> RefusalReason | None:
     """Why a fence is refused, None where nothing is known that protects it.
 
     TWO_PHASE: another system may have decided to commit it (KIP-939). OWN_SINK: our sink's ledger decides.
     """
     if timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS:
-        return Ground.TWO_PHASE
+        return RefusalReason.TWO_PHASE
     own = application_of(transactional_id).kind is Shape.FENCELINE_SINK
-    return Ground.OWN_SINK if own else None
+    return RefusalReason.OWN_SINK if own else None

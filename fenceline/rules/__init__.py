@@ -10,7 +10,7 @@ from fenceline.limits import Limits
 from fenceline.rules import applications, collectors, groups, partitions, queries, sources, transactions
 from fenceline.rules.rule import Rule
 from fenceline.snapshot import Snapshot
-from fenceline.visibility import Sense, Sight
+from fenceline.visibility import Sense, Visibility
 
 #: A rule tells no more than so many at once, the oldest ones: a page of thousands helps nobody.
 MOST_FINDINGS = 500
@@ -67,7 +67,7 @@ def judge(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Findin
         yield from _oldest(each for each in found if sees(sight, rule.name, each.subject, each.affected))
 
 
-def sees(sight: Sight, rule: str, subject: str, affected: Iterable[str]) -> bool:
+def sees(sight: Visibility, rule: str, subject: str, affected: Iterable[str]) -> bool:
     """Whether a rule sees what a finding of its is about; also one that there is no more: it is to close."""
     return rule not in RULES or sight.sees(RULES[rule].needs, subject, *affected)
 

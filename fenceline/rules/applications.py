@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fenceline import baselines as habits
-from fenceline.baselines import Change
-from fenceline.facts import ABORTS, Finding, Kind, Severity
+from fenceline.baselines import RateChange
+from fenceline.facts import ABORTS, Finding, Severity, TransitionKind
 from fenceline.formatting import duration, rough
 from fenceline.kafka.transitions import LAST_EPOCH
 from fenceline.limits import Limits
@@ -17,9 +17,9 @@ _KEPT_H = 168
 #: At so many times the limit it is no longer a matter of days.
 _EXPLODING = 10
 _SPOKEN = {
-    Kind.REINIT: "initialises its ids again",
-    Kind.TAKEOVER: "takes over open transactions of its own ids",
-    Kind.TIMEOUT: "lets transactions time out",
+    TransitionKind.REINIT: "initialises its ids again",
+    TransitionKind.TAKEOVER: "takes over open transactions of its own ids",
+    TransitionKind.TIMEOUT: "lets transactions time out",
 }
 
 
@@ -27,7 +27,7 @@ def abort_ratio(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[
     """Yield applications of which `limits.abort_percent` of the transactions are aborted; any cause."""
     for each in snapshot.applications:
         aborts = sum(n for kind, n in each.window.items() if kind in ABORTS)
-        ends = aborts + each.window.get(Kind.COMMIT, 0)
+        ends = aborts + each.window.get(TransitionKind.COMMIT, 0)
         if ends < limits.abort_ends or 100 * aborts < limits.abort_percent * ends:
             continue
         # In steps of ten: the words stay while the share wavers.
@@ -53,7 +53,7 @@ def habit_changed(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterato
         found = habits.changes(each.hour, each.habits, factor=limits.habit_factor, least=limits.habit_events)
         changes = list(found)
         if changes:
-            only_reinit = all(change.kind is Kind.REINIT for change in changes)
+            only_reinit = all(change.kind is TransitionKind.REINIT for change in changes)
             yield _finding(
                 "habit_changed",
                 snapshot,
@@ -74,7 +74,7 @@ def id_explosion(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator
     A coordinator keeps each for `transactional.id.expiration.ms`, seven days by default (FLIP-511).
     """
     for each in snapshot.applications:
-        made = each.hour.get(Kind.INIT, 0)
+        made = each.hour.get(TransitionKind.INIT, 0)
         if made <= limits.new_ids_per_hour:
             continue
         exploding = made > _EXPLODING * limits.new_ids_per_hour
@@ -141,11 +141,11 @@ def _most(each: ApplicationFigures) -> str:
     return max(aborts, key=lambda kind: (aborts[kind], kind)).replace("_", " ")
 
 
-def _spoken(changes: list[Change]) -> str:
+def _spoken(changes: list[RateChange]) -> str:
     return " and ".join(_SPOKEN[change.kind] for change in changes)
 
 
-def _compared(change: Change) -> str:
+def _compared(change: RateChange) -> str:
     usual = "never" if not change.habit.most else f"at most {change.habit.most:,} times"
     return (
         f"{change.kind}: {rough(change.now)} times within the last hour, where it was {usual} in an hour "

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from fenceline.baselines import Usual
-from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, Severity, State
+from fenceline.baselines import UsualCommit
+from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, Severity, TransactionState
 from fenceline.kafka.groups import Waiting
 from fenceline.limits import Limits
 from fenceline.severity import Impact, of_block, worst
-from fenceline.snapshot import Blocker, OpenTransaction, PinnedPartition, Snapshot
+from fenceline.snapshot import Blocker, OpenTransactionFacts, PinnedPartition, Snapshot
 from fenceline.spark.queries import SourcePosition
 
 #: A topic and a number.
@@ -24,7 +24,7 @@ def waits_since(each: SourcePosition, held: PinnedPartition) -> int | None:
     return max(held.pinned_ms, each.stands_ms or 0)
 
 
-def usual_ms(usual: Usual | None, limits: Limits) -> int | None:
+def usual_ms(usual: UsualCommit | None, limits: Limits) -> int | None:
     """Return how long transactions of an application may take as a rule, None where too little is known."""
     if usual is None or usual.commits < limits.open_usual_commits:
         return None
@@ -52,7 +52,7 @@ class Blocks:
         since = self._readers.get((each.topic, each.partition), ())
         return self._severity(each.pinned_ms, since, each.held, [first_id(each)])
 
-    def of_transaction(self, each: OpenTransaction) -> Severity:
+    def of_transaction(self, each: OpenTransactionFacts) -> Severity:
         """Return how bad it is what an open transaction blocks: the partitions in which it is the first."""
         blocked = self._first_in.get(each.transactional_id, ())
         since = [ms for part in blocked for ms in self._readers.get((part.topic, part.partition), ())]
@@ -81,18 +81,20 @@ class Blocks:
         )
         return of_block(impact, now_ms=self._now_ms, limits=self._limits)
 
-    def _is_usual(self, owner: OpenTransaction) -> bool:
+    def _is_usual(self, owner: OpenTransactionFacts) -> bool:
         longest_ms = usual_ms(self._usual.get(owner.application), self._limits)
-        if longest_ms is None or owner.started_ms is None or owner.state is not State.ONGOING:
+        if longest_ms is None or owner.started_ms is None or owner.state is not TransactionState.ONGOING:
             return False
         return self._now_ms - owner.started_ms <= longest_ms
 
-    def _ends_ms(self, name: str, owner: OpenTransaction | None) -> int | None:
+    def _ends_ms(self, name: str, owner: OpenTransactionFacts | None) -> int | None:
         """Return when a coordinator ends a transaction by itself; None where nothing is known to."""
         if owner is None:
             # One with an id that is not among those that are open for some seconds has just begun, or ended.
             return self._now_ms if name else None
-        endless = owner.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS or owner.state is not State.ONGOING
+        endless = (
+            owner.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS or owner.state is not TransactionState.ONGOING
+        )
         if endless or owner.started_ms is None:
             return None
         ends_ms = owner.started_ms + owner.timeout_ms

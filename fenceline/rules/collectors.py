@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
 
-from fenceline.facts import Finding, Gap, Severity
+from fenceline.facts import Finding, Severity, VisibilityGap
 from fenceline.formatting import clock, count, some
 from fenceline.limits import Limits
 from fenceline.severity import lasting
@@ -93,7 +93,7 @@ def gap(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]
         yield _unseen(snapshot.cluster, source, list(gaps))
 
 
-def _unseen(cluster: str, source: str, gaps: Sequence[Gap]) -> Finding:
+def _unseen(cluster: str, source: str, gaps: Sequence[VisibilityGap]) -> Finding:
     scopes = [each.scope for each in gaps]
     reasons = list(dict.fromkeys(each.reason for each in gaps))
     return Finding(

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from fenceline.explanations import because
 from fenceline.facts import Finding, Severity
 from fenceline.formatting import clock, count, rough, some
-from fenceline.kafka.partitions import Ground, Pin, Verdict
+from fenceline.kafka.partitions import PartitionVerdict, Pin, VerdictReason
 from fenceline.limits import Limits
 from fenceline.rules.blocking import Blocks
 from fenceline.severity import worst
@@ -17,7 +17,7 @@ from fenceline.snapshot import PinnedPartition, Snapshot
 def hanging(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
     """Yield partitions with a transaction that no coordinator owns: nobody will ever end it."""
     for each in snapshot.partitions:
-        pins = [pin for pin in each.pins if pin.verdict is Verdict.HANGING]
+        pins = [pin for pin in each.pins if pin.verdict is PartitionVerdict.HANGING]
         if pins:
             yield Finding(
                 rule="hanging",
@@ -42,7 +42,7 @@ def lso_pinned(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[F
     for each in snapshot.partitions:
         if now_ms - each.pinned_ms <= limits.lso_pinned_s * 1_000:
             continue
-        least = Severity.WARNING if each.verdict is Verdict.UNKNOWN else Severity.INFO
+        least = Severity.WARNING if each.verdict is PartitionVerdict.UNKNOWN else Severity.INFO
         yield Finding(
             rule="lso_pinned",
             cluster=snapshot.cluster,
@@ -84,10 +84,10 @@ def _producer_id(pin: Pin) -> str:
 
 
 def _next_step(each: PinnedPartition) -> str:
-    if each.verdict is Verdict.HANGING:
+    if each.verdict is PartitionVerdict.HANGING:
         return "It hangs: abort it in this partition, as its own finding says."
     owners = sorted({pin.transactional_id for pin in each.pins if pin.transactional_id})
-    if each.verdict is Verdict.UNKNOWN or not owners:
+    if each.verdict is PartitionVerdict.UNKNOWN or not owners:
         return _ASK.get(min(each.pins, key=_by_offset).ground, _LOOK) if each.pins else _LOOK
     return f"See {some(owners)}: once it ends, the LSO moves on."
 
@@ -100,11 +100,11 @@ _LOOK = (
     "See System for what cannot be seen, and ask kafka-transactions.sh describe-producers for this partition."
 )
 _ASK = {
-    Ground.MAY_BE_HIDDEN: (
+    VerdictReason.MAY_BE_HIDDEN: (
         "Grant DESCRIBE on every transactional id, or set sees_all_transactional_ids = true if nothing is "
         "hidden: then it can be told whether it hangs."
     ),
-    Ground.SEEN_ONCE: "Nothing yet: the next look tells.",
+    VerdictReason.SEEN_ONCE: "Nothing yet: the next look tells.",
 }
 
 

@@ -12,7 +12,7 @@ from fenceline.snapshot import Snapshot
 from fenceline.visibility import Sense
 
 
-class Check(Protocol):
+class RuleCheck(Protocol):
     """Finds what is wrong in a snapshot."""
 
     def __call__(self, snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
@@ -28,6 +28,6 @@ class Rule:
     """
 
     name: str
-    check: Check
+    check: RuleCheck
     needs: frozenset[Sense] = frozenset()
     settled: bool = False

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fenceline.baselines import Usual
-from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, Finding, Severity, State
+from fenceline.baselines import UsualCommit
+from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, Finding, Severity, TransactionState
 from fenceline.formatting import clock, duration, rough, some
 from fenceline.limits import Limits
-from fenceline.plans.plan import Ground
+from fenceline.plans.plan import RefusalReason
 from fenceline.plans.protected import protection
 from fenceline.rules.blocking import Blocks, usual_ms
 from fenceline.severity import worst
-from fenceline.snapshot import OpenTransaction, Repeated, Snapshot
+from fenceline.snapshot import OpenTransactionFacts, Repeated, Snapshot
 
 #: So many times the limit of timeouts in a row are no matter of single transactions any more.
 _NOTHING_ARRIVES = 3
@@ -28,7 +28,7 @@ def open_too_long(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterato
     limit_ms = int(limits.open_too_long_s * 1_000)
     blocks = Blocks(snapshot, now_ms=now_ms, limits=limits)
     for each in snapshot.transactions:
-        if each.state is not State.ONGOING or each.started_ms is None:
+        if each.state is not TransactionState.ONGOING or each.started_ms is None:
             continue
         usual = usual_ms(snapshot.usual.get(each.application), limits)
         passed_ms = limit_ms if usual is None else min(limit_ms, usual)
@@ -41,7 +41,7 @@ def open_too_long(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterato
 def late(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
     """Yield Ongoing transactions that their coordinators should have aborted `limits.late_grace_s` ago."""
     for each in snapshot.transactions:
-        if each.state is not State.ONGOING or each.started_ms is None or _never_ends(each):
+        if each.state is not TransactionState.ONGOING or each.started_ms is None or _never_ends(each):
             continue
         ends_ms = each.started_ms + each.timeout_ms
         if now_ms - ends_ms > limits.late_grace_s * 1_000:
@@ -63,9 +63,9 @@ def stuck_in_prepare(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iter
     """Yield transactions that are decided and not complete after `limits.stuck_in_prepare_s`."""
     for each in snapshot.transactions:
         passed = now_ms - each.updated_ms > limits.stuck_in_prepare_s * 1_000
-        if each.state is State.ONGOING or not passed:
+        if each.state is TransactionState.ONGOING or not passed:
             continue
-        decided = "commit" if each.state is State.PREPARE_COMMIT else "abort"
+        decided = "commit" if each.state is TransactionState.PREPARE_COMMIT else "abort"
         yield _finding(
             "stuck_in_prepare",
             each,
@@ -143,7 +143,7 @@ def timeouts_in_a_row(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Ite
 
 
 def _open(
-    each: OpenTransaction,
+    each: OpenTransactionFacts,
     started_ms: int,
     passed_ms: int,
     how_bad: Severity,
@@ -166,7 +166,7 @@ def _open(
 
 def _finding(
     rule: str,
-    each: OpenTransaction,
+    each: OpenTransactionFacts,
     how_bad: Severity,
     *,
     since_ms: int,
@@ -189,21 +189,21 @@ def _finding(
     )
 
 
-def _severity(each: OpenTransaction, age_ms: int, limit_ms: int, usual_ms: int | None) -> Severity:
+def _severity(each: OpenTransactionFacts, age_ms: int, limit_ms: int, usual_ms: int | None) -> Severity:
     if usual_ms is not None and age_ms <= usual_ms:
         return Severity.INFO
     return Severity.CRITICAL if _never_ends(each) and age_ms > limit_ms else Severity.WARNING
 
 
-def _never_ends(each: OpenTransaction) -> bool:
+def _never_ends(each: OpenTransactionFacts) -> bool:
     return each.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS
 
 
-def _names(each: OpenTransaction) -> tuple[str, ...]:
+def _names(each: OpenTransactionFacts) -> tuple[str, ...]:
     return tuple(f"{topic}-{n}" for topic, numbers in each.partitions for n in numbers)
 
 
-def _held(each: OpenTransaction) -> str:
+def _held(each: OpenTransactionFacts) -> str:
     names = _names(each)
     if not names:
         return "no partition is held back yet"
@@ -219,7 +219,7 @@ def _there(names: Sequence[str], one: str, many: str) -> Iterator[str]:
         yield f"{len(names):,} {noun} {verb} there: {some(names)}"
 
 
-def _end(each: OpenTransaction, started_ms: int, timed_out: bool) -> str:
+def _end(each: OpenTransactionFacts, started_ms: int, timed_out: bool) -> str:
     if _never_ends(each):
         return "it takes part in a two-phase commit and never times out"
     ends, timeout = clock(started_ms + each.timeout_ms), duration(each.timeout_ms)
@@ -228,23 +228,23 @@ def _end(each: OpenTransaction, started_ms: int, timed_out: bool) -> str:
     return f"its coordinator aborts it at {ends}, after {timeout}"
 
 
-def _past(usual: Usual, application: str) -> str:
+def _past(usual: UsualCommit, application: str) -> str:
     return f"99 of 100 commits of {application} take at most {duration(usual.p99_ms)}"
 
 
-def _next_step(each: OpenTransaction, timed_out: bool) -> str:
-    if protection(each.transactional_id, each.timeout_ms) is Ground.TWO_PHASE:
+def _next_step(each: OpenTransactionFacts, timed_out: bool) -> str:
+    if protection(each.transactional_id, each.timeout_ms) is RefusalReason.TWO_PHASE:
         return "Find the system that decides it: only that one may commit or abort it."
     if timed_out:
         return "Its coordinator aborts it with its next scan; nothing is to be done yet."
-    if protection(each.transactional_id, each.timeout_ms) is Ground.OWN_SINK:
+    if protection(each.transactional_id, each.timeout_ms) is RefusalReason.OWN_SINK:
         return _START_QUERY
     return "Find its producer; if that is gone, only the timeout or a fence ends it."
 
 
-def _after_late(each: OpenTransaction) -> str:
+def _after_late(each: OpenTransactionFacts) -> str:
     words = "Look at the broker that coordinates it: is it up, and does its log give a reason? "
-    if protection(each.transactional_id, each.timeout_ms) is Ground.OWN_SINK:
+    if protection(each.transactional_id, each.timeout_ms) is RefusalReason.OWN_SINK:
         return f"{words}{_START_QUERY}"
     return f"{words}A fence makes the coordinator abort it."
 

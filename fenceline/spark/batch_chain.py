@@ -13,15 +13,15 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from fenceline.formatting import clock, count, some
-from fenceline.spark.records import Decided, Decision, Done, Outcome
+from fenceline.spark.records import Decided, Decision, DecisionOutcome, Done
 from fenceline.spark.safe_to_restart import EXACTLY_ONCE
-from fenceline.spark.sink_fates import Ended, Fate
+from fenceline.spark.sink_fates import EndedTransaction, TransactionFate
 
 #: The two recoveries of the sink, and the word for what none mends.
 RECOVER_AND_COMMIT, RECOVER_AND_ABORT, LOST = "recoverAndCommit", "recoverAndAbort", "lost"
 
 
-class Link(StrEnum):
+class BatchStep(StrEnum):
     """A step of a batch, in their order."""
 
     PLANNED = "planned"
@@ -47,7 +47,7 @@ class LinkState(StrEnum):
 class ChainLink(NamedTuple):
     """One link of the chain of one batch."""
 
-    link: Link
+    link: BatchStep
     state: LinkState
     at_ms: int | None = None
     #: One short sentence.
@@ -75,7 +75,7 @@ class BatchFacts:
     decision: Decision | None = None
     done: Done | None = None
     #: Of the decision's transactions, in their order.
-    ended: tuple[Ended, ...] = ()
+    ended: tuple[EndedTransaction, ...] = ()
     #: Whether a driver runs the query; None where nothing tells.
     alive: bool | None = None
     #: Its driver's last heartbeat, where the next one is overdue.
@@ -121,9 +121,10 @@ def chain(batch: BatchFacts) -> tuple[ChainLink, ...]:
 def no_chain(sink: str) -> tuple[ChainLink, ...]:
     """Return the chain of a query of which no batch is known."""
     between = LinkState.WAITING if sink in (EXACTLY_ONCE, "") else LinkState.ABSENT
-    states = dict.fromkeys((Link.PREPARED, Link.COMMITTED, Link.RECORDED), between)
+    states = dict.fromkeys((BatchStep.PREPARED, BatchStep.COMMITTED, BatchStep.RECORDED), between)
     return tuple(
-        ChainLink(link, states.get(link, LinkState.WAITING), None, "no batch is known yet") for link in Link
+        ChainLink(link, states.get(link, LinkState.WAITING), None, "no batch is known yet")
+        for link in BatchStep
     )
 
 
@@ -134,13 +135,15 @@ def broken(links: Sequence[ChainLink]) -> ChainLink | None:
 
 def _planned(batch: BatchFacts) -> ChainLink:
     if batch.planned:
-        return ChainLink(Link.PLANNED, LinkState.DONE, batch.planned_ms, f"offsets/{batch.batch_id} is there")
+        return ChainLink(
+            BatchStep.PLANNED, LinkState.DONE, batch.planned_ms, f"offsets/{batch.batch_id} is there"
+        )
     if batch.is_over or batch.decision is not None:
         what = "its end" if batch.is_over else "its decision"
         words = f"offsets/{batch.batch_id} was not seen, but {what} was"
-        return ChainLink(Link.PLANNED, LinkState.DONE, None, words)
+        return ChainLink(BatchStep.PLANNED, LinkState.DONE, None, words)
     words = f"offsets/{batch.batch_id} was not seen"
-    return ChainLink(Link.PLANNED, LinkState.UNKNOWN, None, words)
+    return ChainLink(BatchStep.PLANNED, LinkState.UNKNOWN, None, words)
 
 
 def _foreign(batch: BatchFacts) -> tuple[ChainLink, ...]:
@@ -152,38 +155,40 @@ def _foreign(batch: BatchFacts) -> tuple[ChainLink, ...]:
     )
     if batch.is_over:
         said = f"commits/{batch.batch_id} is written only after its sink is done"
-        written = ChainLink(Link.WRITTEN, LinkState.DONE, None, said)
+        written = ChainLink(BatchStep.WRITTEN, LinkState.DONE, None, said)
     elif batch.alive is False:
         said = "its driver is gone: a restart runs it again and may write rows twice"
-        written = ChainLink(Link.WRITTEN, LinkState.WAITING, None, said)
+        written = ChainLink(BatchStep.WRITTEN, LinkState.WAITING, None, said)
     else:
-        written = ChainLink(Link.WRITTEN, LinkState.WAITING, None, batch.in_progress)
-    between = (Link.PREPARED, Link.COMMITTED, Link.RECORDED)
+        written = ChainLink(BatchStep.WRITTEN, LinkState.WAITING, None, batch.in_progress)
+    between = (BatchStep.PREPARED, BatchStep.COMMITTED, BatchStep.RECORDED)
     return written, *(ChainLink(link, state, None, words) for link in between)
 
 
 def _checkpointed_alone(batch: BatchFacts) -> ChainLink:
     if batch.checkpointed:
         words = f"commits/{batch.batch_id} is there"
-        return ChainLink(Link.CHECKPOINTED, LinkState.DONE, batch.checkpointed_ms, words)
+        return ChainLink(BatchStep.CHECKPOINTED, LinkState.DONE, batch.checkpointed_ms, words)
     if batch.told_ms is not None:
         words = f"its progress event came, which Spark sends after commits/{batch.batch_id}"
-        return ChainLink(Link.CHECKPOINTED, LinkState.DONE, batch.told_ms, words)
-    return ChainLink(Link.CHECKPOINTED, LinkState.WAITING, None, f"commits/{batch.batch_id} is not there")
+        return ChainLink(BatchStep.CHECKPOINTED, LinkState.DONE, batch.told_ms, words)
+    return ChainLink(
+        BatchStep.CHECKPOINTED, LinkState.WAITING, None, f"commits/{batch.batch_id} is not there"
+    )
 
 
 def _undecided(batch: BatchFacts) -> tuple[ChainLink, ...]:
     """Return what lies between while the ledger has no decision of it."""
-    between = (Link.PREPARED, Link.COMMITTED, Link.RECORDED)
+    between = (BatchStep.PREPARED, BatchStep.COMMITTED, BatchStep.RECORDED)
     if batch.is_over:
         words = "the ledger keeps no decision of it, and Spark has gone on: nothing of it is open"
-        written = ChainLink(Link.WRITTEN, LinkState.DONE, None, "its sink was done with it")
+        written = ChainLink(BatchStep.WRITTEN, LinkState.DONE, None, "its sink was done with it")
         return written, *(ChainLink(link, LinkState.UNKNOWN, None, words) for link in between)
     if batch.alive is False:
         words = "its driver is gone before anything was decided: a restart aborts what is open, writes again"
-        written = ChainLink(Link.WRITTEN, LinkState.BROKEN, None, words, RECOVER_AND_ABORT)
+        written = ChainLink(BatchStep.WRITTEN, LinkState.BROKEN, None, words, RECOVER_AND_ABORT)
     else:
-        written = ChainLink(Link.WRITTEN, LinkState.WAITING, None, batch.in_progress)
+        written = ChainLink(BatchStep.WRITTEN, LinkState.WAITING, None, batch.in_progress)
     return written, *(ChainLink(link, LinkState.WAITING, None, "nothing is decided yet") for link in between)
 
 
@@ -191,16 +196,18 @@ def _aborted(batch: BatchFacts, decision: Decision) -> tuple[ChainLink, ...]:
     """Return what lies between where the newest round was aborted: the batch is written again, or stands."""
     why = f" ({decision.reason})" if decision.reason else ""
     said = f"round {decision.round} was aborted by the {decision.by}{why}"
-    open_ids = [each.transactional_id for each in batch.ended if each.fate is Fate.OPEN]
+    open_ids = [each.transactional_id for each in batch.ended if each.fate is TransactionFate.OPEN]
     if batch.alive is not False:
-        written = ChainLink(Link.WRITTEN, LinkState.WAITING, decision.at_ms, f"{said}: it is to run again")
+        written = ChainLink(
+            BatchStep.WRITTEN, LinkState.WAITING, decision.at_ms, f"{said}: it is to run again"
+        )
     elif open_ids and batch.done is None:
         words = f"{said}, and {some(open_ids)} is still open"
-        written = ChainLink(Link.WRITTEN, LinkState.BROKEN, decision.at_ms, words, RECOVER_AND_ABORT)
+        written = ChainLink(BatchStep.WRITTEN, LinkState.BROKEN, decision.at_ms, words, RECOVER_AND_ABORT)
     else:
         words = f"{said}: a restart writes it again"
-        written = ChainLink(Link.WRITTEN, LinkState.WAITING, decision.at_ms, words)
-    between = (Link.PREPARED, Link.COMMITTED, Link.RECORDED)
+        written = ChainLink(BatchStep.WRITTEN, LinkState.WAITING, decision.at_ms, words)
+    between = (BatchStep.PREPARED, BatchStep.COMMITTED, BatchStep.RECORDED)
     return written, *(
         ChainLink(link, LinkState.WAITING, None, "the next round decides anew") for link in between
     )
@@ -213,7 +220,7 @@ def _prepared(batch: BatchFacts, decision: Decision) -> tuple[ChainLink, ...]:
         _planned(batch),
         _written(decision),
         ChainLink(
-            Link.PREPARED,
+            BatchStep.PREPARED,
             LinkState.DONE,
             decision.at_ms,
             f"round {decision.round} is decided by the {decision.by}: it will be committed",
@@ -228,7 +235,7 @@ def _written(decision: Decision) -> ChainLink:
     records = sum(each.records for each in decision.transactions)
     words = f"{count(len(decision.transactions), 'transaction')}, {count(records, 'record')}"
     begun = max((each.started_ms for each in decision.transactions), default=None)
-    return ChainLink(Link.WRITTEN, LinkState.DONE, begun, words)
+    return ChainLink(BatchStep.WRITTEN, LinkState.DONE, begun, words)
 
 
 def _committed(batch: BatchFacts, decision: Decision) -> ChainLink:
@@ -237,24 +244,28 @@ def _committed(batch: BatchFacts, decision: Decision) -> ChainLink:
     Coordinators' own records come first, then the answers to EndTxn that the ledger's done mark stands for,
     then Spark's going on alone.
     """
-    ids = {fate: [each.transactional_id for each in batch.ended if each.fate is fate] for fate in Fate}
+    ids = {
+        fate: [each.transactional_id for each in batch.ended if each.fate is fate] for fate in TransactionFate
+    }
     whole = count(len(decision.transactions), "transaction")
     at_ms = max((each.at_ms for each in batch.ended if each.at_ms is not None), default=None)
-    if ids[Fate.ABORTED]:
-        words = f"{some(ids[Fate.ABORTED])} of {whole} {_are(ids[Fate.ABORTED])} aborted"
-        return ChainLink(Link.COMMITTED, LinkState.BROKEN, at_ms, words, LOST)
-    if batch.done is not None and batch.done.outcome is Outcome.LOST:
+    if ids[TransactionFate.ABORTED]:
+        words = (
+            f"{some(ids[TransactionFate.ABORTED])} of {whole} {_are(ids[TransactionFate.ABORTED])} aborted"
+        )
+        return ChainLink(BatchStep.COMMITTED, LinkState.BROKEN, at_ms, words, LOST)
+    if batch.done is not None and batch.done.outcome is DecisionOutcome.LOST:
         return _recorded_loss(batch.done, whole)
     if not decision.transactions:
-        return ChainLink(Link.COMMITTED, LinkState.DONE, decision.at_ms, "it has nothing to commit")
-    if len(ids[Fate.COMMITTED]) == len(decision.transactions):
-        return ChainLink(Link.COMMITTED, LinkState.DONE, at_ms, _all_complete(whole))
+        return ChainLink(BatchStep.COMMITTED, LinkState.DONE, decision.at_ms, "it has nothing to commit")
+    if len(ids[TransactionFate.COMMITTED]) == len(decision.transactions):
+        return ChainLink(BatchStep.COMMITTED, LinkState.DONE, at_ms, _all_complete(whole))
     if batch.done is not None:
         return _by_done_mark(batch, batch.done, whole)
-    if ids[Fate.OPEN] or ids[Fate.COMMITTING]:
-        return _under_commit(batch, ids[Fate.OPEN], len(ids[Fate.COMMITTED]), whole)
+    if ids[TransactionFate.OPEN] or ids[TransactionFate.COMMITTING]:
+        return _under_commit(batch, ids[TransactionFate.OPEN], len(ids[TransactionFate.COMMITTED]), whole)
     words = "; ".join(_coordinator_part(batch.ended))
-    return ChainLink(Link.COMMITTED, LinkState.UNKNOWN, None, f"{whole}: {words}")
+    return ChainLink(BatchStep.COMMITTED, LinkState.UNKNOWN, None, f"{whole}: {words}")
 
 
 def _all_complete(whole: str) -> str:
@@ -272,22 +283,22 @@ def _by_done_mark(batch: BatchFacts, done: Done, whole: str) -> ChainLink:
         else f"Spark went on after {whole}; {name} was not seen"
     )
     found = "; ".join([words, *_coordinator_part(batch.ended)])
-    contradicted = batch.overdue and any(each.fate is Fate.OPEN for each in batch.ended)
+    contradicted = batch.overdue and any(each.fate is TransactionFate.OPEN for each in batch.ended)
     state = LinkState.UNKNOWN if contradicted else LinkState.DONE
-    return ChainLink(Link.COMMITTED, state, done.at_ms, found)
+    return ChainLink(BatchStep.COMMITTED, state, done.at_ms, found)
 
 
-def _coordinator_part(ended: Sequence[Ended]) -> Iterator[str]:
+def _coordinator_part(ended: Sequence[EndedTransaction]) -> Iterator[str]:
     """Yield what coordinators' records show of a batch's transactions; what they do not show comes last."""
     parts = (
-        (Fate.COMMITTED, "{} CompleteCommit at the coordinator"),
-        (Fate.COMMITTING, "{} PrepareCommit: markers are being written"),
-        (Fate.OPEN, "{} still Ongoing in the coordinator's newest record"),
+        (TransactionFate.COMMITTED, "{} CompleteCommit at the coordinator"),
+        (TransactionFate.COMMITTING, "{} PrepareCommit: markers are being written"),
+        (TransactionFate.OPEN, "{} still Ongoing in the coordinator's newest record"),
     )
     for fate, words in parts:
         if number := sum(each.fate is fate for each in ended):
             yield words.format(number)
-    unknown = [each for each in ended if each.fate is Fate.UNKNOWN]
+    unknown = [each for each in ended if each.fate is TransactionFate.UNKNOWN]
     if again := sum(each.id_used_again for each in unknown):
         yield f"{again} not confirmed by a coordinator: {_ids(again)} used again since"
     if unseen := len(unknown) - sum(each.id_used_again for each in unknown):
@@ -301,15 +312,15 @@ def _ids(number: int) -> str:
 def _recorded_loss(done: Done, whole: str) -> ChainLink:
     gone = some(done.lost) or "some"
     words = f"{gone} of {whole} {_are(done.lost)} lost: gone before the commit"
-    return ChainLink(Link.COMMITTED, LinkState.BROKEN, done.at_ms, words, LOST)
+    return ChainLink(BatchStep.COMMITTED, LinkState.BROKEN, done.at_ms, words, LOST)
 
 
 def _under_commit(batch: BatchFacts, open_ids: Sequence[str], ended: int, whole: str) -> ChainLink:
     words = f"{ended} of {whole} committed" + (f", {some(open_ids)} still open" if open_ids else "")
     if batch.forsaken and open_ids:
         said = f"{words}, and {batch.forsaken}"
-        return ChainLink(Link.COMMITTED, LinkState.BROKEN, None, said, RECOVER_AND_COMMIT)
-    return ChainLink(Link.COMMITTED, LinkState.WAITING, None, words)
+        return ChainLink(BatchStep.COMMITTED, LinkState.BROKEN, None, said, RECOVER_AND_COMMIT)
+    return ChainLink(BatchStep.COMMITTED, LinkState.WAITING, None, words)
 
 
 def _recorded(batch: BatchFacts, committed: ChainLink) -> ChainLink:
@@ -317,14 +328,14 @@ def _recorded(batch: BatchFacts, committed: ChainLink) -> ChainLink:
     if batch.done is not None:
         by = f" by the {batch.done.by}" if batch.done.by else ", swept away since"
         words = f"{name}{by}: {batch.done.outcome}"
-        return ChainLink(Link.RECORDED, LinkState.DONE, batch.done.at_ms, words)
+        return ChainLink(BatchStep.RECORDED, LinkState.DONE, batch.done.at_ms, words)
     if committed.state is LinkState.DONE and batch.forsaken:
         words = f"{name} is not there, and {batch.forsaken}"
-        return ChainLink(Link.RECORDED, LinkState.BROKEN, None, words, RECOVER_AND_COMMIT)
+        return ChainLink(BatchStep.RECORDED, LinkState.BROKEN, None, words, RECOVER_AND_COMMIT)
     if batch.is_over:
         words = f"{name} is not there, although commits/{batch.batch_id} is: was it deleted?"
-        return ChainLink(Link.RECORDED, LinkState.BROKEN, None, words, RECOVER_AND_COMMIT)
-    return ChainLink(Link.RECORDED, LinkState.WAITING, None, f"{name} is not there")
+        return ChainLink(BatchStep.RECORDED, LinkState.BROKEN, None, words, RECOVER_AND_COMMIT)
+    return ChainLink(BatchStep.RECORDED, LinkState.WAITING, None, f"{name} is not there")
 
 
 def _checkpointed(batch: BatchFacts, recorded: ChainLink) -> ChainLink:
@@ -332,7 +343,7 @@ def _checkpointed(batch: BatchFacts, recorded: ChainLink) -> ChainLink:
     if found.state is LinkState.DONE or recorded.state is not LinkState.DONE or batch.alive is not False:
         return found
     words = f"{found.evidence}, and its driver is gone: a restart runs it again and writes nothing"
-    return ChainLink(Link.CHECKPOINTED, LinkState.BROKEN, None, words, RECOVER_AND_COMMIT)
+    return ChainLink(BatchStep.CHECKPOINTED, LinkState.BROKEN, None, words, RECOVER_AND_COMMIT)
 
 
 def _are(names: Sequence[str]) -> str:

@@ -64,7 +64,7 @@ class SinkBatch(NamedTuple):
         return (*self.aborted, *self.open, *self.unknown)
 
 
-class Unusable(NamedTuple):
+class UnusableFile(NamedTuple):
     """A file of a checkpoint that cannot be used."""
 
     path: str
@@ -125,7 +125,7 @@ class QueryStatus:
     sink_batches: tuple[SinkBatch, ...] = ()
     #: Why its checkpoint cannot be read; "" where it can.
     error: str = ""
-    unusable: tuple[Unusable, ...] = ()
+    unusable: tuple[UnusableFile, ...] = ()
     positions: tuple[SourcePosition, ...] = ()
     #: How long 99 of 100 of its batches take; None where too few are known.
     usual_ms: int | None = None

@@ -165,7 +165,7 @@ class Decided(StrEnum):
     ABORTED = "aborted"
 
 
-class Outcome(StrEnum):
+class DecisionOutcome(StrEnum):
     """How a decision ended."""
 
     COMMITTED = "committed"
@@ -231,7 +231,7 @@ class Done:
 
     batch_id: int
     round: int
-    outcome: Outcome
+    outcome: DecisionOutcome
     at_ms: int
     by: str
     #: The transactional ids of what is lost.

@@ -24,7 +24,7 @@ COPY_FIRST = "copy the checkpoint folder to another place, then"
 _REFUSES_LOST_IDENTITY = (4, 2)
 
 
-class Verdict(StrEnum):
+class RestartVerdict(StrEnum):
     """What a restart meets; stored by these words."""
 
     #: Nothing is planned: it would begin at batch 0.
@@ -61,7 +61,7 @@ class Verdict(StrEnum):
 class Restart(NamedTuple):
     """What a restart would do."""
 
-    verdict: Verdict
+    verdict: RestartVerdict
     #: The first batch that it runs; None where it fails before any.
     first_batch: int | None
     #: What it does, to follow "A restart".
@@ -124,17 +124,17 @@ def _identity(case: _Case) -> Restart | None:
     if broken.damage is not Damage.MISSING:
         words = f"fails in start(): metadata cannot be read ({broken.detail})"
         remedy = 'write metadata again as {"id":"…"} with the query\'s id, or restore the file'
-        return Restart(Verdict.IDENTITY_BROKEN, None, words, Severity.CRITICAL, remedy)
+        return Restart(RestartVerdict.IDENTITY_BROKEN, None, words, Severity.CRITICAL, remedy)
     remedy = "restore metadata with the query's id before anything starts here"
     if case.spark >= _REFUSES_LOST_IDENTITY:
         words = "fails: STREAMING_CHECKPOINT_MISSING_METADATA_FILE, metadata is missing and the logs are not"
-        return Restart(Verdict.IDENTITY_LOST, None, words, Severity.CRITICAL, remedy)
+        return Restart(RestartVerdict.IDENTITY_LOST, None, words, Severity.CRITICAL, remedy)
     then = _first(case, _ROWS[1:])
     words = (
         f"{then.sentence}, under a new query id (before Spark 4.2, which refuses): a sink that knows batches "
         "by the query's id takes what comes for new"
     )
-    return Restart(Verdict.IDENTITY_LOST, then.first_batch, words, Severity.CRITICAL, remedy)
+    return Restart(RestartVerdict.IDENTITY_LOST, then.first_batch, words, Severity.CRITICAL, remedy)
 
 
 def _nothing_planned(case: _Case) -> Restart | None:
@@ -146,13 +146,13 @@ def _nothing_planned(case: _Case) -> Restart | None:
             "STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY)"
         )
         remedy = "restore offsets/ from a copy, at least its last two files, or start with a new checkpoint"
-        return Restart(Verdict.OFFSETS_GONE, None, words, Severity.CRITICAL, remedy)
+        return Restart(RestartVerdict.OFFSETS_GONE, None, words, Severity.CRITICAL, remedy)
     if case.of.has_state:
         words = "fails: STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY, state/ has files and the logs have none"
         remedy = "restore offsets/ and commits/ from a copy, or start with a new checkpoint"
-        return Restart(Verdict.STATE_LEFT, None, words, Severity.CRITICAL, remedy)
+        return Restart(RestartVerdict.STATE_LEFT, None, words, Severity.CRITICAL, remedy)
     start = "from sources/0/0" if case.of.initial else "from where its options say"
-    return Restart(Verdict.NOT_STARTED, 0, f"runs batch 0, {start}", None)
+    return Restart(RestartVerdict.NOT_STARTED, 0, f"runs batch 0, {start}", None)
 
 
 def _last_offsets(case: _Case) -> Restart | None:
@@ -160,7 +160,7 @@ def _last_offsets(case: _Case) -> Restart | None:
     remedy = f"restore {name} from a copy: its batch may be done, and nothing else says how far it went"
     if case.finished < case.planned and not case.sparse:
         remedy = f"{COPY_FIRST} remove {name}: nothing of its batch has run, it is planned anew"
-    return _log_file(case, OFFSETS, case.of.last_offsets, Verdict.TORN_OFFSETS, remedy)
+    return _log_file(case, OFFSETS, case.of.last_offsets, RestartVerdict.TORN_OFFSETS, remedy)
 
 
 def _previous_offsets(case: _Case) -> Restart | None:
@@ -168,7 +168,7 @@ def _previous_offsets(case: _Case) -> Restart | None:
         return None
     if case.before == case.planned - 1 or (case.sparse and case.before is not None):
         remedy = f"restore {OFFSETS}/{case.before} from a copy"
-        return _log_file(case, OFFSETS, case.of.previous_offsets, Verdict.TORN_OFFSETS, remedy)
+        return _log_file(case, OFFSETS, case.of.previous_offsets, RestartVerdict.TORN_OFFSETS, remedy)
     missing = case.planned - 1
     words = f"fails: batch {missing} doesn't exist ({OFFSETS}/{missing} is missing)"
     remedy = f"restore {OFFSETS}/{missing} from a copy"
@@ -183,7 +183,7 @@ def _previous_offsets(case: _Case) -> Restart | None:
             f"; if there is none, {COPY_FIRST} remove {OFFSETS}/{case.planned} and {COMMITS} from "
             f"{case.before + 1} on: what {_span(case.before + 1, case.planned)} wrote comes twice"
         )
-    return Restart(Verdict.PREVIOUS_MISSING, None, words, Severity.CRITICAL, remedy)
+    return Restart(RestartVerdict.PREVIOUS_MISSING, None, words, Severity.CRITICAL, remedy)
 
 
 def _sources(case: _Case) -> Restart | None:
@@ -198,7 +198,7 @@ def _sources(case: _Case) -> Restart | None:
         f"requested by the query ({OFFSETS}/{last.batch_id} has fewer lines than {OFFSETS}/{before.batch_id})"
     )
     remedy = f"restore {OFFSETS}/{last.batch_id} from a copy; where the query has lost a source, give it back"
-    return Restart(Verdict.FEWER_SOURCES, None, words, Severity.CRITICAL, remedy)
+    return Restart(RestartVerdict.FEWER_SOURCES, None, words, Severity.CRITICAL, remedy)
 
 
 def _last_commit(case: _Case) -> Restart | None:
@@ -206,7 +206,7 @@ def _last_commit(case: _Case) -> Restart | None:
         f"restore {COMMITS}/{case.finished} from a copy; if there is none, {COPY_FIRST} remove it: batch "
         f"{case.planned} runs again with the same range"
     )
-    return _log_file(case, COMMITS, case.of.last_commit, Verdict.TORN_COMMITS, remedy)
+    return _log_file(case, COMMITS, case.of.last_commit, RestartVerdict.TORN_COMMITS, remedy)
 
 
 def _continuous(case: _Case) -> Restart | None:
@@ -214,7 +214,7 @@ def _continuous(case: _Case) -> Restart | None:
         return None
     start = f"{OFFSETS}/{case.finished}" if case.finished >= 0 else "the beginning"
     words = f"runs epoch {case.finished + 1} from {start} on: what ran after that is read again"
-    return Restart(Verdict.CONTINUOUS, case.finished + 1, words, None)
+    return Restart(RestartVerdict.CONTINUOUS, case.finished + 1, words, None)
 
 
 def _state_gone(case: _Case) -> Restart | None:
@@ -223,7 +223,7 @@ def _state_gone(case: _Case) -> Restart | None:
         return None
     words = "fails: STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY, state/ is empty or missing"
     remedy = "restore state/ from a copy, or start with a new checkpoint: the state cannot be rebuilt"
-    return Restart(Verdict.STATE_GONE, None, words, Severity.CRITICAL, remedy)
+    return Restart(RestartVerdict.STATE_GONE, None, words, Severity.CRITICAL, remedy)
 
 
 def _rolled_back(case: _Case) -> Restart | None:
@@ -239,7 +239,7 @@ def _rolled_back(case: _Case) -> Restart | None:
         f"restore {OFFSETS} up to {case.finished} from a copy; if there is none, {COPY_FIRST} remove "
         f"{COMMITS} from {meets} on: those batches run again, and what they wrote comes twice"
     )
-    return Restart(Verdict.ROLLED_BACK, case.planned, words, Severity.CRITICAL, remedy)
+    return Restart(RestartVerdict.ROLLED_BACK, case.planned, words, Severity.CRITICAL, remedy)
 
 
 def _behind(case: _Case) -> Restart | None:
@@ -253,7 +253,7 @@ def _behind(case: _Case) -> Restart | None:
             f"{case.finished} comes again, in one range; without asynchronous progress tracking it fails: "
             f"batch {case.planned - 1} doesn't exist"
         )
-        return Restart(Verdict.ASYNC, case.planned, words, Severity.INFO)
+        return Restart(RestartVerdict.ASYNC, case.planned, words, Severity.INFO)
     missed = _span(case.finished + 1, case.planned - 1)
     words = (
         f"runs batch {case.planned} again from {OFFSETS}/{case.before} and skips {missed} with no more than "
@@ -266,8 +266,8 @@ def _behind(case: _Case) -> Restart | None:
     if _has_state_ids(case):
         needed = case.planned - 1
         words = f"fails: which files hold the state after batch {needed}, only {COMMITS}/{needed} says"
-        return Restart(Verdict.SILENT_GAP, None, words, Severity.CRITICAL, remedy)
-    return Restart(Verdict.SILENT_GAP, case.planned, words, Severity.CRITICAL, remedy)
+        return Restart(RestartVerdict.SILENT_GAP, None, words, Severity.CRITICAL, remedy)
+    return Restart(RestartVerdict.SILENT_GAP, case.planned, words, Severity.CRITICAL, remedy)
 
 
 def _again(case: _Case) -> Restart | None:
@@ -276,13 +276,13 @@ def _again(case: _Case) -> Restart | None:
         return None
     words = f"runs batch {case.planned} again with the same range"
     if case.alive:
-        return Restart(Verdict.IN_FLIGHT, case.planned, words, None)
+        return Restart(RestartVerdict.IN_FLIGHT, case.planned, words, None)
     if case.sparse and case.before != case.planned - 1:
         return _sparse(case, case.planned)
     last = case.of.last_offsets
     if isinstance(last, OffsetsEntry) and last.control:
         words = f"{words}; it is a control batch ({last.control}) that has to be finished as it was begun"
-    return Restart(Verdict.REPLAY, case.planned, words, Severity.INFO)
+    return Restart(RestartVerdict.REPLAY, case.planned, words, Severity.INFO)
 
 
 def _done(case: _Case) -> Restart:
@@ -292,8 +292,8 @@ def _done(case: _Case) -> Restart:
     holes = case.of.offsets[-1] - case.of.offsets[0] + 1 - len(case.of.offsets)
     if holes and not case.sparse:
         words = f"runs batch {first}; {holes} older files of {OFFSETS} are missing, which history alone needs"
-        return Restart(Verdict.HISTORY_GAP, first, words, Severity.INFO)
-    return Restart(Verdict.CLEAN, first, f"runs batch {first}", None)
+        return Restart(RestartVerdict.HISTORY_GAP, first, words, Severity.INFO)
+    return Restart(RestartVerdict.CLEAN, first, f"runs batch {first}", None)
 
 
 def _sparse(case: _Case, first: int) -> Restart:
@@ -301,11 +301,15 @@ def _sparse(case: _Case, first: int) -> Restart:
         f"runs batch {first} with asynchronous progress tracking; without it, it fails: batch "
         f"{case.planned - 1} doesn't exist"
     )
-    return Restart(Verdict.ASYNC, first, words, Severity.INFO)
+    return Restart(RestartVerdict.ASYNC, first, words, Severity.INFO)
 
 
 def _log_file(
-    case: _Case, log: str, found: OffsetsEntry | CommitsEntry | Broken | None, torn: Verdict, remedy: str
+    case: _Case,
+    log: str,
+    found: OffsetsEntry | CommitsEntry | Broken | None,
+    torn: RestartVerdict,
+    remedy: str,
 ) -> Restart | None:
     """Answer for a file of a log that Spark cannot read; None where it can."""
     if isinstance(found, (OffsetsEntry, CommitsEntry)):
@@ -326,13 +330,13 @@ def _log_file(
 def _newer(path: str, detail: str, needed: str) -> Restart:
     words = f"fails in every older Spark: INVALID_LOG_VERSION, {path} ({detail})"
     remedy = f"restart it with {needed} or later"
-    return Restart(Verdict.NEWER_FORMAT, None, words, Severity.WARNING, remedy)
+    return Restart(RestartVerdict.NEWER_FORMAT, None, words, Severity.WARNING, remedy)
 
 
 def _unreadable(broken: Broken) -> Restart:
     words = f"cannot be foretold: {broken.path} may not be read ({broken.detail})"
     remedy = f"let the dashboard read {broken.path}"
-    return Restart(Verdict.UNREADABLE, None, words, Severity.WARNING, remedy)
+    return Restart(RestartVerdict.UNREADABLE, None, words, Severity.WARNING, remedy)
 
 
 def _is_continuous(case: _Case) -> bool:

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
-from fenceline.facts import ABORTS, Kind, State, Transition
+from fenceline.facts import ABORTS, TransactionState, Transition, TransitionKind
 from fenceline.spark.records import Decided, Decision, Done, SinkTransaction
 
 
 class Coordinated(NamedTuple):
     """The newest that is known of a transactional id: its coordinator's own words."""
 
-    state: State
+    state: TransactionState
     producer_id: int
     producer_epoch: int
     #: By its coordinator's clock.
@@ -24,7 +24,7 @@ class Coordinated(NamedTuple):
     client_version: int = 0
 
 
-class Fate(StrEnum):
+class TransactionFate(StrEnum):
     """What became of one transaction of a batch."""
 
     OPEN = "open"
@@ -39,27 +39,27 @@ class Fate(StrEnum):
 
 #: A commit that is decided is never undone, and neither is an abort.
 _FATES = {
-    State.ONGOING: Fate.OPEN,
-    State.PREPARE_COMMIT: Fate.COMMITTING,
-    State.COMPLETE_COMMIT: Fate.COMMITTED,
-    State.PREPARE_ABORT: Fate.ABORTED,
-    State.COMPLETE_ABORT: Fate.ABORTED,
+    TransactionState.ONGOING: TransactionFate.OPEN,
+    TransactionState.PREPARE_COMMIT: TransactionFate.COMMITTING,
+    TransactionState.COMPLETE_COMMIT: TransactionFate.COMMITTED,
+    TransactionState.PREPARE_ABORT: TransactionFate.ABORTED,
+    TransactionState.COMPLETE_ABORT: TransactionFate.ABORTED,
 }
-_ENDS = {Kind.COMMIT: Fate.COMMITTED, **dict.fromkeys(ABORTS, Fate.ABORTED)}
-_ABORTS = (State.PREPARE_ABORT, State.COMPLETE_ABORT)
+_ENDS = {TransitionKind.COMMIT: TransactionFate.COMMITTED, **dict.fromkeys(ABORTS, TransactionFate.ABORTED)}
+_ABORTS = (TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT)
 
 
-class Ended(NamedTuple):
+class EndedTransaction(NamedTuple):
     """A transaction of the batch, what became of it, and when by its coordinator's clock."""
 
     transactional_id: str
-    fate: Fate
+    fate: TransactionFate
     at_ms: int | None = None
     #: Where its fate is unknown: whether the id's newest record is of a later transaction.
     id_used_again: bool = False
 
 
-def fate_of(written: SinkTransaction, now: Coordinated | None) -> Ended:
+def fate_of(written: SinkTransaction, now: Coordinated | None) -> EndedTransaction:
     """Return what became of a transaction, by the newest that its coordinator says of its id.
 
     A client of protocol 2 commits under the next epoch, and a coordinator aborts under it. Clients of older
@@ -67,22 +67,22 @@ def fate_of(written: SinkTransaction, now: Coordinated | None) -> Ended:
     """
     name = written.transactional_id
     if now is None:
-        return Ended(name, Fate.UNKNOWN)
+        return EndedTransaction(name, TransactionFate.UNKNOWN)
     if not _is_same(written, now):
-        return Ended(name, Fate.UNKNOWN, id_used_again=_is_later(written, now))
-    fate = _FATES.get(now.state, Fate.UNKNOWN)
-    return Ended(name, fate, now.updated_ms, id_used_again=fate is Fate.UNKNOWN)
+        return EndedTransaction(name, TransactionFate.UNKNOWN, id_used_again=_is_later(written, now))
+    fate = _FATES.get(now.state, TransactionFate.UNKNOWN)
+    return EndedTransaction(name, fate, now.updated_ms, id_used_again=fate is TransactionFate.UNKNOWN)
 
 
-def fate_in(written: SinkTransaction, past: Iterable[Transition]) -> Ended:
+def fate_in(written: SinkTransaction, past: Iterable[Transition]) -> EndedTransaction:
     """Return what became of a transaction by the history of its id: the end of what began when it did."""
     for each in past:
         fate = _ENDS.get(each.kind)
         if fate is None or each.open_ms is None or each.producer_id != written.producer_id:
             continue
         if each.at_ms - each.open_ms == written.started_ms:
-            return Ended(written.transactional_id, fate, each.completed_ms or each.at_ms)
-    return Ended(written.transactional_id, Fate.UNKNOWN)
+            return EndedTransaction(written.transactional_id, fate, each.completed_ms or each.at_ms)
+    return EndedTransaction(written.transactional_id, TransactionFate.UNKNOWN)
 
 
 def rows_written(decision: Decision, done: Done | None) -> int | None:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from fenceline.reports import PROGRESS, STATE, STRANGE, Manifest, Part, part_name
+from fenceline.reports import PROGRESS, STATE, STRANGE, Manifest, ReportPart, part_name
 from spark_pipeline.reports import merge
 from spark_pipeline.reports.columns import DDL
-from spark_pipeline.reports.store import HistoryError, Store
+from spark_pipeline.reports.store import HistoryError, ReportStore
 from spark_pipeline.reports.task import Start, run
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class History:
     no manifest names it. So every record counts once, whatever dies.
     """
 
-    store: Store
+    store: ReportStore
     cluster: str
     topic: str
     checkpoint: str
@@ -127,11 +127,11 @@ class History:
             state=(*old.state, made),
         )  # fmt: skip
 
-    def _part(self, name: str, level: int) -> Part:
+    def _part(self, name: str, level: int) -> ReportPart:
         days = self.store.days(name)
-        return Part(name, level, days[0] if days else "", days[-1] if days else "")
+        return ReportPart(name, level, days[0] if days else "", days[-1] if days else "")
 
-    def _merged(self, spark: SparkSession, told: Manifest, due: Sequence[Part], batch: int) -> Manifest:
+    def _merged(self, spark: SparkSession, told: Manifest, due: Sequence[ReportPart], batch: int) -> Manifest:
         """Merge the parts that are due, and the newest one, whose state is all that is known."""
         newest = told.parts[-1]
         gone = [*(part.name for part in due), newest.name]
@@ -168,12 +168,12 @@ def folded(records: DataFrame, known: DataFrame | None, start: Start, tasks: int
     return ordered.select(*_IN).mapInArrow(task, DDL)
 
 
-def merge_due(parts: Sequence[Part]) -> list[Part]:
+def merge_due(parts: Sequence[ReportPart]) -> list[ReportPart]:
     """Return the parts that the next micro-batch is to merge with its own; none where there are few.
 
     The next one is a part of level 0; a full level takes those below it along.
     """
-    due: list[Part] = []
+    due: list[ReportPart] = []
     more = 1
     for level in range(merge.HIGHEST):
         held = [part for part in parts if part.level == level]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fenceline.facts import ABORTS, Confidence, Kind, Reason
+from fenceline.facts import ABORTS, Confidence, TransitionKind, TransitionReason
 from fenceline.histograms import bucket_of
 from fenceline.kafka import transition_ring as recent
 from fenceline.kafka.aggregate import Lived
@@ -71,11 +71,14 @@ ENTRY = np.dtype(
         ("gap", ">i4"), ("offset", ">i8"),
     ]
 )  # fmt: skip
-_KINDS = pa.array([str(kind) for kind in Kind])
+_KINDS = pa.array([str(kind) for kind in TransitionKind])
 _CONFIDENCES = pa.array([str(confidence) for confidence in Confidence])
-_REASONS = pa.array([str(reason) for reason in Reason])
-_BASELINE, _COMMIT = tuple(Kind).index(Kind.BASELINE), tuple(Kind).index(Kind.COMMIT)
-_ABORTS = np.array([kind in ABORTS for kind in Kind])
+_REASONS = pa.array([str(reason) for reason in TransitionReason])
+_BASELINE, _COMMIT = (
+    tuple(TransitionKind).index(TransitionKind.BASELINE),
+    tuple(TransitionKind).index(TransitionKind.COMMIT),
+)
+_ABORTS = np.array([kind in ABORTS for kind in TransitionKind])
 _DAY_MS = 86_400_000
 #: Durations are looked up up to here.
 _TABLE = np.array([bucket_of(ms) for ms in range(4096)])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from struct import Struct
 
 from fenceline.decode.transaction_state import STATES
-from fenceline.facts import NOT_FROM_LOG, Kind, TransactionRecord
+from fenceline.facts import NOT_FROM_LOG, TransactionRecord, TransitionKind
 from fenceline.kafka import transition_ring as recent
 from fenceline.kafka.aggregate import Newest, Prior
 
@@ -65,5 +65,5 @@ def expired_ms(packed: bytes) -> int | None:
 def _forgotten(last: bytes) -> Prior:
     # Holes before its expiry have no say in what comes after.
     newest = recent.newest(last, 0)
-    expired = newest is not None and newest.kind is Kind.EXPIRY
+    expired = newest is not None and newest.kind is TransitionKind.EXPIRY
     return Prior(offset=newest.offset if newest and expired else NOT_FROM_LOG, packed=last)

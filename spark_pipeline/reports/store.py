@@ -33,7 +33,7 @@ class HistoryError(Exception):
     """The job cannot go on; the text says why and what to do."""
 
 
-class Store:
+class ReportStore:
     """The output of one cluster."""
 
     def __init__(self, spark: SparkSession, output: str, cluster: str) -> None:

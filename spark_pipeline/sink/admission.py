@@ -18,7 +18,7 @@ from spark_pipeline.sink.ledger import LedgerFolder
 from spark_pipeline.sink.storage import refuse_weak
 
 
-class Settings(NamedTuple):
+class SinkSettings(NamedTuple):
     """How a sink is to behave, whoever hosts it."""
 
     #: How its transactional ids begin; the ledger's own wins where the user names none.
@@ -37,7 +37,7 @@ class Settings(NamedTuple):
 class Admission:
     """Lets a query, its ledger and its batches in, or raises `Refused`."""
 
-    def __init__(self, settings: Settings, query: QueryFiles, ledger: LedgerFolder) -> None:
+    def __init__(self, settings: SinkSettings, query: QueryFiles, ledger: LedgerFolder) -> None:
         self._settings, self._query, self._ledger = settings, query, ledger
 
     def refuse_stranger(self, query_id: str) -> str:

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from fenceline.decode.ledger import Names, Round
 from fenceline.formatting import count
-from fenceline.spark.records import Decided, Decision, Done, Ledger, Outcome, SinkTransaction
+from fenceline.spark.records import Decided, Decision, DecisionOutcome, Done, Ledger, SinkTransaction
 from spark_pipeline.sink import names
-from spark_pipeline.sink.admission import Admission, Settings, now_ms
+from spark_pipeline.sink.admission import Admission, SinkSettings, now_ms
 from spark_pipeline.sink.checkpoint import QueryFiles
 from spark_pipeline.sink.errors import LostTransactions, Refused, SinkError, input_text, named
 from spark_pipeline.sink.ledger import LedgerFolder
@@ -54,12 +54,12 @@ class Attempt(NamedTuple):
     begun_s: float
 
 
-class Coordinator:
+class SinkCoordinator:
     """The sink of one query, on its driver."""
 
     def __init__(
         self,
-        settings: Settings,
+        settings: SinkSettings,
         checkpoint: Storage,
         admin: TransactionAdmin,
         observer: Observer | None = None,
@@ -164,7 +164,7 @@ class Coordinator:
             return
         self._transactions.abort(written)
         self._sweep_dying(attempt)
-        self._finish(held, Outcome.ABORTED)
+        self._finish(held, DecisionOutcome.ABORTED)
 
     def unknown_attempt(self, batch_id: int) -> Attempt | None:
         """Return the newest generation's attempt at a batch, for a host that has nothing left of it."""
@@ -199,7 +199,7 @@ class Coordinator:
         stem = names.stem(self._opened().prefix, self._opened().ledger_id)
         self._transactions.sweep(stem, lambda parts: parts.generation < self._generation)
         if barrier is not None:
-            self._finish(barrier, Outcome.ABORTED)
+            self._finish(barrier, DecisionOutcome.ABORTED)
 
     def _bar_older_drivers(self, found: Names) -> Decision | None:
         """Decide against the batch that an older driver may still write: it can never prepare it then."""
@@ -268,7 +268,7 @@ class Coordinator:
         """Do what a decision says and note it; to repeat it is safe."""
         if decision.decided is Decided.ABORTED:
             self._transactions.abort(decision.transactions)
-            self._finish(decision, Outcome.ABORTED)
+            self._finish(decision, DecisionOutcome.ABORTED)
             return
         on_first = None if self._observer is None else lambda: self._tell(Step.ENDING, decision.batch_id)
         lost = self._transactions.commit(decision.transactions, on_first)
@@ -281,10 +281,10 @@ class Coordinator:
             log.error("accepted by accept_loss: %s", report)
         self._tell(Step.ENDED, decision.batch_id)
         ids = tuple(each.transactional_id for each in lost.transactions)
-        self._finish(decision, Outcome.LOST if ids else Outcome.COMMITTED, ids)
+        self._finish(decision, DecisionOutcome.LOST if ids else DecisionOutcome.COMMITTED, ids)
         self._tell(Step.DONE, decision.batch_id)
 
-    def _finish(self, decision: Decision, outcome: Outcome, lost: tuple[str, ...] = ()) -> None:
+    def _finish(self, decision: Decision, outcome: DecisionOutcome, lost: tuple[str, ...] = ()) -> None:
         self._ledger.finish(Done(decision.batch_id, decision.round, outcome, now_ms(), DRIVER, lost))
 
     def _after(self, attempt: Attempt, written: Sequence[SinkTransaction]) -> None:

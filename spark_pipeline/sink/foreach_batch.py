@@ -14,7 +14,7 @@ from fenceline.decode.ledger import transaction_from_json, transaction_to_json
 from fenceline.spark.records import SinkTransaction
 from spark_pipeline.sink import running
 from spark_pipeline.sink.columns import refuse_wrong
-from spark_pipeline.sink.coordinator import Attempt, Coordinator, observer
+from spark_pipeline.sink.coordinator import Attempt, SinkCoordinator, observer
 from spark_pipeline.sink.hadoop import open_from_spark
 from spark_pipeline.sink.host import chosen_timeout_ms, make_coordinator, make_options, task_plan
 from spark_pipeline.sink.ledger import LedgerFolder
@@ -71,7 +71,7 @@ class ExactlyOnceKafkaSink:
             options, topic, prefix, transaction_timeout_ms, timeout_warning_ratio, accept_loss, adopt
         )
         self._observer = observer(on_step)
-        self._coordinator: Coordinator | None = None
+        self._coordinator: SinkCoordinator | None = None
         self._run_id = ""
         self._finish_prepared()
 
@@ -109,7 +109,7 @@ class ExactlyOnceKafkaSink:
         except Exception as error:
             log.warning("what an earlier run has prepared waits for the first batch: %s", error)
 
-    def _opened(self, rows: DataFrame, batch_id: int) -> Coordinator:
+    def _opened(self, rows: DataFrame, batch_id: int) -> SinkCoordinator:
         """Return the coordinator of the run that calls; a new run takes over from the one before."""
         query = running.query_of(rows)
         if self._coordinator is None or query.run_id != self._run_id:
@@ -156,7 +156,7 @@ def _write_partition(plan: TaskPlan, batches: Iterable[Any]) -> Iterator[Any]:
 
 
 def _give_up(
-    coordinator: Coordinator, attempt: Attempt, written: Sequence[SinkTransaction], error: BaseException
+    coordinator: SinkCoordinator, attempt: Attempt, written: Sequence[SinkTransaction], error: BaseException
 ) -> None:
     """Roll a batch back; what is prepared stays so. What fails here is logged, the first error is raised."""
     try:

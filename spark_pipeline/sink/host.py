@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from spark_pipeline.sink import cluster, names
-from spark_pipeline.sink.admission import Settings
-from spark_pipeline.sink.coordinator import Attempt, Coordinator
+from spark_pipeline.sink.admission import SinkSettings
+from spark_pipeline.sink.coordinator import Attempt, SinkCoordinator
 from spark_pipeline.sink.errors import Refused
 from spark_pipeline.sink.options import Properties, translate
 from spark_pipeline.sink.steps import Observer
@@ -18,7 +18,7 @@ from spark_pipeline.sink.writer import TaskPlan, admin_for
 DEFAULT_PREFIX = "fenceline"
 
 
-class Options(NamedTuple):
+class SinkOptions(NamedTuple):
     """What a user chooses, checked as far as it can be without a cluster."""
 
     properties: Properties
@@ -38,14 +38,14 @@ def make_options(
     timeout_warning_ratio: float,
     accept_loss: Collection[int],
     adopt: bool,
-) -> Options:
+) -> SinkOptions:
     """Return checked options; raises `Refused` with what is wrong."""
     if prefix is not None and (reason := names.refusal(prefix)):
         raise Refused(f"option prefix cannot begin transactional ids: {reason}")
     if not 0 < timeout_warning_ratio <= 1:
         raise Refused(f"timeout_warning_ratio is {timeout_warning_ratio}: it must be above 0 and at most 1")
     properties = translate(kafka)
-    return Options(
+    return SinkOptions(
         properties,
         topic,
         prefix,
@@ -56,22 +56,22 @@ def make_options(
     )
 
 
-def chosen_timeout_ms(options: Options) -> int:
+def chosen_timeout_ms(options: SinkOptions) -> int:
     """Return the timeout of transactions; raises `Refused` for one that the brokers do not take."""
     return cluster.timeout_ms(options.properties.connection, options.transaction_timeout_ms)
 
 
 def make_coordinator(
-    options: Options,
+    options: SinkOptions,
     checkpoint: Storage,
     timeout_ms: int,
     *,
     query_name: str,
     speculation: bool = False,
     observer: Observer | None = None,
-) -> Coordinator:
+) -> SinkCoordinator:
     """Return the sink's driver side."""
-    settings = Settings(
+    settings = SinkSettings(
         options.prefix or _as_prefix(query_name),
         options.prefix is not None,
         timeout_ms,
@@ -80,10 +80,10 @@ def make_coordinator(
         options.adopt,
         speculation,
     )
-    return Coordinator(settings, checkpoint, admin_for(options.properties.connection), observer)
+    return SinkCoordinator(settings, checkpoint, admin_for(options.properties.connection), observer)
 
 
-def task_plan(options: Options, attempt: Attempt) -> TaskPlan:
+def task_plan(options: SinkOptions, attempt: Attempt) -> TaskPlan:
     """Return what the tasks of an attempt are told."""
     return TaskPlan(
         options.properties,

@@ -20,9 +20,9 @@ from pyspark.sql import datasource
 
 from fenceline.spark.records import SinkTransaction
 from spark_pipeline.sink.columns import refuse_wrong
-from spark_pipeline.sink.coordinator import Attempt, Coordinator, observer
+from spark_pipeline.sink.coordinator import Attempt, SinkCoordinator, observer
 from spark_pipeline.sink.errors import Refused, SinkError
-from spark_pipeline.sink.host import Options, chosen_timeout_ms, make_coordinator, make_options, task_plan
+from spark_pipeline.sink.host import SinkOptions, chosen_timeout_ms, make_coordinator, make_options, task_plan
 from spark_pipeline.sink.options import PREFIX
 from spark_pipeline.sink.running import BATCH_ID, QUERY_ID, RUN_ID
 from spark_pipeline.sink.storage import open_storage
@@ -43,7 +43,7 @@ _ARROW = hasattr(datasource, "DataSourceStreamArrowWriter")
 
 
 @dataclass
-class Message(datasource.WriterCommitMessage):
+class CommitMessage(datasource.WriterCommitMessage):
     """What a task tells the driver."""
 
     attempt: Attempt
@@ -93,7 +93,7 @@ class _Writer:
         """Give the batch up, unless it is prepared."""
         _DriverSide(self._options).abort(batchId, messages)
 
-    def _write(self, chunks: Iterable[Iterable[Record]]) -> Message | datasource.WriterCommitMessage:
+    def _write(self, chunks: Iterable[Iterable[Record]]) -> CommitMessage | datasource.WriterCommitMessage:
         if self._attempt is None:
             # It is committed already; state stores commit it, too, once its rows are read to the end.
             for chunk in chunks:
@@ -105,7 +105,7 @@ class _Writer:
         attempt = _checked(self._attempt, context)
         task = Task(context.partitionId(), context.attemptNumber(), context.taskAttemptId())
         plan = task_plan(make_data_source_options(self._options), attempt)
-        return Message(attempt, write(plan, task, chunks))
+        return CommitMessage(attempt, write(plan, task, chunks))
 
 
 class _RowWriter(_Writer, datasource.DataSourceStreamWriter):
@@ -125,12 +125,12 @@ if _ARROW:
 class _Opened:
     """A sink that was opened in this process, and the last batch that it has begun."""
 
-    def __init__(self, coordinator: Coordinator, batch_id: int) -> None:
+    def __init__(self, coordinator: SinkCoordinator, batch_id: int) -> None:
         self.coordinator, self.batch_id = coordinator, batch_id
 
 
 _opened: dict[tuple[tuple[str, str], ...], _Opened] = {}
-_committing: dict[tuple[tuple[str, str], ...], Coordinator] = {}
+_committing: dict[tuple[tuple[str, str], ...], SinkCoordinator] = {}
 
 
 class _DriverSide:
@@ -155,7 +155,7 @@ class _DriverSide:
 
     def commit(self, batch_id: int, messages: Sequence[Any]) -> None:
         """Commit a batch by what its tasks have told."""
-        if messages and not any(isinstance(each, Message) for each in messages):
+        if messages and not any(isinstance(each, CommitMessage) for each in messages):
             return  # It was committed already when it was planned.
         attempt = self._attempt(batch_id, messages)
         if attempt is not None:
@@ -169,15 +169,15 @@ class _DriverSide:
             self._committer(attempt).abort(attempt, _transactions(messages), reason)
 
     def _attempt(self, batch_id: int, messages: Sequence[Any]) -> Attempt | None:
-        told = (each.attempt for each in messages if isinstance(each, Message))
+        told = (each.attempt for each in messages if isinstance(each, CommitMessage))
         return next(told, None) or self._coordinator(0).unknown_attempt(batch_id)
 
-    def _committer(self, attempt: Attempt) -> Coordinator:
+    def _committer(self, attempt: Attempt) -> SinkCoordinator:
         if self._key not in _committing:
             _committing[self._key] = self._coordinator(attempt.timeout_ms)
         return _committing[self._key]
 
-    def _coordinator(self, timeout_ms: int) -> Coordinator:
+    def _coordinator(self, timeout_ms: int) -> SinkCoordinator:
         return make_coordinator(
             self.options,
             open_storage(self._given[CHECKPOINT]),
@@ -187,7 +187,7 @@ class _DriverSide:
         )
 
 
-def make_data_source_options(given: Mapping[str, str]) -> Options:
+def make_data_source_options(given: Mapping[str, str]) -> SinkOptions:
     """Return the sink's options from those of a data source, whose names come in lower case."""
     unknown = [key for key in given if key not in (*_SPARKS, *_OURS) and not key.startswith(PREFIX)]
     if unknown:
@@ -218,7 +218,7 @@ def _number(given: Mapping[str, str], key: str) -> int | None:
 
 
 def _transactions(messages: Sequence[Any]) -> list[SinkTransaction]:
-    told = (each.transaction for each in messages if isinstance(each, Message))
+    told = (each.transaction for each in messages if isinstance(each, CommitMessage))
     return [each for each in told if each is not None]
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from fenceline.facts import State
+from fenceline.facts import TransactionState
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 from fenceline.spark.records import SinkTransaction
 from spark_pipeline.sink import names
@@ -28,7 +28,7 @@ _FORBIDDEN, _PRODUCER_FENCED, _UNKNOWN_ID = 53, 90, 105
 GONE = frozenset(
     (_INVALID_PRODUCER_EPOCH, _INVALID_TXN_STATE, _INVALID_PRODUCER_ID_MAPPING, _PRODUCER_FENCED, _UNKNOWN_ID)
 )
-_COMMITTED = (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
+_COMMITTED = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 
 
 class Bad(NamedTuple):
@@ -38,7 +38,7 @@ class Bad(NamedTuple):
     reason: str
 
 
-class Lost(NamedTuple):
+class MissingTransactions(NamedTuple):
     """Transactions of a prepared batch that are not there any more."""
 
     transactions: tuple[SinkTransaction, ...]
@@ -84,7 +84,7 @@ class Transactions:
 
     def commit(
         self, transactions: Sequence[SinkTransaction], on_first: Callable[[], None] | None = None
-    ) -> Lost:
+    ) -> MissingTransactions:
         """Commit transactions of a prepared batch; return those that are lost. To repeat it is safe.
 
         An observer sees the moment when some are committed and some are not: then the first goes alone.
@@ -121,7 +121,7 @@ class Transactions:
         return [
             Fencing(name, said.timeout_ms)
             for name, said in describe(self._admin, ids).items()
-            if isinstance(said, Described) and said.state is State.ONGOING
+            if isinstance(said, Described) and said.state is TransactionState.ONGOING
         ]
 
     def _fence(self, fencings: Collection[Fencing]) -> None:
@@ -138,7 +138,7 @@ class Transactions:
     def _open(self) -> list[str]:
         until = time.monotonic() + PATIENCE_S / 2
         while True:
-            listing = self._admin.list_transactions([State.ONGOING])
+            listing = self._admin.list_transactions([TransactionState.ONGOING])
             if not listing.unseen:
                 return list(listing.entries)
             if time.monotonic() > until:
@@ -158,7 +158,7 @@ class Transactions:
             if (ended.code and ended.code not in GONE) or ended.code is None:
                 log.warning("%s may stay open until its timeout: %s", name, ended.word)
 
-    def _lost(self, gone: Sequence[SinkTransaction], answers: Mapping[str, Ended]) -> Lost:
+    def _lost(self, gone: Sequence[SinkTransaction], answers: Mapping[str, Ended]) -> MissingTransactions:
         """Return which of these were not committed: their coordinators tell, or the answers stand."""
         said = describe(self._admin, [each.transactional_id for each in gone])
         lost, reasons = [], set()
@@ -174,7 +174,7 @@ class Transactions:
                 raise SinkError(f"{each.transactional_id}: {found.text}. Its batch stays prepared")
             lost.append(each)
             reasons.add(f"{answers[each.transactional_id].word}: {now}")
-        return Lost(tuple(lost), "; ".join(sorted(reasons)))
+        return MissingTransactions(tuple(lost), "; ".join(sorted(reasons)))
 
 
 def _unseen(said: Described | NotDescribed) -> bool:
@@ -184,7 +184,7 @@ def _unseen(said: Described | NotDescribed) -> bool:
 def _unlike(wanted: SinkTransaction, said: Described | NotDescribed) -> str:
     if isinstance(said, NotDescribed):
         return said.text
-    if said.state is not State.ONGOING:
+    if said.state is not TransactionState.ONGOING:
         return f"it is {said.state.value}, not open"
     if (said.producer_id, said.producer_epoch) != (wanted.producer_id, wanted.producer_epoch):
         return "another producer has its id"

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from fenceline.facts import State, TopicPartition
+from fenceline.facts import TopicPartition, TransactionState
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 from fenceline.spark.records import SinkTransaction
 from spark_pipeline.sink import names
@@ -159,7 +159,11 @@ class _Open:
                 f"{self._plan.timeout_ms} ms, the transaction's timeout"
             )
         said = describe(self._admin, [self._id])[self._id]
-        if not isinstance(said, Described) or said.state is not State.ONGOING or said.started_ms is None:
+        if (
+            not isinstance(said, Described)
+            or said.state is not TransactionState.ONGOING
+            or said.started_ms is None
+        ):
             what = said.text if isinstance(said, NotDescribed) else f"it is {said.state.value}"
             raise SinkError(f"{self._id}: its transaction is not open when its records are there: {what}")
         return SinkTransaction(
@@ -265,7 +269,11 @@ def _free_id(plan: TaskPlan, task: Task, admin: TransactionAdmin) -> str:
             if said.obstacle is Obstacle.UNKNOWN:
                 return str(parts)
             raise SinkError(f"{parts}: cannot be looked up: {said.text}")
-        if said.state in (State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT):
+        if said.state in (
+            TransactionState.EMPTY,
+            TransactionState.COMPLETE_COMMIT,
+            TransactionState.COMPLETE_ABORT,
+        ):
             return str(parts)
     raise SinkError(
         f"partition {task.partition}: all {names.SLOTS} transactional ids of this batch are open, by "

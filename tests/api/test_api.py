@@ -15,7 +15,7 @@ from dashboard.api import api
 from dashboard.models import Token
 from dashboard.runtime import collector_store, leases
 from dashboard.transactions import store
-from fenceline.facts import State, TopicPartitions, TransactionRecord
+from fenceline.facts import TopicPartitions, TransactionRecord, TransactionState
 from tests.looks import look_at
 from tests.web import roles
 
@@ -30,7 +30,7 @@ def names(body: Any) -> list[str]:
     return sorted(row["transactional_id"] for row in body["items"])
 
 
-def record(name: str, state: State = State.ONGOING) -> TransactionRecord:
+def record(name: str, state: TransactionState = TransactionState.ONGOING) -> TransactionRecord:
     return TransactionRecord(
         name, state, 7, 3, 60_000, (TopicPartitions("orders", (0, 2)),), NOW_MS, NOW_MS - 500, 2
     )
@@ -42,7 +42,7 @@ def transactions() -> None:
     collector_store.sync_clusters(["prod", "other"])
     lease = leases.acquire("prod", "transaction_state", holder="test", now_ms=NOW_MS)
     assert lease is not None
-    facts = [record("a"), record("b", State.EMPTY)._replace(started_ms=None), record("dir/c d")]
+    facts = [record("a"), record("b", TransactionState.EMPTY)._replace(started_ms=None), record("dir/c d")]
     look = look_at(4, *facts, seen_through_ms=NOW_MS)
     store.save_look(lease, look, topic_id="t", rate=3.0, now_ms=NOW_MS)
 

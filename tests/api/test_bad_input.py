@@ -13,7 +13,7 @@ import pytest
 from dashboard.api.routers.transitions import NotableKind
 from dashboard.models import Cluster, Transaction, TransitionRecord
 from fenceline.decode import text
-from fenceline.facts import EVERYDAY, Kind, State, Tombstone
+from fenceline.facts import EVERYDAY, Tombstone, TransactionState, TransitionKind
 from tests.api.asking import Ask
 from tests.web import happened, seed
 
@@ -72,7 +72,7 @@ def test_a_cursor_of_the_other_order_is_refused(ask: Ask, prod: Cluster) -> None
 
 
 def test_every_notable_kind_can_be_asked_for_and_the_others_are_named_as_unknown(ask: Ask) -> None:
-    assert {Kind(kind) for kind in get_args(NotableKind)} == set(Kind) - EVERYDAY
+    assert {TransitionKind(kind) for kind in get_args(NotableKind)} == set(TransitionKind) - EVERYDAY
     for kind in get_args(NotableKind):
         ask(f"transitions?kind={kind}")
     for kind in ("commit", "TAKEOVER", "takeover,timeout", "%00"):
@@ -201,7 +201,7 @@ def test_ids_of_an_application_are_walked_through_whatever_their_length(ask: Ask
     same = "x" * 250
     for of in (prod, seed.cluster("other")):
         for n in range(5):
-            state = State.EMPTY if n == 4 else State.ONGOING
+            state = TransactionState.EMPTY if n == 4 else TransactionState.ONGOING
             seed.transaction(of, f"{same}-{n}", state, application="long")
         seed.transaction(of, "short-1", application="short")
     for query, wanted in (("", 10), ("&cluster=other", 5), ("&state=Empty", 2), ("&state=open", 8)):

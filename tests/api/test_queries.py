@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from dashboard.models import Batch, Cluster, Query
-from fenceline.facts import State
+from fenceline.facts import TransactionState
 from tests.api.asking import Ask, walked
 from tests.web import held, seed, streams
 
@@ -254,7 +254,7 @@ def test_a_state_is_what_is_known_now_and_not_what_was_reported_last(ask: Ask, p
 def test_a_healthy_query_may_be_stopped(ask: Ask, prod: Cluster) -> None:
     row = streams.query(prod)
     streams.batch(row, 1_203)
-    streams.coordinated(row, streams.decision(row, 1_203), *[State.COMPLETE_COMMIT] * 4)
+    streams.coordinated(row, streams.decision(row, 1_203), *[TransactionState.COMPLETE_COMMIT] * 4)
     for path in (f"queries/{row.ident}", "clusters/prod"):
         told = ask(f"{path}/safe_to_stop")
         assert (told["safe"], told["prepared"], told["time_left_s"]) == (True, [], None)

@@ -15,7 +15,7 @@ from dashboard.models import Batch
 from dashboard.web.charts import figures as charts
 from dashboard.web.charts import query_figures as query_charts
 from dashboard.web.charts.figures import Bar, Figure
-from fenceline.facts import Kind
+from fenceline.facts import TransitionKind
 from tests.browser.conftest import Opener, Server
 
 START_MS, MINUTE_MS = 1_795_000_000_000, 60_000
@@ -60,7 +60,7 @@ def assert_whole(ticks: Sequence[str], what: str, unit: str = "") -> None:
     assert len(ticks) >= 2, (what, "one tick gives no scale", ticks)
 
 
-def buckets(kind: Kind, count: int) -> Sequence[Bucket]:
+def buckets(kind: TransitionKind, count: int) -> Sequence[Bucket]:
     return [Bucket(START_MS + n * MINUTE_MS, MINUTE_MS, {kind: count if n == 3 else 0}) for n in range(10)]
 
 
@@ -76,13 +76,13 @@ def draw(page: Page, figure: Figure, height: int = 150) -> dict[str, list[str]]:
 def test_counts_over_time_have_whole_ticks(page: Page) -> None:
     for count in COUNTS:
         for height in HEIGHTS:
-            ticks = draw(page, charts.over_time(buckets(Kind.TAKEOVER, count), NOTABLE), height)
+            ticks = draw(page, charts.over_time(buckets(TransitionKind.TAKEOVER, count), NOTABLE), height)
             if count:
                 assert_whole(ticks["y"], f"{count} takeovers at {height} px")
 
 
 def test_both_axes_of_a_strip_have_whole_ticks(page: Page) -> None:
-    for kind, axis in ((Kind.COMMIT, "y"), (Kind.TAKEOVER, "y2")):
+    for kind, axis in ((TransitionKind.COMMIT, "y"), (TransitionKind.TAKEOVER, "y2")):
         for count in COUNTS:
             for height in HEIGHTS:
                 ticks = draw(page, charts.strip(buckets(kind, count)), height)
@@ -117,7 +117,7 @@ def test_a_rate_below_one_is_a_plain_fraction(page: Page) -> None:
 
 
 def test_instants_of_a_short_timeline_differ(page: Page) -> None:
-    bars = [Bar(START_MS, START_MS + 300, Kind.COMMIT, "commit")]
+    bars = [Bar(START_MS, START_MS + 300, TransitionKind.COMMIT, "commit")]
     ticks = draw(page, charts.timeline(bars, [], now_ms=START_MS + 300))["x"]
     assert len(ticks) > 1
     assert len(set(ticks)) == len(ticks)

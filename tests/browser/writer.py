@@ -31,7 +31,7 @@ from dashboard.models import (  # noqa: E402
 )
 from dashboard.runtime import notify as live  # noqa: E402
 from dashboard.system import access  # noqa: E402
-from fenceline.facts import State  # noqa: E402
+from fenceline.facts import TransactionState  # noqa: E402
 from tests.web import busy_streams, happened, held, planned, seed, streams, voiced  # noqa: E402
 
 #: Far enough ahead that no page grows stale during a test; the server's clock is the tests'.
@@ -62,7 +62,7 @@ def reset(kind: str, ids: int = 300) -> None:
     prod = seed.cluster()
     if kind == "calm":
         seed.seen(prod)
-        seed.transaction(prod, "only", State.COMPLETE_COMMIT, partitions={})
+        seed.transaction(prod, "only", TransactionState.COMPLETE_COMMIT, partitions={})
     if kind == "busy":
         seed.busy(prod, ids)
         happened.day(prod)

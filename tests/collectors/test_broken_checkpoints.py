@@ -11,7 +11,7 @@ from collectors.checkpoints.store import LARGEST
 from dashboard.config import CheckpointRoot
 from fenceline.decode import ledger as ledgers
 from fenceline.spark.records import Broken, Damage, Ledger
-from fenceline.spark.restart_prediction import Verdict, restart
+from fenceline.spark.restart_prediction import RestartVerdict, restart
 from tests.collectors.faulty import FaultyFileSystem, raising
 from tests.collectors.making import (
     ID,
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("empty_stores")
 
 def _is_unharmed(looked: Looked, path: str = f"{ROOT}/unharmed") -> None:
     checkpoint = seen(looked)[path]
-    assert restart(checkpoint, alive=None).verdict is Verdict.CLEAN
+    assert restart(checkpoint, alive=None).verdict is RestartVerdict.CLEAN
     assert checkpoint.broken == ()
 
 
@@ -157,12 +157,12 @@ def test_a_file_that_may_not_be_read_is_broken_until_it_may() -> None:
     assert isinstance(checkpoint.last_offsets, Broken)
     assert checkpoint.last_offsets.path == "offsets/2"
     assert checkpoint.last_offsets.damage is Damage.DENIED
-    assert restart(checkpoint, alive=None).verdict is Verdict.UNREADABLE
+    assert restart(checkpoint, alive=None).verdict is RestartVerdict.UNREADABLE
     _is_unharmed(looked)
     FaultyFileSystem.on_read.clear()
     # A changed verdict takes a second look.
     look(watch)
-    assert restart(seen(look(watch))[f"{ROOT}/orders"], alive=None).verdict is Verdict.CLEAN
+    assert restart(seen(look(watch))[f"{ROOT}/orders"], alive=None).verdict is RestartVerdict.CLEAN
 
 
 def test_a_file_that_is_deleted_while_it_is_read_was_not_there() -> None:
@@ -235,7 +235,7 @@ def test_a_newer_format_is_told_and_harms_no_other() -> None:
     make(f"{ROOT}/unharmed")
     looked = look(collector())
     said = restart(seen(looked)[folder], alive=None)
-    assert said.verdict is Verdict.NEWER_FORMAT
+    assert said.verdict is RestartVerdict.NEWER_FORMAT
     assert "offsets/3" in said.sentence
     assert said.remedy
     _is_unharmed(looked)

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from collectors.checkpoints import collector as module
-from collectors.checkpoints.store import Store
-from fenceline.spark.restart_prediction import Verdict, restart
+from collectors.checkpoints.store import CheckpointStore
+from fenceline.spark.restart_prediction import RestartVerdict, restart
 from tests.collectors.faulty import FaultyFileSystem
 from tests.collectors.making import (
     ID,
@@ -219,21 +219,21 @@ def test_a_batch_that_ends_between_two_listings_is_not_lost_and_not_rolled_back(
     assert look(watch).looks[0].checkpoint == checkpoint
     checkpoint = look(watch).looks[0].checkpoint
     assert (checkpoint.planned, checkpoint.finished) == (6, 7)
-    assert restart(checkpoint, alive=None).verdict is Verdict.ROLLED_BACK
+    assert restart(checkpoint, alive=None).verdict is RestartVerdict.ROLLED_BACK
 
 
 def test_a_slow_store_is_asked_for_a_twentieth_of_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     make(f"{ROOT}/orders")
-    listed = Store.entries
+    listed = CheckpointStore.entries
 
-    def slowly(self: Store, folder: str) -> Any:
+    def slowly(self: CheckpointStore, folder: str) -> Any:
         self.spent_s += 10
         return listed(self, folder)
 
     monkeypatch.setattr(module, "_PACE", 20)
     watch = collector()
     look(watch)
-    monkeypatch.setattr(Store, "entries", slowly)
+    monkeypatch.setattr(CheckpointStore, "entries", slowly)
     look(watch)
     # One slow answer is no habit, two are.
     assert watch.wait_s() < 1

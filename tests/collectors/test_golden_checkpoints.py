@@ -14,14 +14,14 @@ import pytest
 
 from collectors.checkpoints.collector import CheckpointsCollector, Looked
 from dashboard.config import CheckpointRoot
-from fenceline.spark.restart_prediction import Verdict, restart
+from fenceline.spark.restart_prediction import RestartVerdict, restart
 from sandbox.java import jars
 
 INSIDE = "structured-streaming/"
-V = Verdict
+V = RestartVerdict
 
 #: Folder -> its offsets, its commits, what a restart does and the batch that it runs first, and why.
-GOLDEN: dict[str, tuple[tuple[int, ...], tuple[int, ...], Verdict, int | None, str]] = {
+GOLDEN: dict[str, tuple[tuple[int, ...], tuple[int, ...], RestartVerdict, int | None, str]] = {
     "checkpoint-test-offsetId-commitId-inconsistent": (
         (0, 1, 2, 4), (0, 1, 2), V.PREVIOUS_MISSING, None,
         "offsets/3 was lost: Spark fails. Nothing reports asynchronous progress, which leaves the same",

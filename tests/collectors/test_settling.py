@@ -9,11 +9,11 @@ import pytest
 
 from collectors.checkpoints import collector as module
 from collectors.checkpoints.collector import CheckpointsCollector
-from collectors.checkpoints.store import Entry, Store
+from collectors.checkpoints.store import CheckpointStore, FileEntry
 from fenceline.decode import ledger as ledgers
 from fenceline.decode.ledger import Round
-from fenceline.spark.records import Done, Ledger, Outcome
-from fenceline.spark.restart_prediction import Verdict, restart
+from fenceline.spark.records import DecisionOutcome, Done, Ledger
+from fenceline.spark.restart_prediction import RestartVerdict, restart
 from tests.collectors.faulty import FaultyFileSystem
 from tests.collectors.making import (
     ID,
@@ -34,10 +34,10 @@ pytestmark = pytest.mark.usefixtures("empty_stores")
 
 FOLDER = f"{ROOT}/orders"
 Change = Callable[[], None]
-V = Verdict
+V = RestartVerdict
 
 
-def verdict(watch: CheckpointsCollector) -> Verdict:
+def verdict(watch: CheckpointsCollector) -> RestartVerdict:
     """Look once and save."""
     looked = look(watch)
     assert looked.gaps == {}
@@ -72,7 +72,7 @@ def without(*paths: str) -> Change:
         (lambda: write(FOLDER, "offsets/5", ""), V.TORN_OFFSETS),
     ],
 )
-def test_a_verdict_changes_with_the_second_look_that_shows_it(damage: Change, found: Verdict) -> None:
+def test_a_verdict_changes_with_the_second_look_that_shows_it(damage: Change, found: RestartVerdict) -> None:
     make(FOLDER, last=5)
     watch = collector()
     assert verdict(watch) is V.CLEAN
@@ -165,12 +165,12 @@ def test_a_decision_that_the_sink_purges_is_not_open(monkeypatch: pytest.MonkeyP
     make(FOLDER)
     ledger = Ledger("ledger", ID, "orders", NOW_MS)
     write(FOLDER, f"{ledgers.FOLDER}/{ledgers.LEDGER}", ledgers.encode_ledger(ledger).decode())
-    done = ledgers.encode_done(Done(1, 0, Outcome.COMMITTED, NOW_MS, "driver")).decode()
+    done = ledgers.encode_done(Done(1, 0, DecisionOutcome.COMMITTED, NOW_MS, "driver")).decode()
     write(FOLDER, f"{ledgers.FOLDER}/{ledgers.done_name(Round(1, 0))}", done)
     decide(FOLDER, 1)
-    entries = Store.entries
+    entries = CheckpointStore.entries
 
-    def purged(self: Store, folder: str) -> dict[str, Entry]:
+    def purged(self: CheckpointStore, folder: str) -> dict[str, FileEntry]:
         """The listing read the decision before it was purged, and came to its done file after that."""
         found = dict(entries(self, folder))
         if folder.endswith(ledgers.FOLDER) and ledgers.done_name(Round(1, 0)) in found:
@@ -179,8 +179,8 @@ def test_a_decision_that_the_sink_purges_is_not_open(monkeypatch: pytest.MonkeyP
             del found[ledgers.done_name(Round(1, 0))]
         return found
 
-    monkeypatch.setattr(Store, "entries", purged)
-    monkeypatch.setattr(Store, "read", _reading(Store.read))
+    monkeypatch.setattr(CheckpointStore, "entries", purged)
+    monkeypatch.setattr(CheckpointStore, "read", _reading(CheckpointStore.read))
     state = look(collector()).looks[0].ledger
     assert state is not None
     assert state.open_decisions() == ()
@@ -190,7 +190,7 @@ def _reading(read: Callable[..., dict[str, bytes]]) -> Callable[..., dict[str, b
     """Let a file that was purged since its listing be read once more, as an open file is."""
     decision = ledgers.decision_name(Round(1, 0))
 
-    def reading(self: Store, folder: str, files: dict[str, object]) -> dict[str, bytes]:
+    def reading(self: CheckpointStore, folder: str, files: dict[str, object]) -> dict[str, bytes]:
         found = dict(read(self, folder, files))
         if decision in files and decision not in found:
             from fenceline.spark.records import Decided, Decision

@@ -19,7 +19,7 @@ from confluent_kafka import KafkaException
 from py4j.java_gateway import JavaGateway
 
 from sandbox.kafka import Broker
-from sandbox.wire import Coordinator, Identity, Refused
+from sandbox.wire import CoordinatorConnection, CoordinatorRefused, Identity
 from tests.java.clients import JavaAdmin, JavaError, JavaProducer
 from tests.kafka.producers import LibrdkafkaProducer, TransactionalProducer, wait_until_it_refuses
 from tests.kafka.raw import RawProducer
@@ -81,7 +81,7 @@ class Stage:
 
     def burn(self, epoch: int) -> None:
         """Initialise the id until it is at this epoch."""
-        with Coordinator(self.broker.bootstrap, self.transactional_id) as coordinator:
+        with CoordinatorConnection(self.broker.bootstrap, self.transactional_id) as coordinator:
             first = coordinator.init_producer_id()
             *_, last = coordinator.init_again(epoch - first.epoch)
         assert last == Identity(first.producer_id, epoch)
@@ -181,7 +181,7 @@ def takeover_and_gone(stage: Stage) -> str:
     """A second producer asks once while a transaction is open, and never again."""
     stage.opened()
     stranger = stage.raw()
-    with suppress(Refused):
+    with suppress(CoordinatorRefused):
         stranger.init_once()
         raise AssertionError("initialised before the open transaction was aborted")
     stage.wait_until("CompleteAbort")
@@ -290,7 +290,7 @@ def self_recovery(stage: Stage) -> str:
     producer.init()
     producer.send("orders", 0)
     if stage.broker.version == "3.9.1":
-        with suppress(Refused):
+        with suppress(CoordinatorRefused):
             producer.recover()
             raise AssertionError("3.9 has learned to recover while a transaction is open")
         return "init begin takeover"

@@ -23,7 +23,7 @@ from dashboard.models import (
     TransitionRecord,
 )
 from fenceline import histograms
-from fenceline.facts import Confidence, Kind, Reason, Transition
+from fenceline.facts import Confidence, Transition, TransitionKind, TransitionReason
 from fenceline.kafka import transition_ring as recent
 from fenceline.kafka.transactional_ids import key_of
 from tests.db.conftest import NOW_MS
@@ -181,7 +181,7 @@ def tally(
 
 
 def told(
-    kind: Kind, name: str, ago_s: float, *, offset: int, application: str = "payments"
+    kind: TransitionKind, name: str, ago_s: float, *, offset: int, application: str = "payments"
 ) -> TransitionRecord:
     """Let a transition of an id have happened, by its coordinator's clock."""
     return TransitionRecord.objects.create(
@@ -192,7 +192,7 @@ def told(
         application=application,
         kind=kind.value,
         confidence=Confidence.CERTAIN.value,
-        reason=Reason.BROKER_IN_TIME.value,
+        reason=TransitionReason.BROKER_IN_TIME.value,
         at_ms=NOW_MS - int(ago_s * 1_000),
         producer_id=7,
         producer_epoch=1,
@@ -203,12 +203,24 @@ def told(
     )
 
 
-def life(name: str, *steps: tuple[Kind, int]) -> None:
+def life(name: str, *steps: tuple[TransitionKind, int]) -> None:
     """Keep the last steps of an id, oldest first, each a kind and the offset of its record."""
     entries = [
         recent.entry(
             Transition(
-                kind, Confidence.CERTAIN, Reason.BROKER_LATE, NOW_MS, 7, 1, 1, 60_000, 1, None, None, 3, at
+                kind,
+                Confidence.CERTAIN,
+                TransitionReason.BROKER_LATE,
+                NOW_MS,
+                7,
+                1,
+                1,
+                60_000,
+                1,
+                None,
+                None,
+                3,
+                at,
             )
         )
         for kind, at in steps
@@ -216,13 +228,13 @@ def life(name: str, *steps: tuple[Kind, int]) -> None:
     Recent.objects.create(cluster=prod(), key=key_of(name.encode()), packed=recent.pack(entries[::-1]))
 
 
-def ended(name: str, kind: Kind, *, producer_id: int, started_ms: int, offset: int = 9) -> None:
+def ended(name: str, kind: TransitionKind, *, producer_id: int, started_ms: int, offset: int = 9) -> None:
     """Keep one end of an id as its history: of the transaction that began at that instant."""
     at_ms = started_ms + 50
     told = Transition(
         kind,
         Confidence.CERTAIN,
-        Reason.SAME_EPOCH,
+        TransitionReason.SAME_EPOCH,
         at_ms,
         producer_id,
         3,

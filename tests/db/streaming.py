@@ -15,11 +15,11 @@ from fenceline.spark.records import (
     CommitsEntry,
     Decided,
     Decision,
+    DecisionOutcome,
     Done,
     Ledger,
     LedgerState,
     OffsetsEntry,
-    Outcome,
     SinkTransaction,
     SourceOffset,
 )
@@ -92,7 +92,9 @@ def decision(
     return Decision(batch, round, decided, "driver", at_ms, LEDGER_ID, QUERY_ID, "r-1", 1, transactions)
 
 
-def done(batch: int, outcome: Outcome = Outcome.COMMITTED, *lost: str, round: int = 0) -> Done:
+def done(
+    batch: int, outcome: DecisionOutcome = DecisionOutcome.COMMITTED, *lost: str, round: int = 0
+) -> Done:
     """Return the end of a decision."""
     return Done(batch, round, outcome, NOW_MS + 100, "driver", lost)
 

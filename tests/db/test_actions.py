@@ -16,14 +16,14 @@ from dashboard.actions import lease as hold
 from dashboard.actions import store as rows
 from dashboard.actions.connections import Hands
 from dashboard.actions.follow_up import Following
-from dashboard.actions.results import Fate, summed
+from dashboard.actions.results import SubjectOutcome, summed
 from dashboard.models import Action, Cluster, Recovery, Token
 from dashboard.runtime import collector_store
 from dashboard.system.access import ROLES, Actor
-from fenceline.facts import Confidence, Kind
+from fenceline.facts import Confidence, TransitionKind
 from fenceline.kafka.transactional_ids import key_of
-from fenceline.plans.plan import LIVES_MS, Act, Ground, Plan, Refusal, SubjectPlan
-from fenceline.recoveries import Outcome
+from fenceline.plans.plan import LIVES_MS, Act, Plan, Refusal, RefusalReason, SubjectPlan
+from fenceline.recoveries import RecoveryOutcome
 from tests.db import seeing, streaming
 from tests.db.conftest import NOW_MS
 
@@ -80,14 +80,20 @@ def test_a_plan_is_kept_as_it_was_previewed() -> None:
 def test_the_newest_come_first_page_by_page_and_by_filters() -> None:
     names = [kept(fence(subject(f"payments-{number}"))).pk for number in range(5)]
     other = kept(replace(fence(subject("orders-1")), act=Act.ROLL_BACK_BATCH), ADA)
-    everything = rows.Filter()
+    everything = rows.ActionCriteria()
     found, place = rows.newest(everything, before=None, limit=4)
     assert [row.pk for row in found] == [other.pk, *reversed(names[2:])]
     rest, end = rows.newest(everything, before=place, limit=4)
     assert ([row.pk for row in rest], end) == (list(reversed(names[:2])), None)
-    for wanted in rows.Filter(act="roll_back_batch"), rows.Filter(q="ORDERS"), rows.Filter(actor="ada"):
+    for wanted in (
+        rows.ActionCriteria(act="roll_back_batch"),
+        rows.ActionCriteria(q="ORDERS"),
+        rows.ActionCriteria(actor="ada"),
+    ):
         assert [row.pk for row in rows.newest(wanted, before=None, limit=9)[0]] == [other.pk]
-    assert len(rows.newest(rows.Filter(cluster="prod", state="planned"), before=None, limit=9)[0]) == 6
+    assert (
+        len(rows.newest(rows.ActionCriteria(cluster="prod", state="planned"), before=None, limit=9)[0]) == 6
+    )
     collector_store.sync_clusters([])
     assert rows.newest(everything, before=None, limit=9) == ([], None)
 
@@ -103,7 +109,7 @@ def test_a_change_is_made_only_where_a_row_is_as_expected() -> None:
 
 # Confirming.
 
-UNFIT = SubjectPlan("transaction:x", "x", {}, refusals=(Refusal(Ground.PREPARE, "It is decided."),))
+UNFIT = SubjectPlan("transaction:x", "x", {}, refusals=(Refusal(RefusalReason.PREPARE, "It is decided."),))
 
 
 @pytest.mark.parametrize(
@@ -125,7 +131,7 @@ def test_a_plan_is_not_executed_but_as_it_asks(
     plan: Plan, actor: Actor, said: dict[str, Any], status: int, text: str
 ) -> None:
     row = kept(plan)
-    with pytest.raises(execute.Refused) as refused:
+    with pytest.raises(execute.ExecutionRefused) as refused:
         confirm(row, actor, **said)
     assert (refused.value.status, text in refused.value.text) == (status, True), refused.value.text
     row.refresh_from_db()
@@ -134,7 +140,7 @@ def test_a_plan_is_not_executed_but_as_it_asks(
 
 def test_read_only_forbids_everybody_everything(settings: Any) -> None:
     settings.READ_ONLY = True
-    with pytest.raises(execute.Refused, match="READ_ONLY") as refused:
+    with pytest.raises(execute.ExecutionRefused, match="READ_ONLY") as refused:
         confirm(kept(), ADA)
     assert refused.value.status == 403
 
@@ -142,7 +148,7 @@ def test_read_only_forbids_everybody_everything(settings: Any) -> None:
 @pytest.mark.parametrize("act", list(Act))
 def test_each_act_needs_its_own_permission(act: Act) -> None:
     others = Actor("otto", "api", OLGA.permissions - {execute.access.OF_ACT[act]})
-    with pytest.raises(execute.Refused) as refused:
+    with pytest.raises(execute.ExecutionRefused) as refused:
         confirm(kept(replace(fence(), act=act)), others)
     assert refused.value.status == 403
 
@@ -150,13 +156,13 @@ def test_each_act_needs_its_own_permission(act: Act) -> None:
 def test_who_executes_it_again_is_answered_alike_and_nobody_else_is() -> None:
     row = executing(kept())
     assert confirm(row).state == "executing"
-    with pytest.raises(execute.Refused, match="olga executes this plan right now") as refused:
+    with pytest.raises(execute.ExecutionRefused, match="olga executes this plan right now") as refused:
         confirm(row, ADA)
     assert refused.value.status == 409
     rows.change(row, Q(), state="done")
     # Also once it has expired, and whatever was typed this time: it is done.
     assert confirm(row, typed="", now_ms=NOW_MS + LIVES_MS).state == "done"
-    with pytest.raises(execute.Refused, match="olga has executed this plan already, it is done"):
+    with pytest.raises(execute.ExecutionRefused, match="olga has executed this plan already, it is done"):
         confirm(row, ADA)
 
 
@@ -187,7 +193,7 @@ def test_who_is_late_writes_nothing_more() -> None:
     settler = Action.objects.get()
     assert not hold.take_over(settler, "s"), "its lease lives"
     Action.objects.update(lease_until=Now() - hold.LIVES)
-    with pytest.raises(hold.Lost):
+    with pytest.raises(hold.ActionLeaseLost):
         hold.prolong(row)
     assert hold.take_over(settler, "s")
     for late in (
@@ -195,7 +201,7 @@ def test_who_is_late_writes_nothing_more() -> None:
         lambda: hold.write(row, [{"subject": "late"}]),
         lambda: hold.end(row, Action.State.DONE, [{"subject": "late"}]),
     ):
-        with pytest.raises(hold.Lost):
+        with pytest.raises(hold.ActionLeaseLost):
             late()
     hold.end(settler, Action.State.UNKNOWN, [])
     assert Action.objects.get().results == []
@@ -205,15 +211,15 @@ def test_who_is_late_writes_nothing_more() -> None:
 @pytest.mark.parametrize(
     ("fates", "state"),
     [
-        ([Fate.DONE, Fate.DONE], Action.State.DONE),
-        ([Fate.DONE, Fate.SKIPPED], Action.State.DONE),
-        ([Fate.DONE, Fate.STALE, Fate.UNKNOWN], Action.State.PARTLY),
-        ([Fate.STALE, Fate.STALE], Action.State.STALE),
-        ([Fate.STALE, Fate.FAILED], Action.State.FAILED),
-        ([Fate.FAILED, Fate.UNKNOWN], Action.State.UNKNOWN),
+        ([SubjectOutcome.DONE, SubjectOutcome.DONE], Action.State.DONE),
+        ([SubjectOutcome.DONE, SubjectOutcome.SKIPPED], Action.State.DONE),
+        ([SubjectOutcome.DONE, SubjectOutcome.STALE, SubjectOutcome.UNKNOWN], Action.State.PARTLY),
+        ([SubjectOutcome.STALE, SubjectOutcome.STALE], Action.State.STALE),
+        ([SubjectOutcome.STALE, SubjectOutcome.FAILED], Action.State.FAILED),
+        ([SubjectOutcome.FAILED, SubjectOutcome.UNKNOWN], Action.State.UNKNOWN),
     ],
 )
-def test_the_whole_is_what_its_subjects_are(fates: Sequence[Fate], state: Action.State) -> None:
+def test_the_whole_is_what_its_subjects_are(fates: Sequence[SubjectOutcome], state: Action.State) -> None:
     assert summed([{"outcome": each.value} for each in fates]) == state
 
 
@@ -278,9 +284,9 @@ def test_the_episode_that_it_belongs_to_is_told_and_how_it_went_on() -> None:
 def episode(*, opened_ms: int) -> Recovery:
     return Recovery.objects.create(
         cluster=Cluster.objects.get(), key=key_of(b"payments-7"), transactional_id="payments-7",
-        application="payments", cause=Kind.TAKEOVER, confidence=Confidence.PROBABLE, producer_id=7,
+        application="payments", cause=TransitionKind.TAKEOVER, confidence=Confidence.PROBABLE, producer_id=7,
         producer_epoch=4, topic_id="t", log_partition=1, log_offset=opened_ms, opened_ms=opened_ms,
-        outcome=Outcome.OPEN, rev=1,
+        outcome=RecoveryOutcome.OPEN, rev=1,
     )  # fmt: skip
 
 

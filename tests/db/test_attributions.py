@@ -11,14 +11,20 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from dashboard.evaluation.baselines import Figures
+from dashboard.evaluation.baselines import ClusterBaselines
 from dashboard.history import queries as history
 from dashboard.models import Action, Recent, Tally, TransitionRecord
 from dashboard.runtime.leases import Lease
 from dashboard.runtime.write_transactions import cluster_transaction
 from dashboard.transactions import attributions, store
 from dashboard.transactions.attributions import WrittenRecord
-from fenceline.facts import Kind, Reason, State, TopicPartitions, TransactionRecord
+from fenceline.facts import (
+    TopicPartitions,
+    TransactionRecord,
+    TransactionState,
+    TransitionKind,
+    TransitionReason,
+)
 from fenceline.kafka import transition_ring as recent
 from fenceline.limits import Limits
 from tests.db.conftest import NOW_MS
@@ -40,7 +46,7 @@ FENCES = [
 
 
 def record(
-    state: State,
+    state: TransactionState,
     at_ms: int,
     epoch: int = EPOCH,
     *,
@@ -48,17 +54,19 @@ def record(
     producer_id: int = PRODUCER,
     timeout_ms: int = TIMEOUT_MS,
 ) -> TransactionRecord:
-    begun = None if state is State.EMPTY else NOW_MS - 60_000
-    partitions = {State.EMPTY: None, State.COMPLETE_ABORT: (), State.COMPLETE_COMMIT: ()}.get(
-        state, PARTITIONS
-    )
+    begun = None if state is TransactionState.EMPTY else NOW_MS - 60_000
+    partitions = {
+        TransactionState.EMPTY: None,
+        TransactionState.COMPLETE_ABORT: (),
+        TransactionState.COMPLETE_COMMIT: (),
+    }.get(state, PARTITIONS)
     return TransactionRecord(NAME, state, producer_id, epoch, timeout_ms, partitions, at_ms, begun, version)
 
 
 def opened(version: int = 0, timeout_ms: int = TIMEOUT_MS) -> list[TransactionRecord]:
     return [
-        record(State.EMPTY, NOW_MS - 61_000, version=version, timeout_ms=timeout_ms),
-        record(State.ONGOING, NOW_MS - 60_000, version=version, timeout_ms=timeout_ms),
+        record(TransactionState.EMPTY, NOW_MS - 61_000, version=version, timeout_ms=timeout_ms),
+        record(TransactionState.ONGOING, NOW_MS - 60_000, version=version, timeout_ms=timeout_ms),
     ]
 
 
@@ -67,15 +75,15 @@ def fenced(gap_ms: int, version: int = 0, timeout_ms: int = TIMEOUT_MS) -> list[
     some: dict[str, Any] = {"version": version, "timeout_ms": timeout_ms}
     return [
         *opened(version, timeout_ms),
-        record(State.PREPARE_ABORT, NOW_MS, EPOCH + 1, **some),
-        record(State.COMPLETE_ABORT, NOW_MS + 10, EPOCH + 1, **some),
-        record(State.EMPTY, NOW_MS + 10 + gap_ms, EPOCH + 2, **some),
+        record(TransactionState.PREPARE_ABORT, NOW_MS, EPOCH + 1, **some),
+        record(TransactionState.COMPLETE_ABORT, NOW_MS + 10, EPOCH + 1, **some),
+        record(TransactionState.EMPTY, NOW_MS + 10 + gap_ms, EPOCH + 2, **some),
     ]
 
 
 FENCE = (
-    WrittenRecord(NAME, PRODUCER, EPOCH + 1, State.PREPARE_ABORT.value, fence=True),
-    WrittenRecord(NAME, PRODUCER, EPOCH + 2, State.EMPTY.value, fence=True),
+    WrittenRecord(NAME, PRODUCER, EPOCH + 1, TransactionState.PREPARE_ABORT.value, fence=True),
+    WrittenRecord(NAME, PRODUCER, EPOCH + 2, TransactionState.EMPTY.value, fence=True),
 )
 
 
@@ -150,9 +158,13 @@ def test_a_fence_is_ours_whenever_its_result_is_stored(
     assert history.evidence(fence).startswith(f"Fenced by olga, action {row.pk}")
     found = kept()
     assert found["counts"] == {"begin": 1, "admin_fence": 1}
-    assert [each.kind for each in found["recent"]] == [Kind.ADMIN_FENCE, Kind.BEGIN, Kind.BASELINE]
+    assert [each.kind for each in found["recent"]] == [
+        TransitionKind.ADMIN_FENCE,
+        TransitionKind.BEGIN,
+        TransitionKind.BASELINE,
+    ]
     assert attributions.of_transitions("prod", bytes(fence.key), found["recent"]) == [row, None, None]
-    lately = Figures(prod().pk).lately(now_ms=NOW_MS + 60_000, limits=Limits(), clocks={})
+    lately = ClusterBaselines(prod().pk).lately(now_ms=NOW_MS + 60_000, limits=Limits(), clocks={})
     assert list(lately.takeovers) == []
 
 
@@ -169,7 +181,7 @@ def test_a_verdict_that_is_attributed_later_is_a_revision(take: Take) -> None:
     assert [
         row.pk
         for row in history.transitions_since(
-            history.Filter("prod"), since_rev=before.rev, after=0, limit=9
+            history.HistoryCriteria("prod"), since_rev=before.rev, after=0, limit=9
         ).items
     ] == [after.pk]
 
@@ -224,7 +236,7 @@ def test_a_tail_that_has_folded_before_the_result_is_stored_folds_again(
                 FENCE[0]._replace(transactional_id="payments-8"),
             ],
         ),
-        (4, [FENCE[0]._replace(state=State.PREPARE_COMMIT.value, fence=False)]),
+        (4, [FENCE[0]._replace(state=TransactionState.PREPARE_COMMIT.value, fence=False)]),
     ],
 )
 def test_nothing_else_is_taken_for_ours(
@@ -241,7 +253,7 @@ def test_nothing_else_is_taken_for_ours(
 @pytest.mark.parametrize("version", [0, 2])
 @pytest.mark.parametrize("at", range(7))
 def test_a_takeover_after_our_fence_is_not_ours(take: Take, at: int, version: int) -> None:
-    back = record(State.EMPTY, NOW_MS + 60_000, EPOCH + 3, version=version)
+    back = record(TransactionState.EMPTY, NOW_MS + 60_000, EPOCH + 3, version=version)
     row = lived(take(), [*fenced(5, version), back], at, FENCE)
     found = TransitionRecord.objects.order_by("log_offset")
     assert [(each.kind, each.action) for each in found] == [("admin_fence", row), ("reinit", None)]
@@ -254,11 +266,11 @@ def test_a_clients_own_abort_before_our_fence_stays_the_clients(take: Take, at: 
     raised = 1 if version == 2 else 0
     records = [
         *opened(version),
-        record(State.PREPARE_ABORT, NOW_MS, EPOCH + raised, version=version),
-        record(State.COMPLETE_ABORT, NOW_MS + 10, EPOCH + raised, version=version),
-        record(State.EMPTY, NOW_MS + 310, EPOCH + raised + 1, version=version),
+        record(TransactionState.PREPARE_ABORT, NOW_MS, EPOCH + raised, version=version),
+        record(TransactionState.COMPLETE_ABORT, NOW_MS + 10, EPOCH + raised, version=version),
+        record(TransactionState.EMPTY, NOW_MS + 310, EPOCH + raised + 1, version=version),
     ]
-    ours = WrittenRecord(NAME, PRODUCER, EPOCH + raised + 1, State.EMPTY.value, fence=True)
+    ours = WrittenRecord(NAME, PRODUCER, EPOCH + raised + 1, TransactionState.EMPTY.value, fence=True)
     row = lived(take(), records, at, [ours])
     *aborts, fence = TransitionRecord.objects.order_by("log_offset")
     # Under version 2 the records do not show where the abort ends and the fence begins: one, probable.
@@ -271,11 +283,11 @@ def test_a_clients_own_abort_before_our_fence_stays_the_clients(take: Take, at: 
 @pytest.mark.parametrize("at", range(6))
 def test_a_fence_at_the_last_epoch_goes_on_with_a_new_producer_id(take: Take, at: int, version: int) -> None:
     records = [
-        record(State.EMPTY, NOW_MS - 61_000, 32_765, version=version),
-        record(State.ONGOING, NOW_MS - 60_000, 32_765, version=version),
-        record(State.PREPARE_ABORT, NOW_MS, 32_766, version=version),
-        record(State.COMPLETE_ABORT, NOW_MS + 10, 32_766, version=version),
-        record(State.EMPTY, NOW_MS + 110, 0, version=version, producer_id=PRODUCER + 1),
+        record(TransactionState.EMPTY, NOW_MS - 61_000, 32_765, version=version),
+        record(TransactionState.ONGOING, NOW_MS - 60_000, 32_765, version=version),
+        record(TransactionState.PREPARE_ABORT, NOW_MS, 32_766, version=version),
+        record(TransactionState.COMPLETE_ABORT, NOW_MS + 10, 32_766, version=version),
+        record(TransactionState.EMPTY, NOW_MS + 110, 0, version=version, producer_id=PRODUCER + 1),
     ]
     written = [
         FENCE[0]._replace(producer_epoch=32_766),
@@ -284,7 +296,7 @@ def test_a_fence_at_the_last_epoch_goes_on_with_a_new_producer_id(take: Take, at
     row = lived(take(), records, at, written)
     fence, rotation = TransitionRecord.objects.order_by("log_offset")
     assert (fence.kind, fence.confidence, fence.action, fence.gap_ms) == ("admin_fence", "certain", row, None)
-    assert (rotation.kind, rotation.reason) == ("rotation", Reason.EPOCH_USED_UP.value)
+    assert (rotation.kind, rotation.reason) == ("rotation", TransitionReason.EPOCH_USED_UP.value)
 
 
 @pytest.mark.parametrize("version", [0, 2])
@@ -293,10 +305,10 @@ def test_an_abort_by_our_end_transaction_is_not_the_clients(take: Take, at: int,
     """EndTxn of version 4 keeps the epoch, whatever the producer speaks."""
     records = [
         *opened(version),
-        record(State.PREPARE_ABORT, NOW_MS, EPOCH, version=0),
-        record(State.COMPLETE_ABORT, NOW_MS + 10, EPOCH, version=0),
+        record(TransactionState.PREPARE_ABORT, NOW_MS, EPOCH, version=0),
+        record(TransactionState.COMPLETE_ABORT, NOW_MS + 10, EPOCH, version=0),
     ]
-    written = WrittenRecord(NAME, PRODUCER, EPOCH, State.PREPARE_ABORT.value, fence=False)
+    written = WrittenRecord(NAME, PRODUCER, EPOCH, TransactionState.PREPARE_ABORT.value, fence=False)
     row = lived(take(), records, at, [written])
     (abort,) = TransitionRecord.objects.all()
     # The producer's own EndTxn just before would leave the same record.
@@ -309,14 +321,14 @@ def test_an_abort_by_our_end_transaction_is_not_the_clients(take: Take, at: int,
 def test_a_commit_by_our_end_transaction_names_the_action(take: Take, at: int) -> None:
     records = [
         *opened(),
-        record(State.PREPARE_COMMIT, NOW_MS, EPOCH),
-        record(State.COMPLETE_COMMIT, NOW_MS + 10, EPOCH),
+        record(TransactionState.PREPARE_COMMIT, NOW_MS, EPOCH),
+        record(TransactionState.COMPLETE_COMMIT, NOW_MS + 10, EPOCH),
     ]
-    written = WrittenRecord(NAME, PRODUCER, EPOCH, State.PREPARE_COMMIT.value, fence=False)
+    written = WrittenRecord(NAME, PRODUCER, EPOCH, TransactionState.PREPARE_COMMIT.value, fence=False)
     row = lived(take(), records, at, [written])
     commit = kept()["recent"][0]
     assert (commit.kind, commit.reason, commit.completed_ms) == (
-        Kind.COMMIT, Reason.COMMITTED_BY_ACTION, NOW_MS + 10,
+        TransitionKind.COMMIT, TransitionReason.COMMITTED_BY_ACTION, NOW_MS + 10,
     )  # fmt: skip
     key = bytes(Recent.objects.get().key)
     assert attributions.of_transitions("prod", key, [commit]) == [row]

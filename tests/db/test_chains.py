@@ -21,9 +21,9 @@ from dashboard.streaming.batch_state import (
     safe_cluster,
     safe_to_restart,
 )
-from fenceline.facts import Kind
-from fenceline.spark.batch_chain import ChainLink, Link, LinkState
-from fenceline.spark.records import Outcome
+from fenceline.facts import TransitionKind
+from fenceline.spark.batch_chain import BatchStep, ChainLink, LinkState
+from fenceline.spark.records import DecisionOutcome
 from fenceline.spark.safe_to_restart import RestartSafety
 from tests.db import seeing, streaming
 from tests.db.conftest import NOW_MS
@@ -117,7 +117,7 @@ def test_an_id_that_has_gone_on_is_looked_up_in_its_history() -> None:
     decided(row, decision(3))
     at_coordinator(0, "Empty", producer_epoch=4, started_ms=None)
     assert chained() == "DDD?ww"
-    seeing.ended(NAME, Kind.COMMIT, producer_id=4_000, started_ms=NOW_MS)
+    seeing.ended(NAME, TransitionKind.COMMIT, producer_id=4_000, started_ms=NOW_MS)
     assert chained() == "DDDDww"
 
 
@@ -146,7 +146,7 @@ def test_an_id_that_is_used_again_is_not_confirmed_by_its_coordinator() -> None:
 def test_the_newest_round_decides() -> None:
     row = query()
     batch(row)
-    decided(row, decision(3, streaming.Decided.ABORTED), done(3, Outcome.ABORTED))
+    decided(row, decision(3, streaming.Decided.ABORTED), done(3, DecisionOutcome.ABORTED))
     decided(row, decision(3, round=1))
     at_coordinator(0, "CompleteCommit")
     assert chained() == "DDDDww"
@@ -200,7 +200,7 @@ def test_many_chains_are_read_in_a_handful_of_questions() -> None:
 
 def test_a_decision_comes_back_as_it_was() -> None:
     row = query()
-    told, ended = decision(3, number=2), done(3, Outcome.LOST, NAME)
+    told, ended = decision(3, number=2), done(3, DecisionOutcome.LOST, NAME)
     kept = decided(row, told, ended)
     kept = SinkDecision.objects.get(pk=kept.pk)
     assert decision_of(kept).transactions == told.transactions
@@ -365,5 +365,5 @@ def test_links_are_kafkas_and_sparks_own_steps() -> None:
     row = query()
     batch(row)
     links = chain_of(row, newest_batch(row), now_ms=NOW_MS)
-    assert [each.link for each in links] == list(Link)
-    assert links[0] == ChainLink(Link.PLANNED, LinkState.DONE, NOW_MS - 2_000, "offsets/3 is there")
+    assert [each.link for each in links] == list(BatchStep)
+    assert links[0] == ChainLink(BatchStep.PLANNED, LinkState.DONE, NOW_MS - 2_000, "offsets/3 is there")

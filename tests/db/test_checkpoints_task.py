@@ -18,7 +18,7 @@ from dashboard.runtime.leases import Lease, LeaseLost
 from dashboard.streaming import checkpoint_store as save_checkpoints
 from dashboard.tasks import checkpoints as task
 from fenceline.limits import Limits
-from fenceline.spark.restart_prediction import Verdict
+from fenceline.spark.restart_prediction import RestartVerdict
 from tests.waiting import wait_for
 
 ID = "9e0e48fd-8628-4fc5-ba71-6cd718564ea4"
@@ -74,7 +74,7 @@ def test_what_is_there_is_saved_with_its_verdict(root: Path, take: Callable[...,
     lease = take(save_checkpoints.NAME)
     query = look(lease, saved, "the query is saved")
     assert (query.query_id, query.checkpoint) == (ID, str(root / "orders"))
-    assert (query.planned, query.finished, query.restart) == (2, 2, Verdict.CLEAN)
+    assert (query.planned, query.finished, query.restart) == (2, 2, RestartVerdict.CLEAN)
     make(root / "orders", range(3, 5))
     batches = Batch.objects.filter(query=query)
     look(lease, lambda: batches.count() == 5, "the new batches are saved")

@@ -11,14 +11,14 @@ import pytest
 
 from collectors.checkpoints.collector import CheckpointsCollector
 from dashboard.evaluation import evaluate as judge
-from dashboard.evaluation.snapshot import Reader
+from dashboard.evaluation.snapshot import SnapshotReader
 from dashboard.models import FindingRecord, Query
 from dashboard.runtime.leases import Lease
 from dashboard.streaming import checkpoint_store as save_checkpoints
 from dashboard.streaming.batch_state import chain_of, newest_batch, safe_to_restart
 from fenceline.decode import ledger as ledgers
 from fenceline.decode.ledger import Generation, Round
-from fenceline.spark.batch_chain import RECOVER_AND_COMMIT, Link, broken
+from fenceline.spark.batch_chain import RECOVER_AND_COMMIT, BatchStep, broken
 from fenceline.spark.records import Ledger
 from tests.db import seeing
 from tests.db.conftest import NOW_MS
@@ -64,7 +64,7 @@ def tick(folder: Path, take: Callable[..., Lease]) -> Callable[..., list[str]]:
     """Look, save and judge, until a second look agrees; return the rules that find something."""
     seeing.collectors("transaction_state", "partitions", "groups", seen_ms=LATER_MS)
     checkpoints, judging = take(save_checkpoints.NAME), take(judge.NAME)
-    collector, reader = CheckpointsCollector([Root(str(folder.parent))]), Reader("prod")
+    collector, reader = CheckpointsCollector([Root(str(folder.parent))]), SnapshotReader("prod")
 
     def tick(now_ms: int = LATER_MS) -> list[str]:
         for look in range(4):
@@ -79,7 +79,7 @@ def tick(folder: Path, take: Callable[..., Lease]) -> Callable[..., list[str]]:
     return tick
 
 
-def links(link: Link) -> tuple[str, str]:
+def links(link: BatchStep) -> tuple[str, str]:
     row = Query.objects.get()
     found = next(each for each in chain_of(row, newest_batch(row), now_ms=LATER_MS) if each.link is link)
     return found.state.value, found.recovery
@@ -91,14 +91,14 @@ def test_a_decided_batch_is_found_and_its_end_closes_it(folder: Path, tick: Call
     row = seeing.transaction(said.transactional_id, started_ms=said.started_ms, **columns)
     assert tick(NOW_MS) == [], "a first look cannot tell for how long it has been open"
     assert tick() == ["batch_prepared"]
-    assert links(Link.COMMITTED) == ("broken", RECOVER_AND_COMMIT)
+    assert links(BatchStep.COMMITTED) == ("broken", RECOVER_AND_COMMIT)
     assert safe_to_restart(Query.objects.get(), LATER_MS).safe is None, "no listener: it may be committing"
     row.state = "CompleteCommit"
     row.save()
     (folder / ledgers.FOLDER / ledgers.done_name(Round(3, 0))).write_bytes(ledgers.encode_done(done(3)))
     (folder / "commits" / "3").write_text('v1\n{"nextBatchWatermarkMs":0}')
     assert tick() == []
-    assert links(Link.CHECKPOINTED) == ("done", "")
+    assert links(BatchStep.CHECKPOINTED) == ("done", "")
     kept = Query.objects.get()
     assert broken(chain_of(kept, newest_batch(kept), now_ms=LATER_MS)) is None
     assert safe_to_restart(kept, LATER_MS).safe is True
@@ -109,7 +109,7 @@ def test_an_aborted_one_is_a_loss(tick: Callable[[], list[str]]) -> None:
     columns = {"producer_id": said.producer_id, "producer_epoch": said.producer_epoch + 1}
     seeing.transaction(said.transactional_id, state="CompleteAbort", started_ms=said.started_ms, **columns)
     assert tick() == ["batch_lost"]
-    assert links(Link.COMMITTED) == ("broken", "lost")
+    assert links(BatchStep.COMMITTED) == ("broken", "lost")
 
 
 def test_what_a_restart_would_do_is_told_and_mended(folder: Path, tick: Callable[[], list[str]]) -> None:

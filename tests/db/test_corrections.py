@@ -13,9 +13,9 @@ from dashboard.runtime import collector_store, leases
 from dashboard.runtime.leases import Lease, LeaseLost
 from dashboard.transactions import reconcile_store as corrections
 from dashboard.transactions import store
-from dashboard.transactions.reconcile_store import Rows
-from fenceline.facts import Look, State, Tombstone, TopicPartitions, TransactionRecord
-from fenceline.kafka.reconcile import Correction, Known, Reconciliation
+from dashboard.transactions.reconcile_store import ReconciledRows
+from fenceline.facts import TailBatch, Tombstone, TopicPartitions, TransactionRecord, TransactionState
+from fenceline.kafka.reconcile import Correction, KnownTransaction, Reconciliation
 from tests.db.conftest import NOW_MS
 from tests.looks import look_at
 
@@ -23,16 +23,18 @@ Take = Callable[..., Lease]
 NO_READ = "no READ on __transaction_state at kafka:9092; grant it: …"
 
 
-def record(name: str, state: State = State.ONGOING, epoch: int = 0) -> TransactionRecord:
+def record(
+    name: str, state: TransactionState = TransactionState.ONGOING, epoch: int = 0
+) -> TransactionRecord:
     partitions = (TopicPartitions("orders", (0, 2)),)
     return TransactionRecord(name, state, 7, epoch, 60_000, partitions, NOW_MS, NOW_MS - 500)
 
 
-def look(*facts: TransactionRecord | Tombstone, previous: int | None = None, end: int = 10) -> Look:
+def look(*facts: TransactionRecord | Tombstone, previous: int | None = None, end: int = 10) -> TailBatch:
     return look_at(3, *facts, previous=previous, end=end, seen_through_ms=NOW_MS)
 
 
-def read(tail: Lease, seen: Look) -> None:
+def read(tail: Lease, seen: TailBatch) -> None:
     store.save_look(tail, seen, topic_id="topic-1", rate=1.0, now_ms=NOW_MS)
 
 
@@ -44,8 +46,8 @@ def save(lease: Lease, reconciliation: Reconciliation) -> int:
     return corrections.save(lease, reconciliation, now_ms=NOW_MS)
 
 
-def ours(lease: Lease, name: str) -> Known:
-    return Rows(lease).rows([name])[name]
+def ours(lease: Lease, name: str) -> KnownTransaction:
+    return ReconciledRows(lease).rows([name])[name]
 
 
 def states() -> dict[str, int]:
@@ -70,7 +72,7 @@ def mine(take: Take) -> Lease:
 
 def test_a_row_becomes_what_its_coordinator_says(tail: Lease, mine: Lease) -> None:
     read(tail, look(record("a"), record("b")))
-    said = record("a", State.COMPLETE_ABORT, epoch=1)._replace(partitions=())
+    said = record("a", TransactionState.COMPLETE_ABORT, epoch=1)._replace(partitions=())
     poll = found(Correction(said, ours(mine, "a")), agreed=1, requests=3, broker_ms=12.4)
     assert save(mine, poll) == 1
     row = Transaction.objects.get(transactional_id="a")
@@ -92,21 +94,21 @@ def test_a_row_becomes_what_its_coordinator_says(tail: Lease, mine: Lease) -> No
 def test_a_record_that_was_saved_since_wins(tail: Lease, mine: Lease) -> None:
     read(tail, look(record("a"), record("gone")))
     judged, gone = ours(mine, "a"), ours(mine, "gone")
-    read(tail, look(record("a", State.PREPARE_COMMIT), record("gone"), previous=10, end=20))
+    read(tail, look(record("a", TransactionState.PREPARE_COMMIT), record("gone"), previous=10, end=20))
     poll = found(
-        Correction(record("a", State.COMPLETE_ABORT), judged),
+        Correction(record("a", TransactionState.COMPLETE_ABORT), judged),
         Correction(Tombstone("gone"), gone),
     )
     assert save(mine, poll) == 0
-    assert save(mine, found(Correction(record("a", State.COMPLETE_ABORT), None))) == 0
+    assert save(mine, found(Correction(record("a", TransactionState.COMPLETE_ABORT), None))) == 0
     assert states() == {"PrepareCommit": 1, "Ongoing": 1}
     assert Collector.objects.get(name="reconcile").detail["corrected"] == 0
 
 
 def test_the_next_record_wins_over_a_correction(tail: Lease, mine: Lease) -> None:
     read(tail, look(record("a")))
-    save(mine, found(Correction(record("a", State.COMPLETE_ABORT), ours(mine, "a"))))
-    save(mine, found(Correction(record("new", State.EMPTY), None)))
+    save(mine, found(Correction(record("a", TransactionState.COMPLETE_ABORT), ours(mine, "a"))))
+    save(mine, found(Correction(record("new", TransactionState.EMPTY), None)))
     assert states() == {"CompleteAbort": 1, "Empty": 1}
     read(tail, look(record("a", epoch=5), record("new"), previous=10, end=20))
     assert states() == {"Ongoing": 2}
@@ -117,7 +119,7 @@ def test_the_next_record_wins_over_a_correction(tail: Lease, mine: Lease) -> Non
 
 
 def test_an_id_that_its_coordinator_forgot_goes_and_its_history_grows_old(tail: Lease, mine: Lease) -> None:
-    read(tail, look(record("a", State.EMPTY)))
+    read(tail, look(record("a", TransactionState.EMPTY)))
     assert Recent.objects.get().expired_ms is None
     assert save(mine, found(Correction(Tombstone("a"), ours(mine, "a")))) == 1
     assert states() == {}
@@ -129,7 +131,7 @@ def test_a_fenced_reconciler_writes_nothing(tail: Lease, mine: Lease, take: Take
     judged = ours(mine, "a")
     take(corrections.NAME, previous=mine.token)
     with pytest.raises(LeaseLost):
-        save(mine, found(Correction(record("a", State.COMPLETE_ABORT), judged), requests=9))
+        save(mine, found(Correction(record("a", TransactionState.COMPLETE_ABORT), judged), requests=9))
     assert states() == {"Ongoing": 1}
     assert Collector.objects.get(name="reconcile").requests == 0
 
@@ -153,7 +155,7 @@ def test_trouble_ends_with_the_next_poll(mine: Lease) -> None:
 
 def test_alone_every_listed_id_becomes_a_row(tail: Lease, mine: Lease) -> None:
     collector_store.save_trouble(tail, NO_READ, now_ms=NOW_MS)
-    assert Rows(mine).alone()
+    assert ReconciledRows(mine).alone()
     names = [f"a-{number}" for number in range(4_500)]
     poll = found(*(Correction(record(name), None) for name in names), alone=True)
     assert save(mine, poll) == 4_500
@@ -161,7 +163,7 @@ def test_alone_every_listed_id_becomes_a_row(tail: Lease, mine: Lease) -> None:
     assert set(Transaction.objects.values_list("log_offset", "application")) == {(-1, "a")}
     assert Collector.objects.get(name="reconcile").seen_through_ms == NOW_MS
     gone = Correction(Tombstone("a-0"), ours(mine, "a-0"))
-    changed = Correction(record("a-1", State.EMPTY), ours(mine, "a-1"))
+    changed = Correction(record("a-1", TransactionState.EMPTY), ours(mine, "a-1"))
     assert save(mine, found(gone, changed, alone=True)) == 2
     assert states() == {"Ongoing": 4_498, "Empty": 1}
 
@@ -170,13 +172,13 @@ def test_records_win_once_the_topic_may_be_read(tail: Lease, mine: Lease) -> Non
     collector_store.save_trouble(tail, NO_READ, now_ms=NOW_MS)
     save(mine, found(*(Correction(record(name), None) for name in ("a", "b")), alone=True))
     late = found(
-        Correction(record("a", State.COMPLETE_ABORT), ours(mine, "a")),
+        Correction(record("a", TransactionState.COMPLETE_ABORT), ours(mine, "a")),
         Correction(record("c"), None),
         Correction(Tombstone("b"), ours(mine, "b")),
         alone=True,
     )
-    read(tail, look(record("a", State.EMPTY)))
-    assert not Rows(mine).alone()
+    read(tail, look(record("a", TransactionState.EMPTY)))
+    assert not ReconciledRows(mine).alone()
     assert save(mine, late) == 0
     rows = Transaction.objects.order_by("transactional_id").values_list("transactional_id", "log_offset")
     assert list(rows) == [("a", 9), ("b", -1)]
@@ -188,7 +190,7 @@ def test_records_win_once_the_topic_may_be_read(tail: Lease, mine: Lease) -> Non
 def test_states_stay_right_when_the_topic_may_be_read_after_all(tail: Lease, mine: Lease) -> None:
     collector_store.save_trouble(tail, NO_READ, now_ms=NOW_MS)
     save(mine, found(*(Correction(record(name), None) for name in ("a", "b")), alone=True))
-    read(tail, look(record("a", State.EMPTY)))
+    read(tail, look(record("a", TransactionState.EMPTY)))
     assert states() == {"Empty": 1, "Ongoing": 1}
 
 
@@ -196,14 +198,14 @@ def test_states_stay_right_when_a_correction_comes_between_a_tail_s_read_and_its
     tail: Lease, mine: Lease, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read(tail, look(record("a")))
-    poll = found(Correction(record("a", State.COMPLETE_ABORT), ours(mine, "a")))
+    poll = found(Correction(record("a", TransactionState.COMPLETE_ABORT), ours(mine, "a")))
     monkeypatch.setattr(store, "_log_strange", lambda folded: save(mine, poll))
-    read(tail, look(record("a", State.EMPTY), previous=10, end=20))
+    read(tail, look(record("a", TransactionState.EMPTY), previous=10, end=20))
     assert states() == {"Empty": 1}
 
 
 def test_lists_are_our_only_source_only_without_read_and_without_positions(tail: Lease, mine: Lease) -> None:
-    rows = Rows(mine)
+    rows = ReconciledRows(mine)
     assert not rows.alone()
     collector_store.save_trouble(tail, "cannot reach the cluster", now_ms=NOW_MS)
     assert not rows.alone()
@@ -215,14 +217,20 @@ def test_lists_are_our_only_source_only_without_read_and_without_positions(tail:
 
 
 def test_rows_are_read_as_they_are_compared(tail: Lease, mine: Lease, take: Take) -> None:
-    both = Rows(mine, ("transaction_state", "transaction_state-1"))
+    both = ReconciledRows(mine, ("transaction_state", "transaction_state-1"))
     assert both.seen_through_ms() is None
     second = take("transaction_state-1")
     leases.renew(second, seen_through_ms=NOW_MS - 9)
     assert both.seen_through_ms() is None
-    read(tail, look(record("a"), record("b", State.EMPTY)._replace(partitions=None, started_ms=None)))
+    read(
+        tail,
+        look(record("a"), record("b", TransactionState.EMPTY)._replace(partitions=None, started_ms=None)),
+    )
     assert both.seen_through_ms() == NOW_MS - 9
-    opened = Known(State.ONGOING, 7, 8, 0, NOW_MS - 500, 2)
+    opened = KnownTransaction(TransactionState.ONGOING, 7, 8, 0, NOW_MS - 500, 2)
     assert both.open_rows() == {"a": opened}
-    assert dict(both.all_rows()) == {"a": opened, "b": Known(State.EMPTY, 7, 9, 0, None, 0)}
-    assert both.rows(["b", "c"]) == {"b": Known(State.EMPTY, 7, 9, 0, None, 0)}
+    assert dict(both.all_rows()) == {
+        "a": opened,
+        "b": KnownTransaction(TransactionState.EMPTY, 7, 9, 0, None, 0),
+    }
+    assert both.rows(["b", "c"]) == {"b": KnownTransaction(TransactionState.EMPTY, 7, 9, 0, None, 0)}

@@ -9,7 +9,7 @@ import pytest
 
 from dashboard.evaluation import evaluate as judge
 from dashboard.evaluation import finding_queries
-from dashboard.evaluation.snapshot import Reader
+from dashboard.evaluation.snapshot import SnapshotReader
 from dashboard.models import (
     Cluster,
     Collector,
@@ -97,7 +97,7 @@ def watch_since_an_hour(tail: Lease) -> None:
 
 def tick(lease: Lease, now_ms: int) -> None:
     """Judge three looks at the same: what is critical opens with the third at the latest."""
-    reader = Reader("prod")
+    reader = SnapshotReader("prod")
     for _ in range(3):
         judge.tick(lease, reader, now_ms=now_ms)
         seeing.looked_again()

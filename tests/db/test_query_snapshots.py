@@ -9,14 +9,14 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from dashboard.evaluation import evaluate as judge
-from dashboard.evaluation.snapshot import Reader
+from dashboard.evaluation.snapshot import SnapshotReader
 from dashboard.models import FindingRecord, PartitionRecord, Query, Run
 from dashboard.streaming.rule_input import LogStarts, Queries
 from fenceline.facts import Severity, TopicPartition
 from fenceline.limits import Limits
-from fenceline.snapshot import StandingQuery
-from fenceline.spark.queries import QueryStatus, Unusable
-from fenceline.spark.records import Damage, Outcome, QueryState
+from fenceline.snapshot import BlockedQueryFacts
+from fenceline.spark.queries import QueryStatus, UnusableFile
+from fenceline.spark.records import Damage, DecisionOutcome, QueryState
 from fenceline.visibility import Sense
 from tests.db import seeing
 from tests.db.conftest import NOW_MS
@@ -57,7 +57,7 @@ def test_a_query_as_its_row_has_it() -> None:
         "fails: x",
         "restore it",
     )
-    assert found.unusable == (Unusable("offsets/3", Damage.TORN, "cut"),)
+    assert found.unusable == (UnusableFile("offsets/3", Damage.TORN, "cut"),)
     assert found.moved_ms == NOW_MS - 500
 
 
@@ -164,7 +164,7 @@ def test_prepared_batches_come_with_the_fates_of_their_transactions() -> None:
 def test_losses_that_are_recorded_are_told_as_such() -> None:
     row = query()
     name = written().transactional_id
-    decided(row, decision(3, number=2), done(3, Outcome.LOST, name))
+    decided(row, decision(3, number=2), done(3, DecisionOutcome.LOST, name))
     (found,) = read().sink_batches
     assert (found.recorded, found.aborted, found.records, found.decided_ms) == (
         True,
@@ -301,14 +301,14 @@ def test_who_stands_at_an_lso_is_named_with_the_transaction_that_holds_it() -> N
     seeing.pin(name="payments-7", verdict="open", ground="owned")
     seeing.transaction("payments-7")
     seeing.transaction("other", producer_id=8)
-    found = Reader("prod").read(now_ms=NOW_MS, limits=Limits())
+    found = SnapshotReader("prod").read(now_ms=NOW_MS, limits=Limits())
     named = {each.transactional_id: each.queries for each in found.transactions}
-    assert named == {"payments-7": (StandingQuery(row.ident, "orders"),), "other": ()}
+    assert named == {"payments-7": (BlockedQueryFacts(row.ident, "orders"),), "other": ()}
 
 
 def judged(lease: Any) -> None:
     """Judge three looks at the same: what is critical is reported by the second one at the latest."""
-    reader = Reader("prod")
+    reader = SnapshotReader("prod")
     for _ in range(3):
         judge.tick(lease, reader, now_ms=NOW_MS)
         seeing.looked_again()
@@ -323,7 +323,7 @@ def test_a_tick_finds_a_decided_batch_and_closes_it_when_that_is_done(take: Any)
     seeing.collectors("transaction_state", "partitions", "groups", "checkpoints")
     row = query(finished=2)
     kept = decided(row, decision(3, at_ms=NOW_MS - 11_000))
-    reader, lease = Reader("prod"), take(judge.NAME)
+    reader, lease = SnapshotReader("prod"), take(judge.NAME)
     judged(lease)
     assert snapshot_rules() == [("batch_prepared", "critical")]
     gap = seeing.gap("checkpoints", f"query:{row.ident}")
@@ -341,7 +341,7 @@ def test_a_part_that_is_hidden_hides_the_queries_that_lie_there(take: Any) -> No
     row = query()
     decided(row, decision(3, at_ms=NOW_MS - 11_000))
     seeing.gap("checkpoints", "root:file:///elsewhere")
-    found = Reader("prod").read(now_ms=NOW_MS, limits=Limits())
+    found = SnapshotReader("prod").read(now_ms=NOW_MS, limits=Limits())
     assert found.places == {f"query:{row.ident}": {f"checkpoint:{row.checkpoint}"}}
     assert {each.name: each.senses for each in found.collectors}["checkpoints"] == {Sense.QUERIES}
     judged(take(judge.NAME))
@@ -351,7 +351,7 @@ def test_a_part_that_is_hidden_hides_the_queries_that_lie_there(take: Any) -> No
 def test_a_query_that_failed_is_told_without_any_checkpoint(take: Any) -> None:
     seeing.collectors("transaction_state")
     query(state=QueryState.FAILED.value, exception="boom", checkpoint="", planned=None, finished=None)
-    judge.tick(take(judge.NAME), Reader("prod"), now_ms=NOW_MS)
+    judge.tick(take(judge.NAME), SnapshotReader("prod"), now_ms=NOW_MS)
     assert snapshot_rules() == [("query_failed", "critical")]
 
 

@@ -13,7 +13,7 @@ from dashboard.models import Collector, CommitRecord, GapRecord, GroupRecord, Po
 from dashboard.runtime import collector_store
 from dashboard.runtime.leases import Lease, LeaseLost
 from fenceline.decode import text
-from fenceline.facts import Look, PositionMove, RawRecord
+from fenceline.facts import PositionMove, RawRecord, TailBatch
 from fenceline.kafka import commits
 from fenceline.kafka.groups import Commit
 from tests.db.conftest import NOW_MS
@@ -33,12 +33,12 @@ def value(offset: int, at_ms: int = NOW_MS, metadata: bytes = b"") -> bytes:
 
 def look(
     records: dict[bytes, bytes | None], previous: int | None = None, end: int = 10, **more: object
-) -> Look:
+) -> TailBatch:
     raws = {name: [RawRecord(each, end - 1, NOW_MS)] for name, each in records.items()}
-    return Look({3: raws}, (PositionMove(3, previous, end, end),), len(raws), **more)  # type: ignore[arg-type]
+    return TailBatch({3: raws}, (PositionMove(3, previous, end, end),), len(raws), **more)  # type: ignore[arg-type]
 
 
-def save(lease: Lease, seen: Look, held: dict[int, int] | None = None, now_ms: int = NOW_MS) -> None:
+def save(lease: Lease, seen: TailBatch, held: dict[int, int] | None = None, now_ms: int = NOW_MS) -> None:
     save_commits.save(lease, seen, topic_id="topic-1", rate=1.0, held=held or {}, now_ms=now_ms)
 
 

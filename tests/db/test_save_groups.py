@@ -36,7 +36,7 @@ def look(groups: Mapping[str, SeenGroup], at_ms: int = NOW_MS, **more: object) -
 
 
 def save(lease: Lease, found: GroupsLook) -> int:
-    rows = save_groups.Rows(lease, found.at_ms)
+    rows = save_groups.GroupRows(lease, found.at_ms)
     return save_groups.save(lease, found, rows, now_ms=found.at_ms)
 
 

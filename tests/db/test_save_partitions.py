@@ -12,7 +12,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from collectors.kafka.partitions import Seen
+from collectors.kafka.partitions import ObservedPartitions
 from dashboard.models import (
     Cluster,
     Collector,
@@ -23,23 +23,32 @@ from dashboard.models import (
     Transaction,
 )
 from dashboard.partitions import store as save_partitions
-from dashboard.partitions.store import NAME, Rows, save, save_replicas
+from dashboard.partitions.store import NAME, PartitionRows, save, save_replicas
 from dashboard.runtime import collector_store
 from dashboard.runtime import notify as live
 from dashboard.runtime.leases import Lease, LeaseLost
 from fenceline.facts import TopicPartition
-from fenceline.kafka.partitions import Ground, Known, Pin, Place, ProducerState, Verdict
+from fenceline.kafka.partitions import (
+    KnownPartition,
+    PartitionPlace,
+    PartitionVerdict,
+    Pin,
+    ProducerState,
+    VerdictReason,
+)
 from tests.db.conftest import NOW_MS
 
 Take = Callable[..., Lease]
 Rung = list[tuple[str, str]]
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
-PLACE = Place("topic-1", 1, 5, (1, 2))
+PLACE = PartitionPlace("topic-1", 1, 5, (1, 2))
 
 
-def known(where: TopicPartition, end: int = 9, *, verdict: Verdict = Verdict.CLEAR) -> Known:
-    return Known(*where, PLACE, 0, 5, end, NOW_MS, NOW_MS - 7, verdict, "")
+def known(
+    where: TopicPartition, end: int = 9, *, verdict: PartitionVerdict = PartitionVerdict.CLEAR
+) -> KnownPartition:
+    return KnownPartition(*where, PLACE, 0, 5, end, NOW_MS, NOW_MS - 7, verdict, "")
 
 
 def pin(where: TopicPartition = A, producer_id: int = 7) -> Pin:
@@ -53,14 +62,14 @@ def pin(where: TopicPartition = A, producer_id: int = 7) -> Pin:
         None,
         NOW_MS - 7,
         "gateway",
-        Verdict.OPEN,
-        Ground.OWNED,
+        PartitionVerdict.OPEN,
+        VerdictReason.OWNED,
     )
 
 
-def seen(*rows: Known, at_ms: int = NOW_MS, **more: Any) -> Seen:
+def seen(*rows: KnownPartition, at_ms: int = NOW_MS, **more: Any) -> ObservedPartitions:
     found = {TopicPartition(each.topic, each.partition): each for each in rows}
-    return Seen(at_ms, full=True, rows=found, **more)
+    return ObservedPartitions(at_ms, full=True, rows=found, **more)
 
 
 @pytest.fixture
@@ -160,13 +169,13 @@ def test_gaps_open_and_close_by_scope(take: Take, rung: Rung) -> None:
 
 def test_a_restart_begins_with_the_same_facts(take: Take) -> None:
     lease = take(NAME)
-    blind = known(B, verdict=Verdict.UNKNOWN)._replace(
-        place=Place("topic-1", None, None, (1, 2)), error="it has no leader", pinned_ms=None
+    blind = known(B, verdict=PartitionVerdict.UNKNOWN)._replace(
+        place=PartitionPlace("topic-1", None, None, (1, 2)), error="it has no leader", pinned_ms=None
     )
     rows, pins = {A: known(A), B: blind}, [pin(), replace(pin(B), prepared_ms=NOW_MS, coordinator_epoch=3)]
     history = f"[[{NOW_MS},5,9]]"
     save(lease, seen(*rows.values(), pins=tuple(pins), ends={A: history}), now_ms=NOW_MS)
-    ours = Rows(lease, (), vouched=False)
+    ours = PartitionRows(lease, (), vouched=False)
     assert ours.known() == rows
     assert ours.ends() == {A: history, B: ""}
     assert sorted(ours.pins(), key=lambda each: each.key) == pins
@@ -182,7 +191,7 @@ def transaction(name: str, state: str, partitions: object, producer_id: int) -> 
 
 
 def test_partitions_that_open_transactions_name_and_whose_a_producer_id_is(take: Take) -> None:
-    ours = Rows(take(NAME), (), vouched=False)
+    ours = PartitionRows(take(NAME), (), vouched=False)
     transaction("a", "Ongoing", [["orders", [0, 2]], ["payments", [1]]], 7)
     transaction("b", "PrepareAbort", [["orders", [2]]], 8)
     transaction("c", "CompleteCommit", [["orders", [9]]], 9)
@@ -208,7 +217,7 @@ TAILS = ("transaction_state-0", "transaction_state-1")
 def test_tails_see_all_ids_only_while_each_of_them_sees_everything(
     take: Take, change: dict[str, object], expected: bool
 ) -> None:
-    ours = Rows(take(NAME), TAILS, vouched=False)
+    ours = PartitionRows(take(NAME), TAILS, vouched=False)
     ours.now_ms = NOW_MS
     assert not ours.sees_all()
     for name in TAILS:
@@ -224,8 +233,8 @@ def test_tails_see_all_ids_only_while_each_of_them_sees_everything(
 
 
 def test_the_operator_may_vouch_where_no_tail_reads(take: Take) -> None:
-    assert Rows(take(NAME), TAILS, vouched=True).sees_all()
-    assert not Rows(take(NAME, previous=1), (), vouched=False).sees_all()
+    assert PartitionRows(take(NAME), TAILS, vouched=True).sees_all()
+    assert not PartitionRows(take(NAME, previous=1), (), vouched=False).sees_all()
 
 
 def test_what_replicas_say_is_saved_by_broker(take: Take, rung: Rung) -> None:

@@ -9,7 +9,7 @@ import pytest
 from dashboard.models import Batch, Cluster, Query, Run
 from dashboard.runtime import collector_store
 from dashboard.streaming import progress_store as save_progress
-from dashboard.streaming.progress_store import Saved, UnknownCluster
+from dashboard.streaming.progress_store import Saved, UnassignedPost
 from fenceline.decode import ingest_payload as told
 from tests.db.conftest import NOW_MS
 from tests.db.telling import LATER_RUN, OTHER_QUERY, QUERY, RUN, document, done, event
@@ -178,7 +178,7 @@ def test_of_several_clusters_one_must_be_named_unless_the_query_is_known() -> No
     save(done(0, NOW_MS))
     collector_store.sync_clusters(["prod", "staging"])
     assert save(done(1, NOW_MS)) == Saved(1, 0)
-    with pytest.raises(UnknownCluster, match=r"Several .* there are prod, staging"):
+    with pytest.raises(UnassignedPost, match=r"Several .* there are prod, staging"):
         save(done(0, NOW_MS, query=OTHER_QUERY), done(2, NOW_MS))
     assert Batch.objects.filter(batch_id=2).exists(), "what can be placed is saved"
     assert save(done(0, NOW_MS, query=OTHER_QUERY), cluster="staging") == Saved(1, 0)
@@ -186,7 +186,7 @@ def test_of_several_clusters_one_must_be_named_unless_the_query_is_known() -> No
 
 
 def test_a_cluster_that_nobody_knows_is_refused_with_those_that_there_are() -> None:
-    with pytest.raises(UnknownCluster, match=r"as 'nowhere'.*there are prod"):
+    with pytest.raises(UnassignedPost, match=r"as 'nowhere'.*there are prod"):
         save(done(0, NOW_MS), cluster="nowhere")
 
 

@@ -23,8 +23,8 @@ from dashboard.recoveries import queries as recoveries
 from dashboard.recoveries import store as save_recoveries
 from dashboard.runtime.leases import Lease
 from dashboard.transactions import store
-from fenceline.facts import State, TopicPartition, TopicPartitions, TransactionRecord
-from fenceline.recoveries import DELETED, RECREATED, Lost, Topic
+from fenceline.facts import TopicPartition, TopicPartitions, TransactionRecord, TransactionState
+from fenceline.recoveries import DELETED, RECREATED, LostRecords, WrittenTopic
 from tests.db.conftest import NOW_MS
 from tests.looks import look_at
 
@@ -34,8 +34,12 @@ LIMIT_MS = 60_000
 BEGUN_MS = NOW_MS - 9_000
 
 
-def record(state: State, epoch: int, at_ms: int, name: str = "payments-1") -> TransactionRecord:
-    open_now = state in (State.ONGOING, State.PREPARE_ABORT, State.PREPARE_COMMIT)
+def record(state: TransactionState, epoch: int, at_ms: int, name: str = "payments-1") -> TransactionRecord:
+    open_now = state in (
+        TransactionState.ONGOING,
+        TransactionState.PREPARE_ABORT,
+        TransactionState.PREPARE_COMMIT,
+    )
     partitions = (TopicPartitions("payments", (0,)),) if open_now else ()
     return TransactionRecord(name, state, 7, epoch, 60_000, partitions, at_ms, BEGUN_MS)
 
@@ -50,7 +54,9 @@ class Story:
         self.ahead_ms = ahead_ms
         self.tail, self.lease = take(), take(save_recoveries.NAME)
         self.next: int | None = None
-        self.read(record(State.EMPTY, 4, BEGUN_MS - 1), record(State.ONGOING, 4, BEGUN_MS))
+        self.read(
+            record(TransactionState.EMPTY, 4, BEGUN_MS - 1), record(TransactionState.ONGOING, 4, BEGUN_MS)
+        )
         self.hold()
 
     def read(self, *records: TransactionRecord, delay_ms: int = 0) -> None:
@@ -113,13 +119,13 @@ class Story:
 
 
 TAKEOVER = (
-    record(State.PREPARE_ABORT, 5, NOW_MS - 1_000),
-    record(State.COMPLETE_ABORT, 5, NOW_MS - 990),
-    record(State.EMPTY, 6, NOW_MS - 900),
+    record(TransactionState.PREPARE_ABORT, 5, NOW_MS - 1_000),
+    record(TransactionState.COMPLETE_ABORT, 5, NOW_MS - 990),
+    record(TransactionState.EMPTY, 6, NOW_MS - 900),
 )
 AGAIN = (
-    record(State.ONGOING, 6, NOW_MS + 3_000)._replace(started_ms=NOW_MS + 3_000),
-    record(State.PREPARE_COMMIT, 6, NOW_MS + 3_100)._replace(started_ms=NOW_MS + 3_000),
+    record(TransactionState.ONGOING, 6, NOW_MS + 3_000)._replace(started_ms=NOW_MS + 3_000),
+    record(TransactionState.PREPARE_COMMIT, 6, NOW_MS + 3_100)._replace(started_ms=NOW_MS + 3_000),
 )
 
 
@@ -162,7 +168,7 @@ def test_an_episode_is_released_and_over_when_its_id_commits_again(story: Story)
     story.read(*TAKEOVER)
     story.tick()
     row = Recovery.objects.get()
-    save_recoveries.save_lost(story.lease, row, [Lost(*PAYMENTS, 100, 119, 20, True)])
+    save_recoveries.save_lost(story.lease, row, [LostRecords(*PAYMENTS, 100, 119, 20, True)])
     story.tick(NOW_MS + 1_000)
     assert Recovery.objects.get().released_ms is None
     story.release()
@@ -184,7 +190,7 @@ def test_a_partition_that_cannot_be_seen_is_said_to_be_so(story: Story) -> None:
     row = Recovery.objects.get()
     assert aftermath.starts(row) == {}
     save_recoveries.save_lost(story.lease, row, [])
-    (lost,) = (Lost(*each) for each in Recovery.objects.get().lost)
+    (lost,) = (LostRecords(*each) for each in Recovery.objects.get().lost)
     assert (lost.first, lost.sure) == (None, False)
     assert "cannot be seen" in lost.note
 
@@ -243,7 +249,7 @@ def test_an_episode_never_begins_after_it_is_over(
         told.tick(records[-1].updated_ms + delay_ms)
     told.release()
     marker_ms = NOW_MS - 985 - ahead_ms
-    lost = Lost(*PAYMENTS, 100, 119, 20, True, "", marker_ms, marker_ms)
+    lost = LostRecords(*PAYMENTS, 100, 119, 20, True, "", marker_ms, marker_ms)
     save_recoveries.save_lost(told.lease, Recovery.objects.get(), [lost])
     told.tick(NOW_MS + 9_000)
     row = Recovery.objects.get()
@@ -266,7 +272,7 @@ def test_a_revised_verdict_keeps_its_instants_by_our_clock(take: Take) -> None:
     assert Recovery.objects.values_list("opened_ms", "completed_ms").get() == (NOW_MS - 1_000, NOW_MS - 990)
 
 
-def search(story: Story, lost: Lost) -> Recovery:
+def search(story: Story, lost: LostRecords) -> Recovery:
     """Let the episode's log be read."""
     story.read(*TAKEOVER)
     story.tick()
@@ -275,13 +281,13 @@ def search(story: Story, lost: Lost) -> Recovery:
     return Recovery.objects.get()
 
 
-BOUNDS = Lost(*PAYMENTS, 100, 119, 20, True)
+BOUNDS = LostRecords(*PAYMENTS, 100, 119, 20, True)
 
 
 def test_a_topic_made_again_is_neither_read_nor_waited_for(story: Story) -> None:
     """Its LSO is past the offset that was blocked, and says nothing of the topic that was."""
     row = search(story, BOUNDS)
-    assert aftermath.topics(row) == {"payments": Topic("payments", "old", True)}
+    assert aftermath.topics(row) == {"payments": WrittenTopic("payments", "old", True)}
     assert aftermath.may_be_deleted(row) == set()
     PartitionRecord.objects.update(topic_id="new", lso=500, high_watermark=500)
     story.tick(NOW_MS + 2_000)
@@ -292,7 +298,7 @@ def test_a_topic_made_again_is_neither_read_nor_waited_for(story: Story) -> None
     story.tick(NOW_MS + 3_000)
     row = Recovery.objects.get()
     assert (row.outcome, row.closed_ms, row.released_ms) == ("topic_deleted", NOW_MS + 3_000, None)
-    (lost,) = (Lost(*each) for each in row.lost)
+    (lost,) = (LostRecords(*each) for each in row.lost)
     assert (lost.sure, lost.note, lost.deleted) == (False, RECREATED, True)
     assert not save_recoveries.waiting_for_topics(story.lease)
 
@@ -313,7 +319,10 @@ def test_of_two_topics_the_one_that_is_left_counts(story: Story) -> None:
     story.read(*(each._replace(partitions=two) for each in TAKEOVER))
     story.tick()
     row = Recovery.objects.get()
-    found = [Lost(*orders, 7, 8, 2, True), Lost(*PAYMENTS, 100, None, None, False, DELETED, deleted=True)]
+    found = [
+        LostRecords(*orders, 7, 8, 2, True),
+        LostRecords(*PAYMENTS, 100, None, None, False, DELETED, deleted=True),
+    ]
     save_recoveries.save_lost(story.lease, row, found)
     story.tick(NOW_MS + 1_000)
     assert Recovery.objects.get().released_ms is None
@@ -333,7 +342,7 @@ def test_the_topic_is_remembered_as_it_was_while_the_transaction_is_open(story: 
     story.read(*TAKEOVER)
     story.tick(NOW_MS + 200_000)
     row = Recovery.objects.get()
-    assert aftermath.topics(row) == {"payments": Topic("payments", "old", True)}
+    assert aftermath.topics(row) == {"payments": WrittenTopic("payments", "old", True)}
     assert aftermath.may_be_deleted(row) == {"payments"}
 
 
@@ -351,4 +360,4 @@ def test_a_topic_first_seen_after_the_beginning_may_be_another_one(
     told.read(*TAKEOVER)
     told.tick()
     topic = aftermath.topics(Recovery.objects.get())["payments"]
-    assert topic == Topic("payments", "old", since_begin)
+    assert topic == WrittenTopic("payments", "old", since_begin)

@@ -9,7 +9,7 @@ import pytest
 
 from dashboard.evaluation import evaluate as judge
 from dashboard.evaluation.second_looks import SecondLooks
-from dashboard.evaluation.snapshot import Reader
+from dashboard.evaluation.snapshot import SnapshotReader
 from dashboard.models import FindingRecord, Query
 from dashboard.runtime.leases import Lease
 from fenceline.limits import Limits
@@ -27,9 +27,9 @@ def lease(take: Take) -> Lease:
 
 
 @pytest.fixture
-def reader(lease: Lease) -> Reader:
+def reader(lease: Lease) -> SnapshotReader:
     seeing.collectors("transaction_state", "checkpoints")
-    return Reader("prod")
+    return SnapshotReader("prod")
 
 
 def damaged(severity: str, words: str = "fails") -> Query:
@@ -42,14 +42,14 @@ def damaged(severity: str, words: str = "fails") -> Query:
     return row
 
 
-def severities(lease: Lease, reader: Reader, ticks: int = 1) -> list[str]:
+def severities(lease: Lease, reader: SnapshotReader, ticks: int = 1) -> list[str]:
     for _ in range(ticks):
         judge.tick(lease, reader, now_ms=NOW_MS)
     rows = FindingRecord.objects.filter(closed_at=None, rule="restart_fails")
     return list(rows.values_list("severity", flat=True))
 
 
-def test_ticks_that_judge_one_look_open_nothing_critical(lease: Lease, reader: Reader) -> None:
+def test_ticks_that_judge_one_look_open_nothing_critical(lease: Lease, reader: SnapshotReader) -> None:
     damaged("critical")
     assert severities(lease, reader, ticks=5) == []
     seeing.looked_again()
@@ -60,7 +60,7 @@ def test_ticks_that_judge_one_look_open_nothing_critical(lease: Lease, reader: R
     assert severities(lease, reader) == ["critical"]
 
 
-def test_a_warning_opens_at_once_and_is_raised_by_a_second_look(lease: Lease, reader: Reader) -> None:
+def test_a_warning_opens_at_once_and_is_raised_by_a_second_look(lease: Lease, reader: SnapshotReader) -> None:
     damaged("warning", "is odd")
     assert severities(lease, reader) == ["warning"]
     damaged("critical", "fails")
@@ -72,7 +72,7 @@ def test_a_warning_opens_at_once_and_is_raised_by_a_second_look(lease: Lease, re
     assert FindingRecord.objects.get(rule="restart_fails").evidence == "A restart fails"
 
 
-def test_what_is_not_found_by_the_next_look_begins_anew(lease: Lease, reader: Reader) -> None:
+def test_what_is_not_found_by_the_next_look_begins_anew(lease: Lease, reader: SnapshotReader) -> None:
     for _ in range(4):
         damaged("critical")
         assert severities(lease, reader) == []
@@ -82,7 +82,9 @@ def test_what_is_not_found_by_the_next_look_begins_anew(lease: Lease, reader: Re
         seeing.looked_again()
 
 
-def test_who_takes_over_begins_anew_and_leaves_what_is_open(lease: Lease, reader: Reader, take: Take) -> None:
+def test_who_takes_over_begins_anew_and_leaves_what_is_open(
+    lease: Lease, reader: SnapshotReader, take: Take
+) -> None:
     damaged("critical")
     severities(lease, reader)
     seeing.looked_again()
@@ -95,16 +97,16 @@ def test_who_takes_over_begins_anew_and_leaves_what_is_open(lease: Lease, reader
         severities(second, reader)
     assert severities(second, reader) == ["critical"]
     third = take(judge.NAME, previous=second.token)
-    assert severities(third, Reader("prod")) == ["critical"]
+    assert severities(third, SnapshotReader("prod")) == ["critical"]
 
 
-def test_what_is_reported_and_not_looked_at_waits_for_nothing(lease: Lease, reader: Reader) -> None:
+def test_what_is_reported_and_not_looked_at_waits_for_nothing(lease: Lease, reader: SnapshotReader) -> None:
     query(state="failed", exception="boom")
     judge.tick(lease, reader, now_ms=NOW_MS)
     assert FindingRecord.objects.get(rule="query_failed").severity == "critical"
 
 
-def test_a_source_that_is_behind_is_not_waited_for(reader: Reader) -> None:
+def test_a_source_that_is_behind_is_not_waited_for(reader: SnapshotReader) -> None:
     seeing.collectors("transaction_state-1", "transaction_state-2")
     seeing.collectors("transaction_state-2", seen_ms=NOW_MS - 3_600_000)
     snapshot = reader.read(now_ms=NOW_MS, limits=Limits())

@@ -8,11 +8,11 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from dashboard.evaluation.snapshot import Reader
+from dashboard.evaluation.snapshot import SnapshotReader
 from dashboard.models import Collector, GapRecord, PartitionRecord, Transaction
-from fenceline.facts import NOT_FROM_LOG, State
+from fenceline.facts import NOT_FROM_LOG, TransactionState
 from fenceline.kafka.groups import Waiting
-from fenceline.kafka.partitions import Ground, Verdict
+from fenceline.kafka.partitions import PartitionVerdict, VerdictReason
 from fenceline.limits import Limits
 from fenceline.snapshot import Blocker, Snapshot
 from fenceline.visibility import Sense
@@ -21,8 +21,8 @@ from tests.db.conftest import NOW_MS
 from tests.db.seeing import HOUR_MS
 
 
-def read(reader: Reader | None = None, *, now_ms: int = NOW_MS) -> Snapshot:
-    return (reader or Reader("prod")).read(now_ms=now_ms, limits=Limits())
+def read(reader: SnapshotReader | None = None, *, now_ms: int = NOW_MS) -> Snapshot:
+    return (reader or SnapshotReader("prod")).read(now_ms=now_ms, limits=Limits())
 
 
 def test_what_is_young_or_complete_is_not_read() -> None:
@@ -31,7 +31,11 @@ def test_what_is_young_or_complete_is_not_read() -> None:
     seeing.transaction("young", started_ms=NOW_MS - 9_000)
     seeing.transaction("done", state="CompleteCommit")
     (found,) = read().transactions
-    assert (found.transactional_id, found.state, found.application) == ("old", State.ONGOING, "payments")
+    assert (found.transactional_id, found.state, found.application) == (
+        "old",
+        TransactionState.ONGOING,
+        "payments",
+    )
     assert [(topic, list(numbers)) for topic, numbers in found.partitions] == [("orders", [0])]
 
 
@@ -101,10 +105,10 @@ def test_pinned_partitions_come_with_their_transactions_in_order() -> None:
     later.topic, later.start_offset = "orders", 900
     later.save()
     (found,) = read().partitions
-    assert (str(found), found.verdict, found.held) == ("orders-0", Verdict.HANGING, 5_000)
+    assert (str(found), found.verdict, found.held) == ("orders-0", PartitionVerdict.HANGING, 5_000)
     assert [(pin.start_offset, pin.ground) for pin in found.pins] == [
-        (812, Ground.NO_SUCH_PRODUCER),
-        (900, Ground.OWNED),
+        (812, VerdictReason.NO_SUCH_PRODUCER),
+        (900, VerdictReason.OWNED),
     ]
 
 
@@ -203,7 +207,7 @@ def test_a_tick_reads_along_indexes_of_what_is_open() -> None:
     seeing.partition()
     seeing.group()
     seeing.transaction()
-    reader = Reader("prod")
+    reader = SnapshotReader("prod")
     read(reader)
     seen: AbstractContextManager[CaptureQueriesContext] = CaptureQueriesContext(connection)
     with seen as captured:

@@ -14,13 +14,13 @@ from dashboard.transactions import queries as transaction_queries
 from dashboard.transactions import store
 from fenceline.decode import text
 from fenceline.facts import (
-    Look,
     PositionMove,
     RawRecord,
-    State,
+    TailBatch,
     Tombstone,
     TopicPartitions,
     TransactionRecord,
+    TransactionState,
 )
 from fenceline.kafka.encode import encode_key, encode_value
 from tests.db.conftest import NOW_MS
@@ -29,21 +29,23 @@ from tests.looks import look_at
 Take = Callable[..., Lease]
 
 
-def record(name: str, state: State = State.ONGOING, epoch: int = 0) -> TransactionRecord:
+def record(
+    name: str, state: TransactionState = TransactionState.ONGOING, epoch: int = 0
+) -> TransactionRecord:
     partitions = (TopicPartitions("orders", (0, 2)), TopicPartitions("payments", (1,)))
     return TransactionRecord(name, state, 7, epoch, 60_000, partitions, NOW_MS, NOW_MS - 500, 2)
 
 
-def look(*facts: TransactionRecord | Tombstone, previous: int | None = None, end: int = 10) -> Look:
+def look(*facts: TransactionRecord | Tombstone, previous: int | None = None, end: int = 10) -> TailBatch:
     return look_at(3, *facts, previous=previous, end=end, seen_through_ms=NOW_MS)
 
 
-def save(lease: Lease, seen: Look, topic_id: str = "topic-1") -> int:
+def save(lease: Lease, seen: TailBatch, topic_id: str = "topic-1") -> int:
     return store.save_look(lease, seen, topic_id=topic_id, rate=1.0, now_ms=NOW_MS)
 
 
 def test_a_look_becomes_rows_and_positions_of_one_revision(take: Take) -> None:
-    rev = save(take(), look(record("a"), record("b", State.EMPTY)))
+    rev = save(take(), look(record("a"), record("b", TransactionState.EMPTY)))
     assert rev == Cluster.objects.get().rev == visibility.rev("prod")
     assert set(Transaction.objects.values_list("transactional_id", "state", "rev")) == {
         ("a", "Ongoing", rev),
@@ -58,7 +60,7 @@ def test_every_column_follows_the_newest_record(take: Take) -> None:
     save(
         lease,
         look(
-            record("a", State.COMPLETE_COMMIT, epoch=4)._replace(partitions=(), started_ms=None),
+            record("a", TransactionState.COMPLETE_COMMIT, epoch=4)._replace(partitions=(), started_ms=None),
             previous=10,
             end=12,
         ),
@@ -94,11 +96,11 @@ def test_a_fenced_collector_saves_nothing_at_all(take: Take) -> None:
     current = take(previous=paused.token)
     before = Cluster.objects.get().rev
     with pytest.raises(LeaseLost):
-        save(paused, look(record("a", State.COMPLETE_ABORT), previous=10, end=20))
+        save(paused, look(record("a", TransactionState.COMPLETE_ABORT), previous=10, end=20))
     assert Cluster.objects.get().rev == before
     assert Transaction.objects.get().state == "Ongoing"
     assert collector_store.positions("prod")[1] == {3: 10}
-    save(current, look(record("a", State.PREPARE_COMMIT), previous=10, end=11))
+    save(current, look(record("a", TransactionState.PREPARE_COMMIT), previous=10, end=11))
 
 
 @pytest.mark.parametrize("previous", [None, 9, 11])
@@ -106,7 +108,7 @@ def test_a_look_that_began_elsewhere_saves_nothing_at_all(take: Take, previous: 
     lease = take()
     save(lease, look(record("a")))
     with pytest.raises(LeaseLost):
-        save(lease, look(record("a", State.COMPLETE_ABORT), previous=previous, end=20))
+        save(lease, look(record("a", TransactionState.COMPLETE_ABORT), previous=previous, end=20))
     assert Transaction.objects.get().state == "Ongoing"
     assert Collector.objects.get().records == 1
 
@@ -149,14 +151,14 @@ def test_undecoded_records_are_counted_by_reason(take: Take) -> None:
             RawRecord(bad, end - 1)
             for bad in (b"\x00\x63", b"\x00\x63", encoded[:16] + b"\x2a" + encoded[17:])
         ]
-        save(lease, Look({0: {encode_key("a"): strange}}, moves, 3))
+        save(lease, TailBatch({0: {encode_key("a"): strange}}, moves, 3))
     assert Collector.objects.get().undecoded == {"value_version": 4, "status": 2}
 
 
 def test_compacted_offsets_are_counted_in_one_gap(take: Take) -> None:
     lease = take()
     for previous, end in ((None, 100), (100, 200)):
-        save(lease, Look({}, (PositionMove(0, previous, end, end),), 3, compacted=40))
+        save(lease, TailBatch({}, (PositionMove(0, previous, end, end),), 3, compacted=40))
     gap = GapRecord.objects.get(scope="compaction")
     assert (gap.count, gap.until_ms) == (80, NOW_MS)
 
@@ -175,10 +177,10 @@ def test_a_cluster_that_is_no_longer_configured_disappears_and_comes_back(take: 
     save(take(), look(record("a")))
     collector_store.sync_clusters(["other"])
     assert [row.name for row in visibility.clusters()] == ["other"]
-    assert ids.transactions(ids.Filter(), now_ms=NOW_MS).total == 0
+    assert ids.transactions(ids.TransactionCriteria(), now_ms=NOW_MS).total == 0
     assert leases.unheld("transaction_state") == ["other"]
     collector_store.sync_clusters(["prod", "other"])
-    assert ids.transactions(ids.Filter(), now_ms=NOW_MS).total == 1
+    assert ids.transactions(ids.TransactionCriteria(), now_ms=NOW_MS).total == 1
 
 
 def test_a_record_that_comes_before_our_eyes_tells_how_far_the_clocks_are_apart(take: Take) -> None:
@@ -186,7 +188,7 @@ def test_a_record_that_comes_before_our_eyes_tells_how_far_the_clocks_are_apart(
     old = look(record("a"))
     save(lease, old)
     assert Position.objects.values_list("since_ms", "clock_ms").get() == (NOW_MS, None)
-    an_hour_ago = record("a", State.PREPARE_COMMIT)._replace(updated_ms=NOW_MS - 3_600_000)
+    an_hour_ago = record("a", TransactionState.PREPARE_COMMIT)._replace(updated_ms=NOW_MS - 3_600_000)
     later = look(an_hour_ago, previous=10, end=11)
     store.save_look(lease, later, topic_id="topic-1", rate=1.0, now_ms=NOW_MS + 400)
     assert Position.objects.values_list("since_ms", "clock_ms").get() == (NOW_MS, 3_600_400)
@@ -195,6 +197,6 @@ def test_a_record_that_comes_before_our_eyes_tells_how_far_the_clocks_are_apart(
 def test_a_record_read_while_catching_up_tells_nothing_about_clocks(take: Take) -> None:
     lease = take()
     save(lease, look(record("a")))
-    late = look(record("a", State.PREPARE_COMMIT), previous=10, end=11)
+    late = look(record("a", TransactionState.PREPARE_COMMIT), previous=10, end=11)
     store.save_look(lease, late, topic_id="topic-1", rate=1.0, now_ms=NOW_MS + 60_000)
     assert Position.objects.get().clock_ms is None

@@ -24,14 +24,14 @@ from dashboard.transactions import store
 from fenceline import histograms
 from fenceline.facts import (
     Confidence,
-    Kind,
-    Look,
     PositionMove,
     RawRecord,
-    Reason,
-    State,
+    TailBatch,
     TopicPartitions,
     TransactionRecord,
+    TransactionState,
+    TransitionKind,
+    TransitionReason,
 )
 from fenceline.kafka import transition_ring as recent
 from fenceline.kafka.encode import encode_key, encode_value
@@ -65,7 +65,7 @@ class Reader:
         looked = {partition: _by_key(found) for partition, found in parts.items()}
         moves = tuple(self._move(partition, found) for partition, found in parts.items())
         store.save_look(
-            self._lease, Look(looked, moves, len(records)), topic_id="topic-1", rate=1.0, now_ms=NOW_MS
+            self._lease, TailBatch(looked, moves, len(records)), topic_id="topic-1", rate=1.0, now_ms=NOW_MS
         )
 
     def _move(self, partition: int, records: Sequence[observe.RawRecord]) -> PositionMove:
@@ -185,10 +185,10 @@ def test_any_damage_is_kept_as_one_fold_of_all_of_it_wherever_it_is_cut(take: Ta
     check(take(), stream, [dice.randrange(len(stream)) for _ in range(12)])
 
 
-def record(state: State, epoch: int = 3, at_ms: int = 0, **changes: object) -> TransactionRecord:
+def record(state: TransactionState, epoch: int = 3, at_ms: int = 0, **changes: object) -> TransactionRecord:
     """Return a record of an id whose transaction began at NOW_MS."""
-    started = None if state is State.EMPTY else NOW_MS
-    partitions = None if state is State.EMPTY else (TopicPartitions("orders", (0,)),)
+    started = None if state is TransactionState.EMPTY else NOW_MS
+    partitions = None if state is TransactionState.EMPTY else (TopicPartitions("orders", (0,)),)
     made = TransactionRecord("app-1", state, 7, epoch, 60_000, partitions, NOW_MS + at_ms, started)
     return made._replace(**changes)
 
@@ -197,27 +197,34 @@ def stream_of(*facts: TransactionRecord | None) -> list[observe.RawRecord]:
     """Return them one after the other; None is a value of a version that nobody knows."""
     stream = []
     for offset, fact in enumerate(facts):
-        made = raw(offset, fact or record(State.ONGOING))
+        made = raw(offset, fact or record(TransactionState.ONGOING))
         stream.append(made if fact else made._replace(value=b"\x00\x07" + (made.value or b"")[2:]))
     return stream
 
 
-def told() -> list[tuple[Kind, Confidence, Reason]]:
+def told() -> list[tuple[TransitionKind, Confidence, TransitionReason]]:
     """Return the last transitions of the only id, oldest first."""
     found = recent.unpack(bytes(Recent.objects.get().packed), PARTITION)
     return [(each.kind, each.confidence, each.reason) for each in reversed(found)]
 
 
-BEGUN = record(State.ONGOING)
-PREPARED, ABORTED = record(State.PREPARE_ABORT, 4, 900), record(State.COMPLETE_ABORT, 4, 905)
-FIRST = (Kind.BASELINE, Confidence.CERTAIN, Reason.FIRST_SEEN)
+BEGUN = record(TransactionState.ONGOING)
+PREPARED, ABORTED = (
+    record(TransactionState.PREPARE_ABORT, 4, 900),
+    record(TransactionState.COMPLETE_ABORT, 4, 905),
+)
+FIRST = (TransitionKind.BASELINE, Confidence.CERTAIN, TransitionReason.FIRST_SEEN)
 
 
 @pytest.mark.parametrize("cuts", [[], [3], [4], [3, 4]])
 def test_nothing_is_derived_across_a_record_that_cannot_be_read(take: Take, cuts: list[int]) -> None:
     """It may have been anything: here the Empty of an Admin's fence, behind which a producer came."""
-    check(take(), stream_of(BEGUN, PREPARED, ABORTED, None, record(State.EMPTY, 6, 2_000)), cuts)
-    assert told() == [FIRST, (Kind.TAKEOVER, Confidence.PROBABLE, Reason.BROKER_IN_TIME), FIRST]
+    check(take(), stream_of(BEGUN, PREPARED, ABORTED, None, record(TransactionState.EMPTY, 6, 2_000)), cuts)
+    assert told() == [
+        FIRST,
+        (TransitionKind.TAKEOVER, Confidence.PROBABLE, TransitionReason.BROKER_IN_TIME),
+        FIRST,
+    ]
     assert Collector.objects.get().undecoded == {"value_version": 1}
 
 
@@ -227,8 +234,8 @@ def test_an_id_in_two_partitions_is_one_row_and_nothing_is_derived_from_one_to_t
 ) -> None:
     """They were given to the topic while it was in use: ids then go on in another partition."""
     reader = Reader(take())
-    reader.read([raw(0, record(State.ONGOING)._replace(transactional_id="app-2"), 5)])
-    one, other = raw(0, BEGUN), raw(1, record(State.PREPARE_ABORT, 4, 900), 5)
+    reader.read([raw(0, record(TransactionState.ONGOING)._replace(transactional_id="app-2"), 5)])
+    one, other = raw(0, BEGUN), raw(1, record(TransactionState.PREPARE_ABORT, 4, 900), 5)
     for look in [[one], [other]] if apart else [[one, other]]:
         reader.read(look)
     row = Transaction.objects.get(transactional_id="app-1")
@@ -245,15 +252,18 @@ def test_a_brokers_clock_that_is_an_hour_off_is_said_or_seen_as_time_that_passed
     """The id moves to a coordinator whose clock is wrong, in the middle of a transaction."""
     off = [each._replace(updated_ms=each.updated_ms + hours * HOUR_MS) for each in (PREPARED, ABORTED)]
     check(take(), stream_of(BEGUN, *off), [1, 2])
-    late = (Kind.TIMEOUT, Confidence.PROBABLE, Reason.BROKER_LATE)
-    backward = (Kind.ABORT, Confidence.AMBIGUOUS, Reason.CLOCK_WENT_BACK)
+    late = (TransitionKind.TIMEOUT, Confidence.PROBABLE, TransitionReason.BROKER_LATE)
+    backward = (TransitionKind.ABORT, Confidence.AMBIGUOUS, TransitionReason.CLOCK_WENT_BACK)
     assert told() == [FIRST, late if hours > 0 else backward]
 
 
 def test_a_commit_before_its_start_is_a_commit_and_no_duration(take: Take) -> None:
-    ends = record(State.PREPARE_COMMIT, 3, -900), record(State.COMPLETE_COMMIT, 3, -5_000)
-    check(take(), stream_of(record(State.COMPLETE_COMMIT), BEGUN, *ends), [3])
-    assert told()[-1] == (Kind.COMMIT, Confidence.CERTAIN, Reason.SAME_EPOCH)
+    ends = (
+        record(TransactionState.PREPARE_COMMIT, 3, -900),
+        record(TransactionState.COMPLETE_COMMIT, 3, -5_000),
+    )
+    check(take(), stream_of(record(TransactionState.COMPLETE_COMMIT), BEGUN, *ends), [3])
+    assert told()[-1] == (TransitionKind.COMMIT, Confidence.CERTAIN, TransitionReason.SAME_EPOCH)
     minute = Tally.objects.get(span_s=60, application="app")
     assert histograms.unpack(minute.open_times) == {}
     assert histograms.unpack(minute.marker_times) == {0: 1}
@@ -266,14 +276,14 @@ def test_a_record_that_is_there_twice_is_no_second_end(take: Take) -> None:
 
 def test_an_end_whose_epoch_jumps_is_ambiguous(take: Take) -> None:
     check(take(), stream_of(BEGUN, *(each._replace(producer_epoch=99) for each in (PREPARED, ABORTED))), [2])
-    assert told()[1:] == [(Kind.ABORT, Confidence.AMBIGUOUS, Reason.NO_SUCH_STEP)]
+    assert told()[1:] == [(TransitionKind.ABORT, Confidence.AMBIGUOUS, TransitionReason.NO_SUCH_STEP)]
 
 
 def test_an_initialisation_whose_epoch_jumps_proves_nothing_of_the_abort_before_it(take: Take) -> None:
-    check(take(), stream_of(BEGUN, PREPARED, ABORTED, record(State.EMPTY, 6, 2_000)), [3])
+    check(take(), stream_of(BEGUN, PREPARED, ABORTED, record(TransactionState.EMPTY, 6, 2_000)), [3])
     assert told()[1:] == [
-        (Kind.TAKEOVER, Confidence.PROBABLE, Reason.BROKER_IN_TIME),
-        (Kind.REINIT, Confidence.AMBIGUOUS, Reason.NO_SUCH_STEP),
+        (TransitionKind.TAKEOVER, Confidence.PROBABLE, TransitionReason.BROKER_IN_TIME),
+        (TransitionKind.REINIT, Confidence.AMBIGUOUS, TransitionReason.NO_SUCH_STEP),
     ]
 
 

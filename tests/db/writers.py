@@ -15,13 +15,13 @@ from typing import Any
 from django.conf import settings
 from django.db.models import Q
 
-from collectors.kafka.partitions import Seen
+from collectors.kafka.partitions import ObservedPartitions
 from dashboard.actions import lease as hold
 from dashboard.actions import store as rows
 from dashboard.alerts import channels, deliver, silences
 from dashboard.alerts import delivery_queue as claims
 from dashboard.alerts import evaluate as tick
-from dashboard.alerts.senders import Outcome
+from dashboard.alerts.senders import SendOutcome
 from dashboard.evaluation import evaluate as judge
 from dashboard.groups import commit_store as save_commits
 from dashboard.groups import store as save_groups
@@ -64,16 +64,23 @@ from dashboard.transactions import store
 from fenceline.decode import ingest_payload as told
 from fenceline.facts import (
     Finding,
-    Look,
     PositionMove,
     RawRecord,
     Severity,
-    State,
+    TailBatch,
     TopicPartition,
     TopicPartitions,
     TransactionRecord,
+    TransactionState,
 )
-from fenceline.kafka.partitions import Ground, Known, Pin, Place, ProducerState, Verdict
+from fenceline.kafka.partitions import (
+    KnownPartition,
+    PartitionPlace,
+    PartitionVerdict,
+    Pin,
+    ProducerState,
+    VerdictReason,
+)
 from fenceline.kafka.reconcile import Correction, Reconciliation
 from fenceline.limits import Retention
 from fenceline.plans.plan import Act, Plan, SubjectPlan
@@ -88,7 +95,13 @@ from tests.looks import look_at
 FEW = 4
 KEEP = Retention(transitions_d=30, minutes_d=30, hours_d=60, closed_d=30, batches_d=30)
 _DAY_MS = 86_400_000
-_EPOCHS = (State.EMPTY, State.ONGOING, State.PREPARE_ABORT, State.COMPLETE_ABORT, State.EMPTY)
+_EPOCHS = (
+    TransactionState.EMPTY,
+    TransactionState.ONGOING,
+    TransactionState.PREPARE_ABORT,
+    TransactionState.COMPLETE_ABORT,
+    TransactionState.EMPTY,
+)
 
 
 def lease(name: str) -> Lease:
@@ -135,7 +148,7 @@ class Tail(Writer):
             _record(name, state, 4 + (place > 1) + (place > 3), at_ms + place * 10, at_ms)
             for place, state in enumerate(_EPOCHS)
         ]
-        records.append(_record(f"again-{self.partition}", State.ONGOING, 1, at_ms, at_ms))
+        records.append(_record(f"again-{self.partition}", TransactionState.ONGOING, 1, at_ms, at_ms))
         end = self.next + len(records)
         look = look_at(self.partition, *records, previous=self.next or None, end=end, seen_through_ms=at_ms)
         store.save_look(self.lease, look, topic_id="topic-1", rate=1.0, now_ms=at_ms)
@@ -147,8 +160,8 @@ class Tail(Writer):
         return there - self.number, moved - self.next
 
 
-def _record(name: str, state: State, epoch: int, at_ms: int, started_ms: int) -> TransactionRecord:
-    is_open = state not in (State.EMPTY, State.COMPLETE_ABORT)
+def _record(name: str, state: TransactionState, epoch: int, at_ms: int, started_ms: int) -> TransactionRecord:
+    is_open = state not in (TransactionState.EMPTY, TransactionState.COMPLETE_ABORT)
     partitions = (TopicPartitions("orders", (0,)),) if is_open else ()
     return TransactionRecord(
         name, state, 7, epoch, 60_000, partitions, at_ms, started_ms if is_open else None
@@ -163,7 +176,9 @@ class Corrections(Writer):
         self.lease = lease(corrections.NAME)
 
     def write(self, number: int) -> None:
-        new = Correction(_record(f"list-{number}", State.ONGOING, 1, self.now_ms, self.now_ms), None)
+        new = Correction(
+            _record(f"list-{number}", TransactionState.ONGOING, 1, self.now_ms, self.now_ms), None
+        )
         found = Reconciliation(self.now_ms, True, False, corrections=[new], seen_through_ms=self.now_ms)
         corrections.save(self.lease, found, now_ms=self.now_ms)
 
@@ -229,7 +244,7 @@ class Groups(Writer):
     def write(self, number: int) -> None:
         some = {f"g-{each}": seen(offset=number) for each in range(FEW) if (number + each) % 3}
         look = groups_look(some, self.now_ms, gaps={"broker:2": f"no answer: {number}"})
-        save_groups.save(self.lease, look, save_groups.Rows(self.lease, self.now_ms), now_ms=self.now_ms)
+        save_groups.save(self.lease, look, save_groups.GroupRows(self.lease, self.now_ms), now_ms=self.now_ms)
         self.wanted = sorted(some)
 
     def lost(self) -> object:
@@ -250,7 +265,7 @@ class Commits(Writer):
         end = self.next + 10
         records = {name: [RawRecord(each, end - 1, self.now_ms)] for name, each in keys.items()}
         moves = (PositionMove(self.shard, self.next or None, end, end),)
-        look = Look({self.shard: records}, moves, len(keys), seen_through_ms=self.now_ms)
+        look = TailBatch({self.shard: records}, moves, len(keys), seen_through_ms=self.now_ms)
         save_commits.save(self.lease, look, topic_id="topic-1", rate=1.0, held={}, now_ms=self.now_ms)
         self.next = end
 
@@ -267,19 +282,30 @@ class Partitions(Writer):
         self.lease = lease(save_partitions.NAME)
 
     def write(self, number: int) -> None:
-        place = Place("topic-1", 1, 5, (1, 2))
+        place = PartitionPlace("topic-1", 1, 5, (1, 2))
         known = {
-            TopicPartition("orders", each): Known(
-                "orders", each, place, 0, number, number + 5, self.now_ms, None, Verdict.CLEAR, ""
+            TopicPartition("orders", each): KnownPartition(
+                "orders", each, place, 0, number, number + 5, self.now_ms, None, PartitionVerdict.CLEAR, ""
             )
             for each in range(FEW)
         }
         pin = Pin(
-            "orders", 0, number, 4, 5, 11, NOW_MS, None, NOW_MS, "gateway", Verdict.OPEN, Ground.OWNED
-        )  # fmt: skip
+            "orders",
+            0,
+            number,
+            4,
+            5,
+            11,
+            NOW_MS,
+            None,
+            NOW_MS,
+            "gateway",
+            PartitionVerdict.OPEN,
+            VerdictReason.OWNED,
+        )
         ended = [("orders", 0, number - 1, 4, 5)] if number else []
         gaps = {f"orders-{number % FEW}": "cannot be seen"}
-        look = Seen(self.now_ms, full=True, rows=known, pins=(pin,), ended=ended, gaps=gaps)
+        look = ObservedPartitions(self.now_ms, full=True, rows=known, pins=(pin,), ended=ended, gaps=gaps)
         save_partitions.save(self.lease, look, now_ms=self.now_ms)
 
     def lost(self) -> object:
@@ -350,7 +376,9 @@ class Deliveries(Writer):
             claim = claims.claim(pk, 1.0)
             if claim is not None:
                 taken = number % 3 != 0
-                claims.finish(claim, Outcome(taken, error="" if taken else "500", retry=not taken), limits)
+                claims.finish(
+                    claim, SendOutcome(taken, error="" if taken else "500", retry=not taken), limits
+                )
         done = Delivery.objects.filter(state="delivered", channel__name="pager", channel__enabled=True)
         for row in done.order_by("-pk")[: number % 5 == 0]:
             deliver.again(row)
@@ -360,7 +388,7 @@ class Channels(Writer):
     """Somebody who adds channels, changes them, and deletes one with its messages."""
 
     def write(self, number: int) -> None:
-        draft = channels.Draft(f"hook-{number}", "webhook", "https://93.184.216.34/x")
+        draft = channels.ChannelDraft(f"hook-{number}", "webhook", "https://93.184.216.34/x")
         row = channels.add(draft, by="ada")
         channels.disable(row, by="ada")
         channels.enable(row)
@@ -376,7 +404,7 @@ class Silences(Writer):
     """Somebody who makes silences and ends them, and makes tokens."""
 
     def write(self, number: int) -> None:
-        draft = silences.Draft(
+        draft = silences.SilenceDraft(
             lambda: [("alertname", "=", "nothing")],
             "deploy",
             lambda: self.now_ms,

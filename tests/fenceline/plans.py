@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fenceline.batches import Batch
-from fenceline.facts import State, TopicPartition, TopicPartitions
-from fenceline.kafka.partitions import Ground, Pin, ProducerState, Verdict
+from fenceline.batches import RecordBatch
+from fenceline.facts import TopicPartition, TopicPartitions, TransactionState
+from fenceline.kafka.partitions import PartitionVerdict, Pin, ProducerState, VerdictReason
 from fenceline.kafka.reconcile import Described
 from fenceline.plans.impact import HeldLog
 from fenceline.plans.producers import Producer
@@ -22,14 +22,14 @@ def opened(start: int, producer_id: int = MINE, epoch: int = 3) -> ProducerState
     return ProducerState(producer_id, epoch, 7, NOW_MS, None, start)
 
 
-def data(first: int, records: int = 1, producer_id: int = MINE, *, transactional: bool = True) -> Batch:
+def data(first: int, records: int = 1, producer_id: int = MINE, *, transactional: bool = True) -> RecordBatch:
     """Return the header of a batch of records."""
-    return Batch(first, first + records - 1, producer_id, 3, transactional, "", records)
+    return RecordBatch(first, first + records - 1, producer_id, 3, transactional, "", records)
 
 
-def marker(at: int, producer_id: int, kind: str = "commit") -> Batch:
+def marker(at: int, producer_id: int, kind: str = "commit") -> RecordBatch:
     """Return the header of an end of a transaction."""
-    return Batch(at, at, producer_id, 3, True, kind, 1)
+    return RecordBatch(at, at, producer_id, 3, True, kind, 1)
 
 
 def log(partition: int = 0, topic: str = TOPIC, **fields: Any) -> HeldLog:
@@ -47,7 +47,7 @@ def log(partition: int = 0, topic: str = TOPIC, **fields: Any) -> HeldLog:
 def described(name: str = "payments-7", **fields: Any) -> Described:
     """Return what a coordinator says of an id with a transaction in `payments-0`, open for ten minutes."""
     values = {
-        "state": State.ONGOING,
+        "state": TransactionState.ONGOING,
         "producer_id": MINE,
         "producer_epoch": 3,
         "timeout_ms": 15 * MINUTE_MS,
@@ -79,8 +79,8 @@ def pin(start: int = 10, **fields: Any) -> Pin:
         "coordinator_epoch": None,
         "first_seen_ms": NOW_MS - MINUTE_MS,
         "transactional_id": "",
-        "verdict": Verdict.HANGING,
-        "ground": Ground.NO_SUCH_PRODUCER,
+        "verdict": PartitionVerdict.HANGING,
+        "ground": VerdictReason.NO_SUCH_PRODUCER,
         **fields,
     }
     return Pin(TOPIC, 0, start_offset=start, **values)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from fenceline.facts import Kind, State, TopicPartitions, TransactionRecord
+from fenceline.facts import TopicPartitions, TransactionRecord, TransactionState, TransitionKind
 
 START_MS = 1_795_000_000_000
 SOME = (TopicPartitions("orders", (0,)),)
@@ -51,9 +51,9 @@ class Coordinator:
     now_ms: int = START_MS
     last_epoch: int = -1
     records: list[TransactionRecord] = field(default_factory=list)
-    true: list[tuple[Kind, ...]] = field(default_factory=list)
+    true: list[tuple[TransitionKind, ...]] = field(default_factory=list)
 
-    def write(self, *kinds: Kind, **changes: object) -> None:
+    def write(self, *kinds: TransitionKind, **changes: object) -> None:
         """Append a record and what it is."""
         self.last = self.last._replace(updated_ms=self.now_ms, **changes)  # type: ignore[arg-type]
         self.records.append(self.last)
@@ -68,10 +68,10 @@ class Coordinator:
         """Add a partition; return whether the coordinator accepted it."""
         if own != self.identity or own.epoch > LAST_EPOCH:
             return False
-        begins = self.last.state is not State.ONGOING
+        begins = self.last.state is not TransactionState.ONGOING
         started = self.now_ms if begins else self.last.started_ms
-        kind = Kind.BEGIN if begins else Kind.EXTEND
-        fields = {"state": State.ONGOING, "partitions": SOME, "started_ms": started}
+        kind = TransitionKind.BEGIN if begins else TransitionKind.EXTEND
+        fields = {"state": TransactionState.ONGOING, "partitions": SOME, "started_ms": started}
         self.write(kind, client_version=version, **fields)
         return True
 
@@ -79,17 +79,19 @@ class Coordinator:
         """EndTxn; return the identity to go on with, None where it is refused."""
         if own.producer_id != self.last.producer_id:
             return None
-        aborted = self.last.state is State.COMPLETE_ABORT and self.last.client_version == 2
+        aborted = self.last.state is TransactionState.COMPLETE_ABORT and self.last.client_version == 2
         if aborted and not commit and own.epoch == self.last.producer_epoch - 1:
             # A retry by what the coordinator knows: nothing is written, and the answer has its epoch.
             return self.identity if version == 2 else own
         if own.epoch != self.last.producer_epoch:
             return None
-        if self.last.state is not State.ONGOING:
+        if self.last.state is not TransactionState.ONGOING:
             return self._end_nothing(version) if version == 2 and not commit else None
         self.last_epoch = own.epoch
         state, kind = (
-            (State.PREPARE_COMMIT, Kind.COMMIT) if commit else (State.PREPARE_ABORT, Kind.CLIENT_ABORT)
+            (TransactionState.PREPARE_COMMIT, TransitionKind.COMMIT)
+            if commit
+            else (TransactionState.PREPARE_ABORT, TransitionKind.CLIENT_ABORT)
         )
         epoch = own.epoch + (1 if version == 2 else 0)
         self.write(kind, state=state, producer_epoch=epoch, client_version=version)
@@ -100,38 +102,44 @@ class Coordinator:
         epoch = self.last.producer_epoch + 1
         if epoch > LAST_EPOCH or self.version == 0:
             return None
-        fields = {"state": State.PREPARE_ABORT, "partitions": (), "started_ms": self.now_ms}
-        self.write(Kind.EMPTY_ABORT, producer_epoch=epoch, client_version=version, **fields)
+        fields = {"state": TransactionState.PREPARE_ABORT, "partitions": (), "started_ms": self.now_ms}
+        self.write(TransitionKind.EMPTY_ABORT, producer_epoch=epoch, client_version=version, **fields)
         self._complete()
         return self.identity
 
     def _complete(self, *, renewed: bool = False) -> None:
         self.now_ms += MARKERS_MS
-        commits = self.last.state is State.PREPARE_COMMIT
-        state = State.COMPLETE_COMMIT if commits else State.COMPLETE_ABORT
+        commits = self.last.state is TransactionState.PREPARE_COMMIT
+        state = TransactionState.COMPLETE_COMMIT if commits else TransactionState.COMPLETE_ABORT
         if renewed:
             new = self.last.producer_id + 1
-            self.write(Kind.ROTATION, state=state, partitions=(), producer_id=new, producer_epoch=0)
+            self.write(TransitionKind.ROTATION, state=state, partitions=(), producer_id=new, producer_epoch=0)
         else:
             self.write(state=state, partitions=())
 
-    def _fence(self, kind: Kind) -> None:
+    def _fence(self, kind: TransitionKind) -> None:
         """The coordinator's own abort: it raises the epoch whatever the client speaks."""
         epoch = self.last.producer_epoch
         self.last_epoch = epoch if self.version == 2 else -1
-        self.write(kind, state=State.PREPARE_ABORT, producer_epoch=epoch + 1, client_version=self.version)
+        self.write(
+            kind, state=TransactionState.PREPARE_ABORT, producer_epoch=epoch + 1, client_version=self.version
+        )
         self._complete()
 
     def scan(self) -> bool:
         """Abort what is past its timeout."""
         started = self.last.started_ms
-        if self.last.state is not State.ONGOING or started is None or self.now_ms <= started + TIMEOUT_MS:
+        if (
+            self.last.state is not TransactionState.ONGOING
+            or started is None
+            or self.now_ms <= started + TIMEOUT_MS
+        ):
             return False
-        self._fence(Kind.TIMEOUT)
+        self._fence(TransitionKind.TIMEOUT)
         return True
 
     def init(
-        self, own: Identity | None, timeout_ms: int, kind: Kind, *, completes: bool = False
+        self, own: Identity | None, timeout_ms: int, kind: TransitionKind, *, completes: bool = False
     ) -> Identity | None:
         """InitProducerId; return the new identity, None while the caller has to retry or is refused.
 
@@ -139,7 +147,7 @@ class Coordinator:
         """
         if own is not None and own.producer_id != self.last.producer_id:
             return None
-        if self.last.state is State.ONGOING:
+        if self.last.state is TransactionState.ONGOING:
             if own is None or own.epoch == self.last.producer_epoch:
                 self._fence(kind)
             return None
@@ -155,20 +163,27 @@ class Coordinator:
         else:
             return None
         kinds = [] if completes else list(_idle_kinds(own, kind, before, new))
-        kinds += [Kind.ROTATION] if "producer_id" in new else []
-        fields = {"state": State.EMPTY, "partitions": None, "started_ms": None, "timeout_ms": timeout_ms}
+        kinds += [TransitionKind.ROTATION] if "producer_id" in new else []
+        fields = {
+            "state": TransactionState.EMPTY,
+            "partitions": None,
+            "started_ms": None,
+            "timeout_ms": timeout_ms,
+        }
         self.write(*kinds, **fields, **new)
         return self.identity
 
 
-def _idle_kinds(own: Identity | None, kind: Kind, before: int, new: dict[str, int]) -> Iterator[Kind]:
+def _idle_kinds(
+    own: Identity | None, kind: TransitionKind, before: int, new: dict[str, int]
+) -> Iterator[TransitionKind]:
     """What an initialisation is that found nothing open: an Admin's is a re-initialisation, too."""
     if own is None:
-        yield Kind.REINIT
-    if kind is Kind.ADMIN_FENCE:
+        yield TransitionKind.REINIT
+    if kind is TransitionKind.ADMIN_FENCE:
         yield kind
     if own is not None:
-        yield Kind.REINIT if new else Kind.SELF_RECOVERY
+        yield TransitionKind.REINIT if new else TransitionKind.SELF_RECOVERY
 
 
 @dataclass
@@ -194,7 +209,7 @@ class Story:
         started = self.coordinator.last.started_ms
         if step.after_ms != LATE:
             self.coordinator.now_ms += step.after_ms
-        elif self.coordinator.last.state is State.ONGOING and started is not None:
+        elif self.coordinator.last.state is TransactionState.ONGOING and started is not None:
             self.coordinator.now_ms = max(self.coordinator.now_ms, started + TIMEOUT_MS) + 500
         else:
             return False
@@ -222,15 +237,15 @@ class Story:
 
     def owner_recovers(self) -> None:
         """InitProducerId with its own identity (KIP-360)."""
-        self._init("owner", self.owner, TIMEOUT_MS, Kind.SELF_RECOVERY)
+        self._init("owner", self.owner, TIMEOUT_MS, TransitionKind.SELF_RECOVERY)
 
     def rival_inits(self) -> None:
         """InitProducerId as nobody: another producer, or the owner's next process."""
-        self._init("rival", None, TIMEOUT_MS, Kind.TAKEOVER)
+        self._init("rival", None, TIMEOUT_MS, TransitionKind.TAKEOVER)
 
     def rival_with_30_s_inits(self) -> None:
         """The same by a producer whose own timeout is the one an Admin writes."""
-        self._init("rival", None, ADMIN_MS, Kind.TAKEOVER)
+        self._init("rival", None, ADMIN_MS, TransitionKind.TAKEOVER)
 
     def rival_goes_on(self) -> None:
         """Begin."""
@@ -239,11 +254,11 @@ class Story:
 
     def admin_fences(self) -> None:
         """Admin.fenceProducers."""
-        self._init("admin", None, ADMIN_MS, Kind.ADMIN_FENCE)
+        self._init("admin", None, ADMIN_MS, TransitionKind.ADMIN_FENCE)
 
     def admin_with_its_own_timeout_fences(self) -> None:
         """The same with `timeoutMs`."""
-        self._init("admin", None, TIMEOUT_MS, Kind.ADMIN_FENCE)
+        self._init("admin", None, TIMEOUT_MS, TransitionKind.ADMIN_FENCE)
 
     def tool_aborts(self) -> None:
         """EndTxn by another process under the identity of whoever has the id, in the old version."""
@@ -258,10 +273,13 @@ class Story:
         """The coordinator's scan for timeouts."""
         self.coordinator.scan()
 
-    def _init(self, who: str, own: Identity | None, timeout_ms: int, kind: Kind) -> None:
-        was_open, before = self.coordinator.last.state is State.ONGOING, len(self.coordinator.records)
+    def _init(self, who: str, own: Identity | None, timeout_ms: int, kind: TransitionKind) -> None:
+        was_open, before = (
+            self.coordinator.last.state is TransactionState.ONGOING,
+            len(self.coordinator.records),
+        )
         given = self.coordinator.init(own, timeout_ms, kind, completes=self.waiting == (who, before))
-        if was_open and self.coordinator.last.state is not State.ONGOING:
+        if was_open and self.coordinator.last.state is not TransactionState.ONGOING:
             self.waiting = who, len(self.coordinator.records)
         if given is not None:
             if who == "owner":
@@ -281,10 +299,10 @@ STEPS = tuple(Step(action, after_ms) for action in ACTIONS for after_ms in (SOON
 def begun(cluster: int, client: int, epoch: int) -> Story:
     """Return a story of no step: the owner has begun a transaction."""
     idle = TransactionRecord(
-        "a-1", State.COMPLETE_COMMIT, 7, epoch, TIMEOUT_MS, (), START_MS, START_MS - 9, client
+        "a-1", TransactionState.COMPLETE_COMMIT, 7, epoch, TIMEOUT_MS, (), START_MS, START_MS - 9, client
     )
     coordinator = Coordinator(cluster, idle)
-    coordinator.write(Kind.BASELINE, state=State.COMPLETE_COMMIT)
+    coordinator.write(TransitionKind.BASELINE, state=TransactionState.COMPLETE_COMMIT)
     coordinator.now_ms += 1_000
     story = Story(coordinator, client, coordinator.identity)
     story.owner_goes_on()

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fenceline.alerts import engine
-from fenceline.alerts.engine import FIRING, PENDING, RESOLVED, Change, Look, State
+from fenceline.alerts.engine import FIRING, PENDING, RESOLVED, AlertState, FindingObservation, StateChange
 from fenceline.alerts.limits import Alerting
 
 LIMITS = Alerting(for_ticks=2, resolve_ticks=2, flap_openings=3, flap_s=60)
@@ -25,7 +25,7 @@ class Judge:
     """The rows of one finding, as `dashboard.evaluation.evaluate` keeps them."""
 
     resolve_ticks: int = LIMITS.resolve_ticks
-    rows: list[Look] = field(default_factory=list)
+    rows: list[FindingObservation] = field(default_factory=list)
 
     def tick(self, letter: str, severity: str = "warning", now_ms: int = 0) -> None:
         last = self.rows[-1] if self.rows else None
@@ -37,7 +37,9 @@ class Judge:
         elif letter == "x":
             if last and last.to_miss > 0:
                 self.rows[-1] = last._replace(to_miss=-1)
-            self.rows.append(Look(len(self.rows) + 1, True, True, 1, 0, severity, now_ms, LABELS, NOTES))
+            self.rows.append(
+                FindingObservation(len(self.rows) + 1, True, True, 1, 0, severity, now_ms, LABELS, NOTES)
+            )
         elif last and last.is_open:
             self.rows[-1] = last._replace(is_open=False, complete=True, to_miss=self.resolve_ticks - 1)
         elif last and last.to_miss > 0:
@@ -50,9 +52,9 @@ class Alert:
 
     judge: Judge
     limits: Alerting = LIMITS
-    state: State | None = None
+    state: AlertState | None = None
     upto: int = 0
-    changes: list[Change] = field(default_factory=list)
+    changes: list[StateChange] = field(default_factory=list)
 
     def look(self, now_ms: int) -> str:
         pending = self.state.finding if self.state and self.state.state == PENDING else 0
@@ -114,7 +116,7 @@ def test_ticks_are_configured(number: int, limits: Alerting, ticks: str, expecte
     assert played(ticks, limits)[0] == expected, f"case {number}"
 
 
-def told(changes: list[Change]) -> list[tuple[str, str]]:
+def told(changes: list[StateChange]) -> list[tuple[str, str]]:
     return [(change.old, change.new) for change in changes]
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from fenceline.alerts import grouping
 from fenceline.alerts import notification_decision as fates
-from fenceline.alerts.grouping import Item, Outlook, Route, Standing
+from fenceline.alerts.grouping import Item, LastNotification, Outlook, Route
 from fenceline.alerts.limits import Alerting
 from fenceline.alerts.mute import Muting
-from fenceline.alerts.payload import MOST_ALERTS, Reason
+from fenceline.alerts.payload import MOST_ALERTS, SendReason
 
 NOW = 1_795_000_000_000
 S = 1_000
@@ -48,14 +48,14 @@ def over(name: str, ago_s: float, **changes: Any) -> Item:
 KEY = grouping.group_key("prod", {"alertname": "late", "cluster": "prod"})
 
 
-def standing(ago_s: float, *names: str, severity: str = "warning", through: bool = True) -> Standing:
+def standing(ago_s: float, *names: str, severity: str = "warning", through: bool = True) -> LastNotification:
     """The group's newest message, made `ago_s` ago, holding these."""
-    return Standing(17, KEY, NOW - int(ago_s * S), dict.fromkeys(names, severity), through)
+    return LastNotification(17, KEY, NOW - int(ago_s * S), dict.fromkeys(names, severity), through)
 
 
 def looked(
     items: Iterable[Item],
-    held: Iterable[Standing] = (),
+    held: Iterable[LastNotification] = (),
     *,
     to: Route | None = None,
     muted: Iterable[str] = (),
@@ -82,9 +82,13 @@ def summed(found: Outlook) -> list[tuple[str, list[str], list[str]]]:
 FIRST, NEW, RESOLVED, ALL, REPEAT = (
     reason.value
     for reason in (
-        Reason.FIRST, Reason.NEW_ALERTS, Reason.NEW_RESOLVED, Reason.ALL_RESOLVED, Reason.REPEAT,
+        SendReason.FIRST,
+        SendReason.NEW_ALERTS,
+        SendReason.NEW_RESOLVED,
+        SendReason.ALL_RESOLVED,
+        SendReason.REPEAT,
     )
-)  # fmt: skip
+)
 OLD = item("old", ago_s=9_000)
 
 
@@ -116,7 +120,7 @@ OLD = item("old", ago_s=9_000)
     ],
 )  # fmt: skip
 def test_when_groups_are_told(
-    number: int, items: list[Item], held: list[Standing], expected: list[Any], why: str
+    number: int, items: list[Item], held: list[LastNotification], expected: list[Any], why: str
 ) -> None:
     assert summed(looked(items, held)) == expected, f"case {number}: {why}"
 
@@ -132,7 +136,12 @@ def test_when_groups_are_told(
     ],
 )  # fmt: skip
 def test_what_is_muted(
-    number: int, items: list[Item], held: list[Standing], muted: list[str], expected: list[Any], why: str
+    number: int,
+    items: list[Item],
+    held: list[LastNotification],
+    muted: list[str],
+    expected: list[Any],
+    why: str,
 ) -> None:
     assert summed(looked(items, held, muted=muted)) == expected, f"case {number}: {why}"
 
@@ -173,7 +182,7 @@ def test_an_alertmanager_is_told_at_once_and_again_and_of_a_severity_as_of_anoth
     assert (made.wait_ms, made.interval_ms, made.repeat_ms, made.lives_ms) == (0, 5 * S, 120 * S, 360 * S)
     assert (to.kind, made.group_by) == ("alertmanager", ("severity",))
     key = grouping.group_key("prod", {"severity": "warning"})
-    was = Standing(17, key, NOW - 10 * S, {"a": "warning"}, True)
+    was = LastNotification(17, key, NOW - 10 * S, {"a": "warning"}, True)
     found = looked([item("a", severity="critical")], [was], to=made)
     assert sorted(summed(found)) == [(ALL, [], ["a"]), (FIRST, ["a"], [])]
     (ended,) = [each for each in found.sendings if each.over]
@@ -231,7 +240,7 @@ def test_what_follows_is_quiet_for_who_is_told_of_the_cause_alone() -> None:
     assert silenced.is_muted(FOLLOWS, route())
 
 
-def view(items: Iterable[Item], held: Iterable[Standing] = (), to: Route | None = None) -> fates.View:
+def view(items: Iterable[Item], held: Iterable[LastNotification] = (), to: Route | None = None) -> fates.View:
     of, before = to or route(), list(held)
     found = looked(items, before, to=of)
     return fates.view(found, of, before, range(100, 100 + len(found.sendings)), NOW)

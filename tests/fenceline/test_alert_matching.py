@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fenceline.alerts import matchers as matching
 from fenceline.alerts import patterns
-from fenceline.alerts.matchers import INHIBITIONS, Inhibitors, Link, Matcher
+from fenceline.alerts.matchers import INHIBITIONS, CauseLink, Inhibitors, Matcher
 from fenceline.rules import RULES
 
 LABELS = {"team": "Payments", "topic": "orders", "subject": 'say "hi", you'}
@@ -176,4 +176,4 @@ def test_inhibition_names_rules_and_runs_in_no_circle() -> None:
         assert first, f"these inhibit one another: {open_}"
         rules -= first
         open_ = {arrow for arrow in open_ if arrow[0] not in first}
-    assert all(line.link in Link for line in INHIBITIONS)
+    assert all(line.link in CauseLink for line in INHIBITIONS)

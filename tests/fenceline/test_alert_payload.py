@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from dashboard.alerts import validation as checks
 from fenceline.alerts import labels, payload
-from fenceline.alerts.labels import LONGEST, Said
-from fenceline.alerts.payload import Message, Notice, Reason
+from fenceline.alerts.labels import LONGEST, FindingText
+from fenceline.alerts.payload import GroupMessage, Notice, SendReason
 from fenceline.owners import Owner
 
 NOW_MS = 1_795_000_000_000
@@ -21,8 +21,8 @@ URL = "https://fenceline.example"
 OWNER = Owner("payments-*", "Payments", "#payments", "https://wiki.example/payments")
 
 
-def said(subject: str, rule: str = "late") -> Said:
-    return Said(rule, "prod", subject, "critical", "s", "e", "n")
+def said(subject: str, rule: str = "late") -> FindingText:
+    return FindingText(rule, "prod", subject, "critical", "s", "e", "n")
 
 
 def notice(name: str = "payments-7", *, over: bool = False, **more: str) -> Notice:
@@ -33,8 +33,8 @@ def notice(name: str = "payments-7", *, over: bool = False, **more: str) -> Noti
     )
 
 
-def message(*notices: Notice, reason: Reason = Reason.FIRST, truncated: int = 0) -> Message:
-    return Message("pager", "{}:{}", {"alertname": "late"}, reason, notices, truncated, URL)
+def message(*notices: Notice, reason: SendReason = SendReason.FIRST, truncated: int = 0) -> GroupMessage:
+    return GroupMessage("pager", "{}:{}", {"alertname": "late"}, reason, notices, truncated, URL)
 
 
 def test_the_webhook_is_alertmanagers_version_4() -> None:
@@ -57,7 +57,7 @@ def test_the_webhook_is_alertmanagers_version_4() -> None:
 
 
 def test_all_resolved_is_resolved() -> None:
-    body = payload.webhook(message(notice(over=True), reason=Reason.ALL_RESOLVED))
+    body = payload.webhook(message(notice(over=True), reason=SendReason.ALL_RESOLVED))
     assert (body["status"], body["notification_reason"]) == ("resolved", "all_alerts_resolved")
 
 
@@ -135,9 +135,9 @@ def test_a_query_has_its_id_and_its_name_as_labels() -> None:
 def test_a_title_names_the_query_and_not_its_id() -> None:
     named = {"query": "6f1d2a3b", "subject": "query:6f1d2a3b", "query_name": "orders_enrich"}
     for group in ({"query": "6f1d2a3b"}, {"subject": "query:6f1d2a3b"}):
-        titled = Message("ops", "key", group, Reason.FIRST, [notice(**named)], 0, URL)
+        titled = GroupMessage("ops", "key", group, SendReason.FIRST, [notice(**named)], 0, URL)
         assert payload.words(titled)["title"] == "[FIRING:1] orders_enrich"
-    nameless = Message("ops", "key", {"query": "6f1d2a3b"}, Reason.FIRST, [notice()], 0, URL)
+    nameless = GroupMessage("ops", "key", {"query": "6f1d2a3b"}, SendReason.FIRST, [notice()], 0, URL)
     assert payload.words(nameless)["title"] == "[FIRING:1] 6f1d2a3b"
 
 

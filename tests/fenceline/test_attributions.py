@@ -9,13 +9,13 @@ import pytest
 
 from fenceline.facts import (
     Confidence,
-    Kind,
     RawRecord,
-    Reason,
-    State,
     TopicPartitions,
     TransactionRecord,
+    TransactionState,
     Transition,
+    TransitionKind,
+    TransitionReason,
 )
 from fenceline.kafka import transition_ring as recent
 from fenceline.kafka.aggregate import Folded, Prior, fold
@@ -30,8 +30,8 @@ GAPS_MS = (0, 5, 69, 70, 140, 141, 449, 450, 1_100, 1_101, 10_000, 10_001, 60_00
 #: Java's Admin writes 30 s; 50 s is shorter than the transaction was open.
 TIMEOUTS_MS = (777_000, 50_000, 30_000)
 CAUSES = {
-    RecordIdentity(PRODUCER, EPOCH + 1, State.PREPARE_ABORT): ActionCause(ACTION, fence=True),
-    RecordIdentity(PRODUCER, EPOCH + 2, State.EMPTY): ActionCause(ACTION, fence=True),
+    RecordIdentity(PRODUCER, EPOCH + 1, TransactionState.PREPARE_ABORT): ActionCause(ACTION, fence=True),
+    RecordIdentity(PRODUCER, EPOCH + 2, TransactionState.EMPTY): ActionCause(ACTION, fence=True),
 }
 
 
@@ -39,21 +39,28 @@ def records(gap_ms: int, version: int, timeout_ms: int) -> list[TransactionRecor
     """A producer, its transaction, our fence, and a producer that comes back."""
     done = NOW_MS + 10
     steps = [
-        (State.EMPTY, EPOCH, NOW_MS - 61_000, None),
-        (State.ONGOING, EPOCH, NOW_MS - 60_000, OPEN),
-        (State.PREPARE_ABORT, EPOCH + 1, NOW_MS, OPEN),
-        (State.COMPLETE_ABORT, EPOCH + 1, done, ()),
-        (State.EMPTY, EPOCH + 2, done + gap_ms, None),
-        (State.EMPTY, EPOCH + 3, done + gap_ms + 1_000, None),
-        (State.ONGOING, EPOCH + 3, done + gap_ms + 2_000, OPEN),
+        (TransactionState.EMPTY, EPOCH, NOW_MS - 61_000, None),
+        (TransactionState.ONGOING, EPOCH, NOW_MS - 60_000, OPEN),
+        (TransactionState.PREPARE_ABORT, EPOCH + 1, NOW_MS, OPEN),
+        (TransactionState.COMPLETE_ABORT, EPOCH + 1, done, ()),
+        (TransactionState.EMPTY, EPOCH + 2, done + gap_ms, None),
+        (TransactionState.EMPTY, EPOCH + 3, done + gap_ms + 1_000, None),
+        (TransactionState.ONGOING, EPOCH + 3, done + gap_ms + 2_000, OPEN),
     ]
     return [
         TransactionRecord(
-            NAME, state, PRODUCER, epoch, timeout_ms, partitions, at_ms,
-            None if state is State.EMPTY else at_ms if epoch == EPOCH + 3 else NOW_MS - 60_000, version,
+            NAME,
+            state,
+            PRODUCER,
+            epoch,
+            timeout_ms,
+            partitions,
+            at_ms,
+            None if state is TransactionState.EMPTY else at_ms if epoch == EPOCH + 3 else NOW_MS - 60_000,
+            version,
         )
         for state, epoch, at_ms, partitions in steps
-    ]  # fmt: skip
+    ]
 
 
 def folded(prior: Prior, some: list[TransactionRecord], start: int, *, attributed: bool) -> Prior:
@@ -85,8 +92,8 @@ def test_the_order_of_record_and_result_makes_no_difference(version: int) -> Non
             case = f"version {version}, gap {gap_ms}, timeout {timeout_ms}, result after record {at}"
             assert recent.unpack(late.packed, 3) == recent.unpack(whole.packed, 3), case
         kinds = [each.kind for each in recent.unpack(whole.packed, 3)]
-        assert kinds[0] is Kind.BEGIN
-        assert kinds[2:] == [Kind.ADMIN_FENCE, Kind.BEGIN, Kind.BASELINE], case
+        assert kinds[0] is TransitionKind.BEGIN
+        assert kinds[2:] == [TransitionKind.ADMIN_FENCE, TransitionKind.BEGIN, TransitionKind.BASELINE], case
         fence = recent.unpack(whole.packed, 3)[2]
         assert (fence.confidence, fence.gap_ms) == (Confidence.CERTAIN, gap_ms), case
         assert [action_of(each, CAUSES) for each in recent.unpack(whole.packed, 3)].count(ACTION) == 1, case
@@ -100,8 +107,10 @@ def test_attributing_twice_changes_nothing() -> None:
 
 def test_a_verdict_without_its_action_is_no_actions() -> None:
     numbers = PRODUCER, EPOCH + 1, EPOCH, 30_000, 5, None, None, 3, 9
-    fence = Transition(Kind.ADMIN_FENCE, Confidence.PROBABLE, Reason.ADMIN_TIMEOUT, NOW_MS, *numbers)
+    fence = Transition(
+        TransitionKind.ADMIN_FENCE, Confidence.PROBABLE, TransitionReason.ADMIN_TIMEOUT, NOW_MS, *numbers
+    )
     assert action_of(fence, CAUSES) is None
-    ours = fence._replace(reason=Reason.FENCED_BY_ACTION)
+    ours = fence._replace(reason=TransitionReason.FENCED_BY_ACTION)
     assert action_of(ours, CAUSES) == ACTION
     assert action_of(ours, {}) is None

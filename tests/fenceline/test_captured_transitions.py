@@ -14,8 +14,8 @@ import pytest
 
 from fenceline.decode.transaction_state import decode
 from fenceline.explanations import explain
-from fenceline.facts import Confidence, Kind, Transition, Undecoded
-from fenceline.kafka.transitions import Life, derive, lived
+from fenceline.facts import Confidence, Transition, TransitionKind, Undecoded
+from fenceline.kafka.transitions import IdHistory, derive, lived
 
 FOLDER = Path(__file__).parent.parent / "data" / "transaction_state"
 TRUTH: dict[str, dict[str, list[str]]] = json.loads((FOLDER / "truth.json").read_text())
@@ -31,7 +31,7 @@ UNTOLD = {
 
 def captured(version: str) -> dict[str, list[Transition]]:
     """Return the transitions of each scenario as they read in the end, oldest first."""
-    lives: dict[str, Life] = defaultdict(Life)
+    lives: dict[str, IdHistory] = defaultdict(IdHistory)
     found: dict[str, dict[int, Transition]] = defaultdict(dict)
     for line in (FOLDER / f"kafka-{version}.jsonl").read_text().splitlines():
         row = json.loads(line)
@@ -49,8 +49,8 @@ CAPTURED = {version: captured(version) for version in TRUTH}
 
 @pytest.mark.parametrize(("version", "scenario"), SCENARIOS)
 def test_what_is_derived_is_what_happened(version: str, scenario: str) -> None:
-    told = [each for each in CAPTURED[version][scenario] if each.kind is not Kind.EXTEND]
-    if told[-1].kind is Kind.EXPIRY:
+    told = [each for each in CAPTURED[version][scenario] if each.kind is not TransitionKind.EXTEND]
+    if told[-1].kind is TransitionKind.EXPIRY:
         told.pop()
     true = TRUTH[version][scenario]
     if any(each.confidence is Confidence.AMBIGUOUS for each in told):

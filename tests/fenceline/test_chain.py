@@ -7,21 +7,35 @@ from typing import Any
 
 import pytest
 
-from fenceline.facts import Confidence, Kind, Reason, State, TopicPartition, Transition
+from fenceline.facts import (
+    Confidence,
+    TopicPartition,
+    TransactionState,
+    Transition,
+    TransitionKind,
+    TransitionReason,
+)
 from fenceline.spark.batch_chain import (
     LOST,
     RECOVER_AND_ABORT,
     RECOVER_AND_COMMIT,
     BatchFacts,
+    BatchStep,
     ChainLink,
-    Link,
     LinkState,
     broken,
     chain,
     no_chain,
 )
-from fenceline.spark.records import Decided, Decision, Done, Outcome, SinkTransaction
-from fenceline.spark.sink_fates import Coordinated, Ended, Fate, fate_in, fate_of, rows_written
+from fenceline.spark.records import Decided, Decision, DecisionOutcome, Done, SinkTransaction
+from fenceline.spark.sink_fates import (
+    Coordinated,
+    EndedTransaction,
+    TransactionFate,
+    fate_in,
+    fate_of,
+    rows_written,
+)
 
 NOW_MS = 1_795_000_000_000
 STARTED_MS = NOW_MS - 2_000
@@ -46,12 +60,14 @@ def decided(how: Decided = Decided.PREPARED, *, number: int = 2, reason: str = "
     return Decision(17, 0, how, "driver", NOW_MS - 1_000, "0a1b2c3d", "q", "r", 1, transactions, (), reason)
 
 
-def done(outcome: Outcome = Outcome.COMMITTED, *lost: str) -> Done:
+def done(outcome: DecisionOutcome = DecisionOutcome.COMMITTED, *lost: str) -> Done:
     return Done(17, 0, outcome, NOW_MS - 500, "driver", lost)
 
 
-def ended(*fates: Fate) -> tuple[Ended, ...]:
-    return tuple(Ended(written(n).transactional_id, fate, NOW_MS - 700) for n, fate in enumerate(fates))
+def ended(*fates: TransactionFate) -> tuple[EndedTransaction, ...]:
+    return tuple(
+        EndedTransaction(written(n).transactional_id, fate, NOW_MS - 700) for n, fate in enumerate(fates)
+    )
 
 
 def links(sink: str = "exactly_once", **facts: Any) -> tuple[ChainLink, ...]:
@@ -59,18 +75,18 @@ def links(sink: str = "exactly_once", **facts: Any) -> tuple[ChainLink, ...]:
 
 
 def letters(found: tuple[ChainLink, ...]) -> str:
-    assert [each.link for each in found] == list(Link)
+    assert [each.link for each in found] == list(BatchStep)
     assert all(each.evidence for each in found), "a link without evidence"
     assert all(bool(each.recovery) == (each.state is LinkState.BROKEN) for each in found)
     return "".join(LETTERS[each.state] for each in found)
 
 
 OPEN, GOING, GOOD, BAD, DARK = (
-    Fate.OPEN,
-    Fate.COMMITTING,
-    Fate.COMMITTED,
-    Fate.ABORTED,
-    Fate.UNKNOWN,
+    TransactionFate.OPEN,
+    TransactionFate.COMMITTING,
+    TransactionFate.COMMITTED,
+    TransactionFate.ABORTED,
+    TransactionFate.UNKNOWN,
 )
 
 
@@ -172,7 +188,7 @@ OPEN, GOING, GOOD, BAD, DARK = (
         ),
         (
             24,
-            {"decision": decided(), "done": done(Outcome.LOST, "a"), "alive": True},
+            {"decision": decided(), "done": done(DecisionOutcome.LOST, "a"), "alive": True},
             "DDDBDw",
             LOST,
             "the ledger itself says that it is lost",
@@ -214,7 +230,7 @@ OPEN, GOING, GOOD, BAD, DARK = (
         ),
         (
             32,
-            {"decision": decided(Decided.ABORTED), "done": done(Outcome.ABORTED), "alive": False},
+            {"decision": decided(Decided.ABORTED), "done": done(DecisionOutcome.ABORTED), "alive": False},
             "Dwwwww",
             "",
             "aborted to the end: a restart writes it again",
@@ -262,17 +278,17 @@ def test_each_link_has_its_time_and_its_evidence() -> None:
         )
     }
     assert {link: each.at_ms for link, each in found.items()} == {
-        Link.PLANNED: NOW_MS - 3_000,
-        Link.WRITTEN: STARTED_MS,
-        Link.PREPARED: NOW_MS - 1_000,
+        BatchStep.PLANNED: NOW_MS - 3_000,
+        BatchStep.WRITTEN: STARTED_MS,
+        BatchStep.PREPARED: NOW_MS - 1_000,
         # The coordinators' own records are stronger than the ledger's mark, so their time counts.
-        Link.COMMITTED: NOW_MS - 700,
-        Link.RECORDED: NOW_MS - 500,
-        Link.CHECKPOINTED: NOW_MS,
+        BatchStep.COMMITTED: NOW_MS - 700,
+        BatchStep.RECORDED: NOW_MS - 500,
+        BatchStep.CHECKPOINTED: NOW_MS,
     }
-    assert found[Link.WRITTEN].evidence == "2 transactions, 1,000 records"
-    assert found[Link.CHECKPOINTED].evidence == "commits/17 is there"
-    assert found[Link.RECORDED].evidence == "17.0.done by the driver: committed"
+    assert found[BatchStep.WRITTEN].evidence == "2 transactions, 1,000 records"
+    assert found[BatchStep.CHECKPOINTED].evidence == "commits/17 is there"
+    assert found[BatchStep.RECORDED].evidence == "17.0.done by the driver: committed"
     swept = links(decision=decided(), done=replace(done(), by=""))
     assert swept[4].evidence == "17.0.done, swept away since: committed"
 
@@ -288,7 +304,7 @@ def test_a_broken_link_names_what_is_open_and_why_nobody_goes_on() -> None:
     assert "nobody has gone on with it since" in late.evidence
 
 
-AGAIN = Ended("orders-0a1b2c3d-p0-g1-b1-s0", DARK, None, id_used_again=True)
+AGAIN = EndedTransaction("orders-0a1b2c3d-p0-g1-b1-s0", DARK, None, id_used_again=True)
 ANSWERED = "EndTxn was answered for 2 transactions (17.0.done by the driver)"
 
 
@@ -331,7 +347,9 @@ def test_the_strongest_evidence_of_a_commit_comes_first(
     "unknown", [(AGAIN, AGAIN), ended(DARK, DARK), (AGAIN, *ended(GOOD)), ended(GOING, DARK)]
 )
 @pytest.mark.parametrize("by", ["driver", "operator", ""])
-def test_what_no_coordinator_confirms_never_reads_like_confirmed(unknown: tuple[Ended, ...], by: str) -> None:
+def test_what_no_coordinator_confirms_never_reads_like_confirmed(
+    unknown: tuple[EndedTransaction, ...], by: str
+) -> None:
     said = links(decision=decided(), done=replace(done(), by=by), ended=unknown, checkpointed=True)[
         3
     ].evidence
@@ -344,8 +362,8 @@ def test_what_no_coordinator_confirms_never_reads_like_confirmed(unknown: tuple[
     [
         (1, decided(), done(), 1_000),
         (2, decided(), None, None),
-        (3, decided(), done(Outcome.LOST, written(1).transactional_id), 500),
-        (4, decided(Decided.ABORTED), done(Outcome.ABORTED), None),
+        (3, decided(), done(DecisionOutcome.LOST, written(1).transactional_id), 500),
+        (4, decided(Decided.ABORTED), done(DecisionOutcome.ABORTED), None),
         (5, decided(number=0), done(), 0),
     ],
 )
@@ -355,7 +373,7 @@ def test_rows_written_are_the_ledgers(
     assert rows_written(decision, outcome) == rows, f"case {number}"
 
 
-def newest(state: State, *, epoch: int = 3, version: int = 0, **more: Any) -> Coordinated:
+def newest(state: TransactionState, *, epoch: int = 3, version: int = 0, **more: Any) -> Coordinated:
     values = {"producer_id": 4_000, "started_ms": STARTED_MS, **more}
     return Coordinated(state, producer_epoch=epoch, updated_ms=NOW_MS, client_version=version, **values)
 
@@ -363,48 +381,77 @@ def newest(state: State, *, epoch: int = 3, version: int = 0, **more: Any) -> Co
 @pytest.mark.parametrize(
     ("number", "now", "fate", "why"),
     [
-        (1, newest(State.ONGOING), OPEN, "as it was left"),
-        (2, newest(State.PREPARE_COMMIT), GOING, "decided, markers are being written"),
+        (1, newest(TransactionState.ONGOING), OPEN, "as it was left"),
+        (2, newest(TransactionState.PREPARE_COMMIT), GOING, "decided, markers are being written"),
         (
             3,
-            newest(State.COMPLETE_COMMIT),
+            newest(TransactionState.COMPLETE_COMMIT),
             GOOD,
             "the same epoch: a client of librdkafka, ended by EndTxn v4",
         ),
         (
             4,
-            newest(State.COMPLETE_COMMIT, epoch=4, version=2),
+            newest(TransactionState.COMPLETE_COMMIT, epoch=4, version=2),
             GOOD,
             "protocol 2 commits under the next epoch",
         ),
-        (5, newest(State.COMPLETE_COMMIT, epoch=4), DARK, "an older one does not: another's commit"),
-        (6, newest(State.PREPARE_ABORT, epoch=4), BAD, "the coordinator's timeout raises the epoch"),
-        (7, newest(State.COMPLETE_ABORT, epoch=4, version=2), BAD, "so does protocol 2"),
-        (8, newest(State.COMPLETE_ABORT), BAD, "aborted under its own epoch"),
-        (9, newest(State.COMPLETE_ABORT, epoch=5), DARK, "two epochs on: another's abort"),
-        (10, newest(State.EMPTY, epoch=4, started_ms=None), DARK, "initialised again: after what?"),
-        (11, newest(State.ONGOING, epoch=4), DARK, "another's transaction"),
-        (12, newest(State.ONGOING, started_ms=NOW_MS), DARK, "the next one of the same producer"),
-        (13, newest(State.COMPLETE_ABORT, started_ms=NOW_MS), DARK, "of the same epoch, and not ours"),
-        (14, newest(State.COMPLETE_COMMIT, producer_id=9), DARK, "another producer id"),
-        (15, newest(State.COMPLETE_COMMIT, epoch=2), DARK, "older than ours: the row is old"),
-        (16, newest(State.COMPLETE_COMMIT, started_ms=None), GOOD, "no start is told, the rest agrees"),
+        (
+            5,
+            newest(TransactionState.COMPLETE_COMMIT, epoch=4),
+            DARK,
+            "an older one does not: another's commit",
+        ),
+        (
+            6,
+            newest(TransactionState.PREPARE_ABORT, epoch=4),
+            BAD,
+            "the coordinator's timeout raises the epoch",
+        ),
+        (7, newest(TransactionState.COMPLETE_ABORT, epoch=4, version=2), BAD, "so does protocol 2"),
+        (8, newest(TransactionState.COMPLETE_ABORT), BAD, "aborted under its own epoch"),
+        (9, newest(TransactionState.COMPLETE_ABORT, epoch=5), DARK, "two epochs on: another's abort"),
+        (
+            10,
+            newest(TransactionState.EMPTY, epoch=4, started_ms=None),
+            DARK,
+            "initialised again: after what?",
+        ),
+        (11, newest(TransactionState.ONGOING, epoch=4), DARK, "another's transaction"),
+        (12, newest(TransactionState.ONGOING, started_ms=NOW_MS), DARK, "the next one of the same producer"),
+        (
+            13,
+            newest(TransactionState.COMPLETE_ABORT, started_ms=NOW_MS),
+            DARK,
+            "of the same epoch, and not ours",
+        ),
+        (14, newest(TransactionState.COMPLETE_COMMIT, producer_id=9), DARK, "another producer id"),
+        (15, newest(TransactionState.COMPLETE_COMMIT, epoch=2), DARK, "older than ours: the row is old"),
+        (
+            16,
+            newest(TransactionState.COMPLETE_COMMIT, started_ms=None),
+            GOOD,
+            "no start is told, the rest agrees",
+        ),
         (17, None, DARK, "no such id is known"),
     ],
 )
-def test_fate_of_a_transaction(number: int, now: Coordinated | None, fate: Fate, why: str) -> None:
+def test_fate_of_a_transaction(number: int, now: Coordinated | None, fate: TransactionFate, why: str) -> None:
     assert fate_of(written(), now).fate is fate, f"case {number}: {why}"
 
 
 @pytest.mark.parametrize(
     ("number", "now", "again"),
     [
-        (1, newest(State.ONGOING, epoch=4), True),
-        (2, newest(State.ONGOING, started_ms=NOW_MS), True),
-        (3, newest(State.COMPLETE_COMMIT, producer_id=9), True),
-        (4, newest(State.EMPTY, epoch=4, started_ms=None), True),
-        (5, newest(State.COMPLETE_COMMIT, epoch=2), False),
-        (6, newest(State.COMPLETE_COMMIT, producer_id=9)._replace(updated_ms=STARTED_MS - 1), False),
+        (1, newest(TransactionState.ONGOING, epoch=4), True),
+        (2, newest(TransactionState.ONGOING, started_ms=NOW_MS), True),
+        (3, newest(TransactionState.COMPLETE_COMMIT, producer_id=9), True),
+        (4, newest(TransactionState.EMPTY, epoch=4, started_ms=None), True),
+        (5, newest(TransactionState.COMPLETE_COMMIT, epoch=2), False),
+        (
+            6,
+            newest(TransactionState.COMPLETE_COMMIT, producer_id=9)._replace(updated_ms=STARTED_MS - 1),
+            False,
+        ),
         (7, None, False),
     ],
 )
@@ -414,24 +461,43 @@ def test_an_id_is_used_again_only_by_a_later_record(
     assert fate_of(written(), now).id_used_again is again, f"case {number}"
 
 
-def transition(kind: Kind, *, started_ms: int = STARTED_MS, producer_id: int = 4_000) -> Transition:
+def transition(kind: TransitionKind, *, started_ms: int = STARTED_MS, producer_id: int = 4_000) -> Transition:
     at_ms = NOW_MS - 700
     opened, certain = at_ms - started_ms, Confidence.CERTAIN
     return Transition(
-        kind, certain, Reason.SAME_EPOCH, at_ms, producer_id, 3, 3, 60_000, opened, NOW_MS, None, 5, 9
+        kind,
+        certain,
+        TransitionReason.SAME_EPOCH,
+        at_ms,
+        producer_id,
+        3,
+        3,
+        60_000,
+        opened,
+        NOW_MS,
+        None,
+        5,
+        9,
     )
 
 
 @pytest.mark.parametrize(
     ("number", "past", "fate", "why"),
     [
-        (1, [transition(Kind.COMMIT)], GOOD, "what began when ours did was committed"),
-        (2, [transition(Kind.TIMEOUT)], BAD, "or aborted"),
-        (3, [transition(Kind.COMMIT, started_ms=STARTED_MS + 1)], DARK, "that was another one"),
-        (4, [transition(Kind.COMMIT, producer_id=9)], DARK, "another producer's"),
-        (5, [transition(Kind.BEGIN), transition(Kind.CLIENT_ABORT)], BAD, "the next one is of no interest"),
+        (1, [transition(TransitionKind.COMMIT)], GOOD, "what began when ours did was committed"),
+        (2, [transition(TransitionKind.TIMEOUT)], BAD, "or aborted"),
+        (3, [transition(TransitionKind.COMMIT, started_ms=STARTED_MS + 1)], DARK, "that was another one"),
+        (4, [transition(TransitionKind.COMMIT, producer_id=9)], DARK, "another producer's"),
+        (
+            5,
+            [transition(TransitionKind.BEGIN), transition(TransitionKind.CLIENT_ABORT)],
+            BAD,
+            "the next one is of no interest",
+        ),
         (6, [], DARK, "nothing is known"),
     ],
 )
-def test_fate_by_what_an_id_has_done_since(number: int, past: list[Transition], fate: Fate, why: str) -> None:
+def test_fate_by_what_an_id_has_done_since(
+    number: int, past: list[Transition], fate: TransactionFate, why: str
+) -> None:
     assert fate_in(written(), past).fate is fate, f"case {number}: {why}"

@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collectors.kafka.marker_scan import Markers, nothing_to_read
-from fenceline.batches import Batch
+from fenceline.batches import RecordBatch
 from fenceline.facts import RawRecord, TopicPartition
 from fenceline.kafka import commits
-from fenceline.kafka.commits import MOST_COMMITS, Gone, Joined, Kept, Place, Seen, thinned
+from fenceline.kafka.commits import MOST_COMMITS, CommitBatch, CommitKey, Gone, Joined, KeptCommits, thinned
 from fenceline.kafka.groups import Commit
 from fenceline.kafka.partitions import Offsets
 from transaction_admin.reads import Batches
 
 NOW = 1_795_000_000_000
-PLACE = Place("g", "t", 3)
+PLACE = CommitKey("g", "t", 3)
 
 
 def key(kind: int = 1, partition: int = 3) -> bytes:
@@ -34,8 +34,8 @@ def raws(*values: bytes | None, first: int = 0) -> list[RawRecord]:
     return [RawRecord(each, first + n) for n, each in enumerate(values)]
 
 
-def seen(records: dict[bytes, list[RawRecord]]) -> Seen:
-    found = Seen()
+def seen(records: dict[bytes, list[RawRecord]]) -> CommitBatch:
+    found = CommitBatch()
     commits.read(found, 7, records)
     return found
 
@@ -43,13 +43,13 @@ def seen(records: dict[bytes, list[RawRecord]]) -> Seen:
 def test_the_newest_commit_is_kept_with_the_last_ones() -> None:
     found = seen({key(): raws(*(value(n, NOW + 2_000 * n, b"m") for n in range(5)))})
     history = tuple(Commit(NOW + 2_000 * n, n) for n in range(5))
-    assert found.newest == {PLACE: Kept(4, None, "m", NOW + 8_000, history, 7, 4)}
+    assert found.newest == {PLACE: KeptCommits(4, None, "m", NOW + 8_000, history, 7, 4)}
 
 
 def test_a_tombstone_ends_all_of_it_and_a_commit_after_it_begins_anew() -> None:
     assert seen({key(): raws(value(1), None)}).newest == {PLACE: Gone(1)}
     (kept,) = seen({key(): raws(value(9), None, value(1, NOW + 1))}).newest.values()
-    assert isinstance(kept, Kept)
+    assert isinstance(kept, KeptCommits)
     assert kept.commits == (Commit(NOW + 1, 1),)
 
 
@@ -64,7 +64,7 @@ def test_what_cannot_be_read_is_counted_and_what_came_before_it_kept() -> None:
     found = seen(
         {key(): raws(value(1), b"\x00\x07"), b"\x00\x63": raws(b""), pack(">hh", 6, 0): raws(b"", b"")}
     )
-    assert isinstance(found.newest[PLACE], Kept)
+    assert isinstance(found.newest[PLACE], KeptCommits)
     assert found.undecoded == {"value_version": 1, "key_type": 1}
     assert found.strange["value_version"] == (7, 1, "value version 7")
     assert found.newer == {6: 2}
@@ -84,7 +84,7 @@ def test_a_history_says_the_same_however_it_was_cut(steps: list[tuple[int, int]]
     size = max(1, len(written) // pieces)
     for start in range(0, len(written), size):
         part = written[start : start + size]
-        one = Kept(part[-1].offset, None, "", part[-1].at_ms, thinned(part), 0, start)
+        one = KeptCommits(part[-1].offset, None, "", part[-1].at_ms, thinned(part), 0, start)
         kept = commits.merge(one, kept).commits
     assert kept[-1] == written[-1]
     assert len(kept) <= MOST_COMMITS
@@ -100,7 +100,9 @@ def test_a_group_that_commits_all_the_time_is_remembered_for_a_while() -> None:
     """Not for its last twenty commits: those were made within a second."""
     kept: tuple[Commit, ...] = ()
     for n in range(600):
-        kept = commits.merge(Kept(n, None, "", NOW + 50 * n, (Commit(NOW + 50 * n, n),), 0, n), kept).commits
+        kept = commits.merge(
+            KeptCommits(n, None, "", NOW + 50 * n, (Commit(NOW + 50 * n, n),), 0, n), kept
+        ).commits
     assert kept[-1].at_ms - kept[0].at_ms >= 18_000
 
 
@@ -145,12 +147,12 @@ def test_a_group_that_changes_its_protocol_keeps_who_joined_after_that() -> None
     assert members_of(records, {"old": ("x", "y")}).members == {"a": ("cl", "h")}
 
 
-def data(first: int, last: int, producer: int = -1, records: int = 1) -> Batch:
-    return Batch(first, last, producer, 0, producer >= 0, "", records)
+def data(first: int, last: int, producer: int = -1, records: int = 1) -> RecordBatch:
+    return RecordBatch(first, last, producer, 0, producer >= 0, "", records)
 
 
-def marker(at: int, producer: int, word: str) -> Batch:
-    return Batch(at, at, producer, 0, True, word, 1)
+def marker(at: int, producer: int, word: str) -> RecordBatch:
+    return RecordBatch(at, at, producer, 0, True, word, 1)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +172,7 @@ def marker(at: int, producer: int, word: str) -> Batch:
     ],
 )
 def test_markers_and_aborted_records_are_nothing_to_read(
-    batches: list[Batch], offset: int, lso: int, expected: bool | None
+    batches: list[RecordBatch], offset: int, lso: int, expected: bool | None
 ) -> None:
     assert nothing_to_read(batches, offset, lso) is expected
 
@@ -178,7 +180,7 @@ def test_markers_and_aborted_records_are_nothing_to_read(
 class Log:
     """The headers of one partition's batches, as its leader reports them."""
 
-    def __init__(self, *batches: Batch) -> None:
+    def __init__(self, *batches: RecordBatch) -> None:
         self.lines = batches
 
     def batches(self, partition: TopicPartition, start: int, *, most_bytes: int) -> Batches:

@@ -9,7 +9,17 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline.kafka.end_offset_history import STEPS, End, Passed, add, newest, pack, passed_ms, thin, unpack
+from fenceline.kafka.end_offset_history import (
+    STEPS,
+    EndOffset,
+    Passed,
+    add,
+    newest,
+    pack,
+    passed_ms,
+    thin,
+    unpack,
+)
 
 NOW_MS = 1_795_000_000_000
 SECOND = 1_000
@@ -19,7 +29,7 @@ def grown(points: list[tuple[int, int]], stood: bool = True) -> str:
     """The history of a partition that was looked at at these instants, with these ends."""
     text, before = "", None
     for at_ms, end in points:
-        text = add(text, End(NOW_MS + at_ms, end, end + 5), before if stood else None)
+        text = add(text, EndOffset(NOW_MS + at_ms, end, end + 5), before if stood else None)
         before = NOW_MS + at_ms
     return text
 
@@ -27,15 +37,15 @@ def grown(points: list[tuple[int, int]], stood: bool = True) -> str:
 def test_it_is_plain_json_oldest_first() -> None:
     text = grown([(0, 10), (6 * SECOND, 20)])
     assert json.loads(text) == [[NOW_MS, 10, 15], [NOW_MS + 6_000, 20, 25]]
-    assert unpack(text) == (End(NOW_MS, 10, 15), End(NOW_MS + 6_000, 20, 25))
-    assert newest(text) == End(NOW_MS + 6_000, 20, 25)
+    assert unpack(text) == (EndOffset(NOW_MS, 10, 15), EndOffset(NOW_MS + 6_000, 20, 25))
+    assert newest(text) == EndOffset(NOW_MS + 6_000, 20, 25)
     assert (unpack(""), newest(""), pack([])) == ((), None, "")
 
 
 def test_a_point_comes_five_seconds_after_the_other_and_only_for_another_end() -> None:
     text = grown([(0, 10), (1 * SECOND, 11), (4_999, 12)])
-    assert unpack(text) == (End(NOW_MS, 10, 15),)
-    assert unpack(grown([(0, 10), (9 * SECOND, 10)])) == (End(NOW_MS, 10, 15),)
+    assert unpack(text) == (EndOffset(NOW_MS, 10, 15),)
+    assert unpack(grown([(0, 10), (9 * SECOND, 10)])) == (EndOffset(NOW_MS, 10, 15),)
 
 
 def test_an_end_that_stood_leaves_where_it_began_and_where_it_ended() -> None:
@@ -49,7 +59,11 @@ def test_an_end_that_stood_leaves_where_it_began_and_where_it_ended() -> None:
 
 
 def test_when_an_end_passed_an_offset() -> None:
-    ends = [End(NOW_MS, 100, 150), End(NOW_MS + 10_000, 200, 150), End(NOW_MS + 20_000, 200, 350)]
+    ends = [
+        EndOffset(NOW_MS, 100, 150),
+        EndOffset(NOW_MS + 10_000, 200, 150),
+        EndOffset(NOW_MS + 20_000, 200, 350),
+    ]
     # Offset 100 is the first that the end at 100 has not passed.
     assert passed_ms(ends, 149, committed=True) == Passed(NOW_MS + 5_000, NOW_MS, NOW_MS + 10_000)
     assert passed_ms(ends, 199, committed=True) == Passed(NOW_MS + 10_000, NOW_MS, NOW_MS + 10_000)
@@ -99,7 +113,7 @@ def test_an_offset_was_passed_within_the_bounds(growth: list[tuple[int, int]]) -
     times=st.lists(st.integers(0, 8_000_000), min_size=1, max_size=300, unique=True).map(sorted),
 )
 def test_thin_keeps_order_the_newest_and_one_that_is_older_than_all(times: list[int]) -> None:
-    ends = [End(at, at, at) for at in times]
+    ends = [EndOffset(at, at, at) for at in times]
     kept = thin(ends, times[-1])
     assert kept == sorted(kept)
     assert kept[-1] == ends[-1]

@@ -14,10 +14,10 @@ from unittest.mock import patch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline.facts import EVERYDAY, Kind, RawRecord, State, TransactionRecord
+from fenceline.facts import EVERYDAY, RawRecord, TransactionRecord, TransactionState, TransitionKind
 from fenceline.histograms import merge
 from fenceline.kafka import transition_ring as recent
-from fenceline.kafka.aggregate import Folded, Prior, Told, _IdFold, fold
+from fenceline.kafka.aggregate import Folded, NotableTransition, Prior, _IdFold, fold
 from fenceline.kafka.encode import encode_key, encode_value
 from tests.fenceline.walks import Walk
 
@@ -44,11 +44,11 @@ class Kept:
 
     def __init__(self) -> None:
         self.priors: dict[bytes, Prior] = {}
-        self.told: dict[tuple[int, int], Told] = {}
-        self.counts: Counter[tuple[str, int, Kind]] = Counter()
+        self.told: dict[tuple[int, int], NotableTransition] = {}
+        self.counts: Counter[tuple[str, int, TransitionKind]] = Counter()
         self.open_times: dict[int, int] = {}
         self.marker_times: dict[int, int] = {}
-        self.states: Counter[State] = Counter()
+        self.states: Counter[TransactionState] = Counter()
 
     def save(self, stream: Stream, holes: tuple[int, ...] = ()) -> None:
         records: dict[bytes, list[RawRecord]] = {}
@@ -114,11 +114,11 @@ def test_counters_and_rows_say_the_same() -> None:
     kept = Kept()
     kept.save(stream_of(seed=7, ids=40, steps=4_000))
     rows = Counter(told.transition.kind for told in kept.told.values())
-    counted: Counter[Kind] = Counter()
+    counted: Counter[TransitionKind] = Counter()
     for (_, _, kind), n in kept.counts.items():
         counted[kind] += n
     assert {kind: n for kind, n in counted.items() if kind not in EVERYDAY and n} == rows
-    assert sum(kept.open_times.values()) == counted[Kind.COMMIT]
+    assert sum(kept.open_times.values()) == counted[TransitionKind.COMMIT]
 
 
 def test_the_last_twenty_are_the_last_twenty() -> None:
@@ -132,7 +132,7 @@ def test_the_last_twenty_are_the_last_twenty() -> None:
 
 
 def test_what_cannot_be_decoded_is_counted_and_everything_else_is_folded() -> None:
-    record = TransactionRecord("a-1", State.EMPTY, 7, 0, 60_000, None, 1_000, None)
+    record = TransactionRecord("a-1", TransactionState.EMPTY, 7, 0, 60_000, None, 1_000, None)
     bad = RawRecord(b"\x00\x63" + encode_value(record)[2:], 1)
     good = RawRecord(encode_value(record), 2)
     folded = Folded()
@@ -143,10 +143,10 @@ def test_what_cannot_be_decoded_is_counted_and_everything_else_is_folded() -> No
 
 
 def test_a_row_that_came_from_the_coordinators_list_makes_the_next_record_a_baseline() -> None:
-    record = TransactionRecord("a-1", State.COMPLETE_ABORT, 7, 4, 60_000, (), 1_000, 900)
+    record = TransactionRecord("a-1", TransactionState.COMPLETE_ABORT, 7, 4, 60_000, (), 1_000, 900)
     folded = Folded()
     records = {encode_key("a-1"): [RawRecord(encode_value(record), 50)]}
-    fold(folded, 0, records, {encode_key("a-1"): Prior(State.ONGOING)}, (10,))
-    assert folded.states == {State.ONGOING: -1, State.COMPLETE_ABORT: 1}
+    fold(folded, 0, records, {encode_key("a-1"): Prior(TransactionState.ONGOING)}, (10,))
+    assert folded.states == {TransactionState.ONGOING: -1, TransactionState.COMPLETE_ABORT: 1}
     (only,) = recent.unpack(folded.newest[encode_key("a-1")].packed, 0)
-    assert only.kind is Kind.BASELINE
+    assert only.kind is TransitionKind.BASELINE

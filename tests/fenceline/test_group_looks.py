@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline.kafka.end_offset_history import End
+from fenceline.kafka.end_offset_history import EndOffset
 from fenceline.kafka.families import LONGEST, family_of
-from fenceline.kafka.group_observation import Around, Blocker, Logged, Stood, is_news, stand
-from fenceline.kafka.groups import Commit, Committed, Status, Waiting
+from fenceline.kafka.group_observation import Around, GroupBlocker, Logged, Stood, is_news, stand
+from fenceline.kafka.groups import Commit, Committed, GroupStatus, Waiting
 from fenceline.kafka.partitions import Offsets
 
 NOW = 1_795_000_000_000
-OK, STOP, BLOCKED, UNKNOWN = Status.OK, Status.STOP, Status.BLOCKED, Status.UNKNOWN
+OK, STOP, BLOCKED, UNKNOWN = GroupStatus.OK, GroupStatus.STOP, GroupStatus.BLOCKED, GroupStatus.UNKNOWN
 
 
 def every(seconds: float, *offsets: int, last_s: float = 0) -> tuple[Commit, ...]:
@@ -26,7 +26,7 @@ def every(seconds: float, *offsets: int, last_s: float = 0) -> tuple[Commit, ...
 
 
 LOG = Logged(Committed(100), NOW - 5_000, every(5, *range(5, 105, 5)), 3, 0)
-HISTORY = tuple(End(NOW - 100_000 + n * 10_000, 40 + 10 * n, 40 + 10 * n) for n in range(10))
+HISTORY = tuple(EndOffset(NOW - 100_000 + n * 10_000, 40 + 10 * n, 40 + 10 * n) for n in range(10))
 AROUND = Around(Offsets(0, 140, 140, 1), ends=HISTORY)
 
 
@@ -64,8 +64,8 @@ def test_of_an_offset_beyond_the_end_nothing_can_be_told() -> None:
 
 def test_what_cannot_be_read_yet_counts_by_the_high_watermark() -> None:
     """A group that waits at a pinned LSO has lag 0 to it, and falls behind in time all the same."""
-    ends = [End(each.at_ms, min(each.lso, 100), each.high_watermark) for each in HISTORY]
-    pinned = Around(Offsets(0, 100, 140, 1), ends=ends, holders=[Blocker(7, 0, "payments-1", 100)])
+    ends = [EndOffset(each.at_ms, min(each.lso, 100), each.high_watermark) for each in HISTORY]
+    pinned = Around(Offsets(0, 100, 140, 1), ends=ends, holders=[GroupBlocker(7, 0, "payments-1", 100)])
     found = stands(around=pinned)
     assert (found.status, found.waiting, found.lag_lso, found.lag_hw) == (OK, Waiting.PROBABLY, 0, 40)
     assert found.lag_ms == 39_000
@@ -132,7 +132,7 @@ def test_a_coordinator_s_clock_an_hour_off_changes_no_status(ahead_ms: int) -> N
 
 
 def test_a_pending_commit_is_told_with_whose_it_is_and_since_when() -> None:
-    pending = Blocker(7, 0, "enrich-1", pending=True, offset=120)
+    pending = GroupBlocker(7, 0, "enrich-1", pending=True, offset=120)
     around = replace(AROUND, pending=[pending])
     found = stands(around=around, unstable=True)
     assert (found.unstable, found.waiting_ms, found.blockers) == (True, NOW, (pending,))

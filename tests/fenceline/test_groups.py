@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from fenceline.kafka.groups import (
     MOST_POINTS,
     Commit,
+    GroupStatus,
+    LagTrend,
     Point,
-    Status,
-    Trend,
     Waiting,
     add_point,
     committed_in,
@@ -33,13 +33,13 @@ from fenceline.kafka.partitions import Offsets
 
 NOW = 1_795_000_000_000
 OK, WARN, STALL, STOP, REWIND, BLOCKED, UNKNOWN = (
-    Status.OK,
-    Status.WARN,
-    Status.STALL,
-    Status.STOP,
-    Status.REWIND,
-    Status.BLOCKED,
-    Status.UNKNOWN,
+    GroupStatus.OK,
+    GroupStatus.WARN,
+    GroupStatus.STALL,
+    GroupStatus.STOP,
+    GroupStatus.REWIND,
+    GroupStatus.BLOCKED,
+    GroupStatus.UNKNOWN,
 )
 
 
@@ -63,7 +63,7 @@ class Case(NamedTuple):
     """What is known of a group in a partition, and what it is called."""
 
     title: str
-    status: Status
+    status: GroupStatus
     unread: int | None = 10
     commits: tuple[Commit, ...] = every(5, *STEADY)
     points: tuple[Point, ...] = ()
@@ -297,7 +297,7 @@ def test_no_clock_is_read_and_no_order_of_instants_is_taken_for_granted(case: Ca
     at_lso_ms = _ms(case.at_lso_s)
     found = status_of(case.unread, later, points, unread_ms=unread_ms, now_ms=NOW + hour, at_lso_ms=at_lso_ms)
     assert found is case.status
-    assert status_of(case.unread, later, points, unread_ms=unread_ms, now_ms=NOW) in Status
+    assert status_of(case.unread, later, points, unread_ms=unread_ms, now_ms=NOW) in GroupStatus
 
 
 def test_a_group_has_the_worst_status_of_its_partitions() -> None:
@@ -343,13 +343,13 @@ def test_how_it_stands_to_a_pinned_lso(
     ("lags", "expected"),
     [
         ((1, 2, 3), None),
-        ((100, 200, 300, 400, 500, 600), Trend.GROWING),
-        ((600, 500, 400, 300, 200, 100), Trend.SHRINKING),
-        ((5, 5, 5, 5, 5, 5), Trend.STEADY),
-        ((0, 900, 0, 900, 0, 900), Trend.STEADY),
+        ((100, 200, 300, 400, 500, 600), LagTrend.GROWING),
+        ((600, 500, 400, 300, 200, 100), LagTrend.SHRINKING),
+        ((5, 5, 5, 5, 5, 5), LagTrend.STEADY),
+        ((0, 900, 0, 900, 0, 900), LagTrend.STEADY),
     ],
 )
-def test_where_a_lag_goes(lags: tuple[int, ...], expected: Trend | None) -> None:
+def test_where_a_lag_goes(lags: tuple[int, ...], expected: LagTrend | None) -> None:
     assert trend_of([(point.at_ms, point.lag) for point in looks(20, *lags)]) is expected
     assert trend_of([(point.at_ms, point.lag) for point in looks(1, *lags)]) is None
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from fenceline.baselines import LEAST_HOURS, Habit, changes, learn
-from fenceline.facts import Kind
+from fenceline.facts import TransitionKind
 
-COMMIT, REINIT = Kind.COMMIT, Kind.REINIT
+COMMIT, REINIT = TransitionKind.COMMIT, TransitionKind.REINIT
 
 
-def hours(number: int, commits: int = 90, reinits: int = 10) -> list[dict[Kind, int]]:
+def hours(number: int, commits: int = 90, reinits: int = 10) -> list[dict[TransitionKind, int]]:
     return [{COMMIT: commits, REINIT: reinits}] * number
 
 
@@ -19,7 +19,7 @@ def test_nothing_is_a_habit_before_a_day_of_work() -> None:
 
 
 def test_what_never_happened_is_a_habit_too() -> None:
-    assert learn(hours(LEAST_HOURS))[Kind.TIMEOUT] == Habit(LEAST_HOURS, 0, 0.0)
+    assert learn(hours(LEAST_HOURS))[TransitionKind.TIMEOUT] == Habit(LEAST_HOURS, 0, 0.0)
 
 
 def test_the_worst_hours_are_left_out() -> None:

@@ -17,10 +17,10 @@ from fenceline.spark.records import (
     Damage,
     Decided,
     Decision,
+    DecisionOutcome,
     Done,
     InputRange,
     Ledger,
-    Outcome,
     SinkTransaction,
 )
 
@@ -33,7 +33,7 @@ DECISION = Decision(
     12, 1, Decided.PREPARED, "driver", 1_795_316_221_968, IDENTITY.ledger_id, "afee5b6d", "9a3bc0c2", 3,
     (TRANSACTION,), (InputRange("0", None, '{"orders":{"0":5}}'), InputRange("clicks", "{}", None)), "",
 )  # fmt: skip
-DONE = Done(12, 1, Outcome.LOST, 1_795_316_222_000, "operator", (TRANSACTION.transactional_id,))
+DONE = Done(12, 1, DecisionOutcome.LOST, 1_795_316_222_000, "operator", (TRANSACTION.transactional_id,))
 WHICH = Round(12, 1)
 
 

@@ -10,18 +10,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline.facts import OPEN_STATES, TWO_PHASE_COMMIT_TIMEOUT_MS, State, TopicPartition, TopicPartitions
+from fenceline.facts import (
+    OPEN_STATES,
+    TWO_PHASE_COMMIT_TIMEOUT_MS,
+    TopicPartition,
+    TopicPartitions,
+    TransactionState,
+)
 from fenceline.kafka.partitions import (
     DEFAULT_CLEANUP_MS,
     VERDICTS,
-    Ground,
-    Known,
+    KnownPartition,
     Offsets,
-    Owners,
+    PartitionPlace,
+    PartitionVerdict,
     Pin,
-    Place,
+    ProducerOwners,
     ProducerState,
-    Verdict,
+    VerdictReason,
     follow,
     grace_ms,
     judge,
@@ -36,14 +42,14 @@ WHERE = TopicPartition("orders", 3)
 GRACE = grace_ms()
 TIMEOUT_MS = 60_000
 PRODUCER = ProducerState(7, 4, 11, NOW_MS - 5_000, 2, start_offset=100)
-PLACE = Place("topic-1", 1, 5, (1, 2))
+PLACE = PartitionPlace("topic-1", 1, 5, (1, 2))
 
 OURS = (TopicPartitions("orders", (0, 3)), TopicPartitions("payments", (3,)))
 OTHERS = (TopicPartitions("orders", (0, 30)), TopicPartitions("payments", (3,)))
 
 
 def said(
-    state: State = State.ONGOING,
+    state: TransactionState = TransactionState.ONGOING,
     partitions: tuple[TopicPartitions, ...] = OURS,
     *,
     producer_id: int = 7,
@@ -67,13 +73,13 @@ def owners(
     *,
     whole: bool = True,
     may_hide: bool = False,
-) -> Owners:
-    return Owners(ids, {} if says is None else {"gateway": says}, whole, may_hide)
+) -> ProducerOwners:
+    return ProducerOwners(ids, {} if says is None else {"gateway": says}, whole, may_hide)
 
 
 def pin(
-    verdict: Verdict = Verdict.OPEN,
-    ground: Ground = Ground.OWNED,
+    verdict: PartitionVerdict = PartitionVerdict.OPEN,
+    ground: VerdictReason = VerdictReason.OWNED,
     *,
     first_seen_ms: int = NOW_MS - 1_000,
     prepared_ms: int | None = None,
@@ -84,8 +90,12 @@ def pin(
 
 
 def verdict(
-    seen: Owners, known: Pin | None = None, *, accused: bool = True, producer: ProducerState = PRODUCER
-) -> tuple[Verdict, Ground]:
+    seen: ProducerOwners,
+    known: Pin | None = None,
+    *,
+    accused: bool = True,
+    producer: ProducerState = PRODUCER,
+) -> tuple[PartitionVerdict, VerdictReason]:
     """The verdict, by default on one that no coordinator owned in the look before either."""
     found = judge(
         WHERE, producer, seen, known=known, since_ms=NOW_MS, accused=accused, now_ms=NOW_MS, grace=GRACE
@@ -93,112 +103,219 @@ def verdict(
     return found.verdict, found.ground
 
 
-HANGING, LATE, OPEN, UNKNOWN = Verdict.HANGING, Verdict.LATE, Verdict.OPEN, Verdict.UNKNOWN
+HANGING, LATE, OPEN, UNKNOWN = (
+    PartitionVerdict.HANGING,
+    PartitionVerdict.LATE,
+    PartitionVerdict.OPEN,
+    PartitionVerdict.UNKNOWN,
+)
 LONG_AGO = pin(first_seen_ms=NOW_MS - TIMEOUT_MS - GRACE - 1)
 JUST_IN_TIME = pin(first_seen_ms=NOW_MS - TIMEOUT_MS - GRACE)
 STUCK = pin(prepared_ms=NOW_MS - GRACE - 1)
 FOR_EVER = TWO_PHASE_COMMIT_TIMEOUT_MS
 
-CASES: dict[str, tuple[Owners, Pin | None, Verdict, Ground]] = {
+CASES: dict[str, tuple[ProducerOwners, Pin | None, PartitionVerdict, VerdictReason]] = {
     # Owned.
-    "1 its coordinator names the partition": (owners(says=said()), None, OPEN, Ground.OWNED),
-    "2 it is being committed": (owners(says=said(State.PREPARE_COMMIT)), None, OPEN, Ground.OWNED),
-    "3 it is being aborted": (owners(says=said(State.PREPARE_ABORT)), None, OPEN, Ground.OWNED),
+    "1 its coordinator names the partition": (owners(says=said()), None, OPEN, VerdictReason.OWNED),
+    "2 it is being committed": (
+        owners(says=said(TransactionState.PREPARE_COMMIT)),
+        None,
+        OPEN,
+        VerdictReason.OWNED,
+    ),
+    "3 it is being aborted": (
+        owners(says=said(TransactionState.PREPARE_ABORT)),
+        None,
+        OPEN,
+        VerdictReason.OWNED,
+    ),
     "4 its epoch was raised for the abort of a timeout": (
-        owners(says=said(State.PREPARE_ABORT, epoch=5)), None, OPEN, Ground.OWNED,
+        owners(says=said(TransactionState.PREPARE_ABORT, epoch=5)),
+        None,
+        OPEN,
+        VerdictReason.OWNED,
     ),
     "5 protocol 2 raised its epoch since the last end here": (
-        owners(says=said(epoch=900)), None, OPEN, Ground.OWNED,
+        owners(says=said(epoch=900)),
+        None,
+        OPEN,
+        VerdictReason.OWNED,
     ),
     "6 the partition is a later epoch ahead of its coordinator": (
-        owners(says=said(epoch=3)), None, OPEN, Ground.OWNED,
+        owners(says=said(epoch=3)),
+        None,
+        OPEN,
+        VerdictReason.OWNED,
     ),
     "7 hidden ids do not matter where the owner is seen": (
-        owners(says=said(), may_hide=True), None, OPEN, Ground.OWNED,
+        owners(says=said(), may_hide=True),
+        None,
+        OPEN,
+        VerdictReason.OWNED,
     ),
-    "8 nor does a broker that did not answer": (owners(says=said(), whole=False), None, OPEN, Ground.OWNED),
+    "8 nor does a broker that did not answer": (
+        owners(says=said(), whole=False),
+        None,
+        OPEN,
+        VerdictReason.OWNED,
+    ),
     # Late.
     "9 past its timeout and the coordinator's scan": (
-        owners(says=said()), LONG_AGO, LATE, Ground.PAST_TIMEOUT,
+        owners(says=said()),
+        LONG_AGO,
+        LATE,
+        VerdictReason.PAST_TIMEOUT,
     ),
-    "10 to the last millisecond of it": (owners(says=said()), JUST_IN_TIME, OPEN, Ground.OWNED),
+    "10 to the last millisecond of it": (owners(says=said()), JUST_IN_TIME, OPEN, VerdictReason.OWNED),
     "11 long open by its coordinator's clock, not yet by ours": (
-        owners(says=said(timeout_ms=1)), pin(first_seen_ms=NOW_MS - GRACE), OPEN, Ground.OWNED,
+        owners(says=said(timeout_ms=1)),
+        pin(first_seen_ms=NOW_MS - GRACE),
+        OPEN,
+        VerdictReason.OWNED,
     ),
     "12 two-phase commit never times out": (
-        owners(says=said(timeout_ms=FOR_EVER)), pin(first_seen_ms=0), OPEN, Ground.TWO_PHASE,
+        owners(says=said(timeout_ms=FOR_EVER)),
+        pin(first_seen_ms=0),
+        OPEN,
+        VerdictReason.TWO_PHASE,
     ),
     "13 stuck in PrepareCommit": (
-        owners(says=said(State.PREPARE_COMMIT)), STUCK, LATE, Ground.STUCK_IN_PREPARE,
+        owners(says=said(TransactionState.PREPARE_COMMIT)),
+        STUCK,
+        LATE,
+        VerdictReason.STUCK_IN_PREPARE,
     ),
     "14 stuck in PrepareAbort": (
-        owners(says=said(State.PREPARE_ABORT)), STUCK, LATE, Ground.STUCK_IN_PREPARE,
+        owners(says=said(TransactionState.PREPARE_ABORT)),
+        STUCK,
+        LATE,
+        VerdictReason.STUCK_IN_PREPARE,
     ),
     "15 past its timeout, but decided a moment ago": (
-        owners(says=said(State.PREPARE_ABORT)), LONG_AGO, OPEN, Ground.OWNED,
+        owners(says=said(TransactionState.PREPARE_ABORT)),
+        LONG_AGO,
+        OPEN,
+        VerdictReason.OWNED,
     ),
     "16 decided for as long as the grace": (
-        owners(says=said(State.PREPARE_ABORT)), pin(prepared_ms=NOW_MS - GRACE), OPEN, Ground.OWNED,
+        owners(says=said(TransactionState.PREPARE_ABORT)),
+        pin(prepared_ms=NOW_MS - GRACE),
+        OPEN,
+        VerdictReason.OWNED,
     ),
     "17 two-phase commit is never late, also when it was decided long ago": (
-        owners(says=said(State.PREPARE_COMMIT, timeout_ms=FOR_EVER)), STUCK, OPEN, Ground.TWO_PHASE,
+        owners(says=said(TransactionState.PREPARE_COMMIT, timeout_ms=FOR_EVER)),
+        STUCK,
+        OPEN,
+        VerdictReason.TWO_PHASE,
     ),
     # Hanging: its coordinator is seen.
     "18 its coordinator says Empty": (
-        owners(says=said(State.EMPTY, ())), None, HANGING, Ground.NOT_ITS_PARTITION,
+        owners(says=said(TransactionState.EMPTY, ())),
+        None,
+        HANGING,
+        VerdictReason.NOT_ITS_PARTITION,
     ),
     "19 its coordinator has committed it": (
-        owners(says=said(State.COMPLETE_COMMIT, ())), None, HANGING, Ground.NOT_ITS_PARTITION,
+        owners(says=said(TransactionState.COMPLETE_COMMIT, ())),
+        None,
+        HANGING,
+        VerdictReason.NOT_ITS_PARTITION,
     ),
     "20 its coordinator has aborted it": (
-        owners(says=said(State.COMPLETE_ABORT, ())), None, HANGING, Ground.NOT_ITS_PARTITION,
+        owners(says=said(TransactionState.COMPLETE_ABORT, ())),
+        None,
+        HANGING,
+        VerdictReason.NOT_ITS_PARTITION,
     ),
     "21 its coordinator has another transaction open, elsewhere": (
-        owners(says=said(partitions=OTHERS)), None, HANGING, Ground.NOT_ITS_PARTITION,
+        owners(says=said(partitions=OTHERS)),
+        None,
+        HANGING,
+        VerdictReason.NOT_ITS_PARTITION,
     ),
     "22 its coordinator has written the marker here, or so it thinks": (
-        owners(says=said(State.PREPARE_COMMIT, OTHERS)), None, HANGING, Ground.NOT_ITS_PARTITION,
+        owners(says=said(TransactionState.PREPARE_COMMIT, OTHERS)),
+        None,
+        HANGING,
+        VerdictReason.NOT_ITS_PARTITION,
     ),
     "23 hidden ids do not matter where the producer id's own id is seen": (
-        owners(says=said(State.EMPTY, ()), may_hide=True), None, HANGING, Ground.NOT_ITS_PARTITION,
+        owners(says=said(TransactionState.EMPTY, ()), may_hide=True),
+        None,
+        HANGING,
+        VerdictReason.NOT_ITS_PARTITION,
     ),
     "24 a completed transaction that still names it (Kafka 3.9) is over": (
-        owners(says=said(State.COMPLETE_COMMIT)), None, HANGING, Ground.NOT_ITS_PARTITION,
+        owners(says=said(TransactionState.COMPLETE_COMMIT)),
+        None,
+        HANGING,
+        VerdictReason.NOT_ITS_PARTITION,
     ),
     "25 two-phase commit hangs as well where nobody owns it": (
-        owners(says=said(State.EMPTY, (), timeout_ms=FOR_EVER)), None, HANGING, Ground.NOT_ITS_PARTITION,
+        owners(says=said(TransactionState.EMPTY, (), timeout_ms=FOR_EVER)),
+        None,
+        HANGING,
+        VerdictReason.NOT_ITS_PARTITION,
     ),
     # Hanging: nobody has the producer id.
     "26 no id has the producer id, and none can be hidden": (
-        owners(NOBODY), None, HANGING, Ground.NO_SUCH_PRODUCER,
+        owners(NOBODY),
+        None,
+        HANGING,
+        VerdictReason.NO_SUCH_PRODUCER,
     ),
     # Unknown.
     "27 no id has it, but ids may be hidden": (
-        owners(NOBODY, may_hide=True), None, UNKNOWN, Ground.MAY_BE_HIDDEN,
+        owners(NOBODY, may_hide=True),
+        None,
+        UNKNOWN,
+        VerdictReason.MAY_BE_HIDDEN,
     ),
     "28 no id has it, but a broker did not answer": (
-        owners(NOBODY, whole=False), None, UNKNOWN, Ground.UNSEEN,
+        owners(NOBODY, whole=False),
+        None,
+        UNKNOWN,
+        VerdictReason.UNSEEN,
     ),
     "29 a broker that did not answer comes before ids that may be hidden": (
-        owners(NOBODY, whole=False, may_hide=True), None, UNKNOWN, Ground.UNSEEN,
+        owners(NOBODY, whole=False, may_hide=True),
+        None,
+        UNKNOWN,
+        VerdictReason.UNSEEN,
     ),
     "30 its coordinator did not answer": (
-        owners(says=not_said(Obstacle.UNSEEN)), None, UNKNOWN, Ground.UNSEEN,
+        owners(says=not_said(Obstacle.UNSEEN)),
+        None,
+        UNKNOWN,
+        VerdictReason.UNSEEN,
     ),
-    "31 no answer about it at all": (owners(), None, UNKNOWN, Ground.UNSEEN),
+    "31 no answer about it at all": (owners(), None, UNKNOWN, VerdictReason.UNSEEN),
     "32 it may not be described": (
-        owners(says=not_said(Obstacle.FORBIDDEN)), None, UNKNOWN, Ground.MAY_BE_HIDDEN,
+        owners(says=not_said(Obstacle.FORBIDDEN)),
+        None,
+        UNKNOWN,
+        VerdictReason.MAY_BE_HIDDEN,
     ),
     "33 the id expired between list and description": (
-        owners(says=not_said(Obstacle.UNKNOWN)), None, UNKNOWN, Ground.UNSEEN,
+        owners(says=not_said(Obstacle.UNKNOWN)),
+        None,
+        UNKNOWN,
+        VerdictReason.UNSEEN,
     ),
     "34 the id went on under another producer id in between": (
-        owners(says=said(producer_id=8)), None, UNKNOWN, Ground.UNSEEN,
+        owners(says=said(producer_id=8)),
+        None,
+        UNKNOWN,
+        VerdictReason.UNSEEN,
     ),
     "35 known for long, and its coordinator cannot be asked now": (
-        owners(says=not_said(Obstacle.UNSEEN)), LONG_AGO, UNKNOWN, Ground.UNSEEN,
+        owners(says=not_said(Obstacle.UNSEEN)),
+        LONG_AGO,
+        UNKNOWN,
+        VerdictReason.UNSEEN,
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -210,7 +327,7 @@ def test_case(case: str) -> None:
 @pytest.mark.parametrize("case", [each for each, (*_, expected, _) in CASES.items() if expected is HANGING])
 def test_nobody_is_accused_on_one_look(case: str) -> None:
     seen, known, _, _ = CASES[case]
-    assert verdict(seen, known, accused=False) == (UNKNOWN, Ground.SEEN_ONCE)
+    assert verdict(seen, known, accused=False) == (UNKNOWN, VerdictReason.SEEN_ONCE)
 
 
 @pytest.mark.parametrize(
@@ -221,9 +338,9 @@ def test_the_grace_is_one_and_a_half_scans_and_15_seconds_at_least(cleanup_ms: i
 
 
 def test_the_end_of_a_prepare_forgets_since_when_it_lasted() -> None:
-    prepared = judge_again(said(State.PREPARE_COMMIT), pin(), NOW_MS)
+    prepared = judge_again(said(TransactionState.PREPARE_COMMIT), pin(), NOW_MS)
     assert prepared.prepared_ms == NOW_MS
-    assert judge_again(said(State.PREPARE_COMMIT), prepared, NOW_MS + 9).prepared_ms == NOW_MS
+    assert judge_again(said(TransactionState.PREPARE_COMMIT), prepared, NOW_MS + 9).prepared_ms == NOW_MS
     assert judge_again(said(), prepared, NOW_MS + 9).prepared_ms is None
     assert judge_again(not_said(Obstacle.UNSEEN), prepared, NOW_MS + 9).prepared_ms is None
 
@@ -239,7 +356,7 @@ def test_an_age_is_by_our_own_clock_from_the_first_look_on() -> None:
     """The producer's own timestamps have no say: an hour ahead or behind changes nothing."""
     for stamp in NOW_MS - 3_600_000, NOW_MS + 3_600_000, -1:
         backdated = PRODUCER._replace(last_timestamp_ms=stamp)
-        for known, expected in ((None, Ground.OWNED), (LONG_AGO, Ground.PAST_TIMEOUT)):
+        for known, expected in ((None, VerdictReason.OWNED), (LONG_AGO, VerdictReason.PAST_TIMEOUT)):
             assert verdict(owners(says=said()), known, producer=backdated)[1] is expected
 
 
@@ -272,9 +389,9 @@ def test_what_was_open_while_coordinators_spoke(case: str) -> None:
 
 
 def test_an_accusation_outlives_looks_that_could_not_see_and_no_others() -> None:
-    hanging, once = pin(HANGING, Ground.NOT_ITS_PARTITION), pin(UNKNOWN, Ground.SEEN_ONCE)
-    blind, owned = pin(UNKNOWN, Ground.UNSEEN), pin()
-    hidden = pin(UNKNOWN, Ground.MAY_BE_HIDDEN)
+    hanging, once = pin(HANGING, VerdictReason.NOT_ITS_PARTITION), pin(UNKNOWN, VerdictReason.SEEN_ONCE)
+    blind, owned = pin(UNKNOWN, VerdictReason.UNSEEN), pin()
+    hidden = pin(UNKNOWN, VerdictReason.MAY_BE_HIDDEN)
     mine = {hanging.key}
     assert still_accused([hanging], ()) == still_accused([once], ()) == mine
     assert still_accused([blind], mine) == mine
@@ -289,7 +406,7 @@ def test_an_accusation_outlives_looks_that_could_not_see_and_no_others() -> None
 SAID: st.SearchStrategy[Described | NotDescribed] = st.one_of(
     st.builds(
         said,
-        st.sampled_from(State),
+        st.sampled_from(TransactionState),
         st.sampled_from([OURS, OTHERS, ()]),
         producer_id=st.sampled_from([7, 8]),
         epoch=st.integers(0, 6),
@@ -307,7 +424,9 @@ OWNERS = st.builds(
 
 
 @given(looks=st.lists(OWNERS, min_size=1, max_size=6))
-def test_hanging_takes_two_looks_that_saw_no_owner_and_none_between_that_saw_one(looks: list[Owners]) -> None:
+def test_hanging_takes_two_looks_that_saw_no_owner_and_none_between_that_saw_one(
+    looks: list[ProducerOwners],
+) -> None:
     accused: frozenset[Any] = frozenset()
     known: Pin | None = None
     telling = 0
@@ -324,7 +443,7 @@ def test_hanging_takes_two_looks_that_saw_no_owner_and_none_between_that_saw_one
         assert known.first_seen_ms == NOW_MS
 
 
-def told(seen: Owners) -> str:
+def told(seen: ProducerOwners) -> str:
     """What a look proves, said another way than the code does."""
     name = seen.ids.get(7)
     says = seen.said.get(name or "")
@@ -344,11 +463,13 @@ def told(seen: Owners) -> str:
 # The partition.
 
 
-def known_at(lso: int, end: int, *, seen_ms: int = NOW_MS, pinned_ms: int | None = None) -> Known:
-    return Known(*WHERE, PLACE, 0, lso, end, seen_ms, pinned_ms, Verdict.CLEAR, "")
+def known_at(lso: int, end: int, *, seen_ms: int = NOW_MS, pinned_ms: int | None = None) -> KnownPartition:
+    return KnownPartition(*WHERE, PLACE, 0, lso, end, seen_ms, pinned_ms, PartitionVerdict.CLEAR, "")
 
 
-def seen_at(prior: Known | None, lso: int, end: int, now_ms: int, *, held: bool = False) -> int | None:
+def seen_at(
+    prior: KnownPartition | None, lso: int, end: int, now_ms: int, *, held: bool = False
+) -> int | None:
     return follow(prior, WHERE, PLACE, Offsets(0, lso, end, 1, 5), now_ms, held=held).pinned_ms
 
 

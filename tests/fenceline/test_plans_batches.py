@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 
 from fenceline.facts import TopicPartition
 from fenceline.plans.batches import (
-    SinkBatch,
-    Written,
+    SinkBatchFacts,
+    WrittenTransaction,
     finish_warnings,
     next_round,
     plan_finish,
     plan_roll_back,
     roll_back_warnings,
 )
-from fenceline.plans.plan import Act, Ground, Plan, SubjectPlan, from_json
-from fenceline.spark.records import Decided, Decision, Done, InputRange, Outcome, SinkTransaction
-from fenceline.spark.sink_fates import Fate
+from fenceline.plans.plan import Act, Plan, RefusalReason, SubjectPlan, from_json
+from fenceline.spark.records import Decided, Decision, DecisionOutcome, Done, InputRange, SinkTransaction
+from fenceline.spark.sink_fates import TransactionFate
 from tests.fenceline.plans import MINE, NOW_MS, OTHER, TOPIC, data, described, log, opened
 
 QUERY = "8a5c1f7e-2b7d-4b8e-9d5c-0d5a1c2b3e4f"
@@ -40,28 +40,28 @@ def decision(decided: Decided = Decided.PREPARED, round_: int = 0, number: int =
     return Decision(41, round_, decided, "driver", NOW_MS - 4_000, "0a1b", QUERY, "r", 1, transactions, read)
 
 
-def done(outcome: Outcome = Outcome.COMMITTED) -> Done:
+def done(outcome: DecisionOutcome = DecisionOutcome.COMMITTED) -> Done:
     return Done(41, 0, outcome, NOW_MS - 3_000, "driver")
 
 
-def written(*fates: Fate) -> tuple[Written, ...]:
-    return tuple(Written(transaction(number), fate) for number, fate in enumerate(fates))
+def written(*fates: TransactionFate) -> tuple[WrittenTransaction, ...]:
+    return tuple(WrittenTransaction(transaction(number), fate) for number, fate in enumerate(fates))
 
 
-def batch(**fields: Any) -> SinkBatch:
+def batch(**fields: Any) -> SinkBatchFacts:
     values = {
         "checkpoint": "file:///checkpoints/orders", "root": "/checkpoints", "ledger_id": "0a1b2c3d4e5f",
         "query_id": QUERY, "generation": 2, "last_prepared": 40, "planned": 41, **fields,
     }  # fmt: skip
-    return SinkBatch(QUERY, "orders", 41, **values)
+    return SinkBatchFacts(QUERY, "orders", 41, **values)
 
 
-def prepared(*fates: Fate, **fields: Any) -> SinkBatch:
+def prepared(*fates: TransactionFate, **fields: Any) -> SinkBatchFacts:
     values = {"rounds": (decision(),), "last_prepared": 41, "written": written(*fates), **fields}
     return batch(prepared=(41,), **values)
 
 
-def undecided(**fields: Any) -> SinkBatch:
+def undecided(**fields: Any) -> SinkBatchFacts:
     sink = described("orders-0a1b2c3d-p0-g1-b1-s0")
     return batch(**{"undecided": (sink,), "logs": (log(),), **fields})
 
@@ -72,15 +72,15 @@ def checked(act: Act, found: SubjectPlan) -> SubjectPlan:
     return found
 
 
-def finish(each: SinkBatch) -> SubjectPlan:
+def finish(each: SinkBatchFacts) -> SubjectPlan:
     return checked(Act.FINISH_BATCH, plan_finish(each))
 
 
-def roll_back(each: SinkBatch) -> SubjectPlan:
+def roll_back(each: SinkBatchFacts) -> SubjectPlan:
     return checked(Act.ROLL_BACK_BATCH, plan_roll_back(each, now_ms=NOW_MS))
 
 
-OPEN, GONE, COMMITTED = Fate.OPEN, Fate.ABORTED, Fate.COMMITTED
+OPEN, GONE, COMMITTED = TransactionFate.OPEN, TransactionFate.ABORTED, TransactionFate.COMMITTED
 ABORTED = decision(Decided.ABORTED)
 TROUBLE = {"trouble": "the store is away"}
 
@@ -97,18 +97,20 @@ TROUBLE = {"trouble": "the store is away"}
         (6, prepared(OPEN, OPEN, alive=True), None, ""),
         (7, prepared(OPEN, rounds=(ABORTED, decision(round_=1, number=1))), None, ""),
         # Refused: nothing is prepared.
-        (10, batch(), Ground.NOT_PREPARED, "Nothing is decided about batch 41 of orders"),
-        (11, undecided(), Ground.NOT_PREPARED, f"roll_back_batch {QUERY}@41"),
-        (12, batch(rounds=(ABORTED,)), Ground.NOT_PREPARED, "was aborted by the driver"),
+        (10, batch(), RefusalReason.NOT_PREPARED, "Nothing is decided about batch 41 of orders"),
+        (11, undecided(), RefusalReason.NOT_PREPARED, f"roll_back_batch {QUERY}@41"),
+        (12, batch(rounds=(ABORTED,)), RefusalReason.NOT_PREPARED, "was aborted by the driver"),
         # Refused: it is over.
-        (20, prepared(done=done()), Ground.ALREADY_ENDED, "Batch 41 of orders is committed since"),
-        (21, prepared(done=done(Outcome.LOST)), Ground.ALREADY_ENDED, "is lost since"),
+        (20, prepared(done=done()), RefusalReason.ALREADY_ENDED, "Batch 41 of orders is committed since"),
+        (21, prepared(done=done(DecisionOutcome.LOST)), RefusalReason.ALREADY_ENDED, "is lost since"),
         # Refused: it cannot be told.
-        (30, prepared(**TROUBLE), Ground.LEDGER_UNREADABLE, "the store is away"),
-        (31, prepared(unseen="broker 1: no answer"), Ground.NOT_SEEN, "broker 1: no answer"),
+        (30, prepared(**TROUBLE), RefusalReason.LEDGER_UNREADABLE, "the store is away"),
+        (31, prepared(unseen="broker 1: no answer"), RefusalReason.NOT_SEEN, "broker 1: no answer"),
     ],
 )
-def test_finish_is_offered_or_refused(number: int, each: SinkBatch, ground: Ground | None, word: str) -> None:
+def test_finish_is_offered_or_refused(
+    number: int, each: SinkBatchFacts, ground: RefusalReason | None, word: str
+) -> None:
     found = finish(each)
     assert [refusal.ground for refusal in found.refusals] == ([ground] if ground else []), f"case {number}"
     assert word in "".join(refusal.words for refusal in found.refusals), f"case {number}: {found.refusals}"
@@ -125,25 +127,30 @@ def test_finish_is_offered_or_refused(number: int, each: SinkBatch, ground: Grou
         (3, undecided(rounds=(ABORTED,)), None, ""),
         (4, undecided(last_prepared=None, first_batch=41), None, ""),
         # Refused, also by force: it is prepared, or over.
-        (10, prepared(OPEN), Ground.PREPARED, f"finish_batch {QUERY}@41"),
-        (11, prepared(OPEN, alive=True), Ground.PREPARED, "can only be committed"),
-        (12, prepared(done=done()), Ground.PREPARED, "is committed since"),
-        (13, undecided(last_prepared=41), Ground.ALREADY_ENDED, "batch 41 is prepared already"),
-        (14, undecided(last_prepared=None, first_batch=42), Ground.ALREADY_ENDED, "begins with batch 42"),
-        (15, undecided(prepared=(40,)), Ground.PREPARED, f"finish_batch {QUERY}@40"),
+        (10, prepared(OPEN), RefusalReason.PREPARED, f"finish_batch {QUERY}@41"),
+        (11, prepared(OPEN, alive=True), RefusalReason.PREPARED, "can only be committed"),
+        (12, prepared(done=done()), RefusalReason.PREPARED, "is committed since"),
+        (13, undecided(last_prepared=41), RefusalReason.ALREADY_ENDED, "batch 41 is prepared already"),
+        (
+            14,
+            undecided(last_prepared=None, first_batch=42),
+            RefusalReason.ALREADY_ENDED,
+            "begins with batch 42",
+        ),
+        (15, undecided(prepared=(40,)), RefusalReason.PREPARED, f"finish_batch {QUERY}@40"),
         # Refused: it cannot be told.
-        (20, undecided(**TROUBLE), Ground.LEDGER_UNREADABLE, "the store is away"),
-        (21, undecided(unseen="broker 1: no answer"), Ground.NOT_SEEN, "broker 1: no answer"),
+        (20, undecided(**TROUBLE), RefusalReason.LEDGER_UNREADABLE, "the store is away"),
+        (21, undecided(unseen="broker 1: no answer"), RefusalReason.NOT_SEEN, "broker 1: no answer"),
         # Refused: there is nothing of it.
-        (30, batch(), Ground.NOTHING_OPEN, "No transaction of batch 41"),
-        (31, undecided(planned=40), Ground.NOTHING_OPEN, "is not planned"),
-        (32, undecided(planned=None), Ground.NOTHING_OPEN, "the newest one in the offset log is none"),
+        (30, batch(), RefusalReason.NOTHING_OPEN, "No transaction of batch 41"),
+        (31, undecided(planned=40), RefusalReason.NOTHING_OPEN, "is not planned"),
+        (32, undecided(planned=None), RefusalReason.NOTHING_OPEN, "the newest one in the offset log is none"),
         # Refused, an admin may: its driver lives.
-        (40, undecided(alive=True, heard_ms=NOW_MS - 3_000), Ground.DRIVER_LIVES, "heard 3 s ago"),
+        (40, undecided(alive=True, heard_ms=NOW_MS - 3_000), RefusalReason.DRIVER_LIVES, "heard 3 s ago"),
     ],
 )
 def test_roll_back_is_offered_or_refused(
-    number: int, each: SinkBatch, ground: Ground | None, word: str
+    number: int, each: SinkBatchFacts, ground: RefusalReason | None, word: str
 ) -> None:
     found = roll_back(each)
     assert [refusal.ground for refusal in found.refusals] == ([ground] if ground else []), f"case {number}"
@@ -172,7 +179,7 @@ def test_what_finishing_verifies_again_asks_and_does() -> None:
 
 
 def test_what_is_lost_is_told_with_its_range() -> None:
-    each = prepared(GONE, Fate.UNKNOWN)
+    each = prepared(GONE, TransactionFate.UNKNOWN)
     (lost,) = [effect for effect in finish(each).effects if effect.name == "records_lost"]
     assert lost.amount == 1_000
     assert lost.words.startswith("At most 1,000 records of it are lost: orders-0a1b2c3d-p0-g1-b1-s0 and ")
@@ -215,8 +222,8 @@ def test_what_nobody_tells_of_a_driver_is_said() -> None:
 
 @given(
     rounds=st.lists(st.sampled_from(Decided), max_size=3),
-    outcome=st.none() | st.sampled_from(Outcome),
-    fates=st.lists(st.sampled_from(Fate), max_size=4),
+    outcome=st.none() | st.sampled_from(DecisionOutcome),
+    fates=st.lists(st.sampled_from(TransactionFate), max_size=4),
     last=st.none() | st.integers(39, 43),
     planned=st.none() | st.integers(39, 43),
     others=st.lists(st.integers(38, 40), max_size=2),
@@ -224,9 +231,15 @@ def test_what_nobody_tells_of_a_driver_is_said() -> None:
     opened_too=st.booleans(),
 )
 def test_no_batch_is_ever_offered_both_and_no_prepared_one_is_rolled_back(
-    rounds: list[Decided], outcome: Outcome | None, fates: list[Fate], last: int | None, planned: int | None,
-    others: list[int], alive: bool | None, opened_too: bool,
-) -> None:  # fmt: skip
+    rounds: list[Decided],
+    outcome: DecisionOutcome | None,
+    fates: list[TransactionFate],
+    last: int | None,
+    planned: int | None,
+    others: list[int],
+    alive: bool | None,
+    opened_too: bool,
+) -> None:
     each = batch(
         rounds=tuple(decision(decided, number) for number, decided in enumerate(rounds)),
         done=done(outcome) if outcome and rounds else None,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from fenceline.batches import Batch
+from fenceline.batches import RecordBatch
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import ProducerState
 from fenceline.plans.impact import HeldLog, Reach, own_words, reach
@@ -30,7 +30,7 @@ WRITES = st.lists(
 class Partition:
     """A partition as its leader keeps it: batches, and where each open transaction begins."""
 
-    batches: list[Batch] = field(default_factory=list)
+    batches: list[RecordBatch] = field(default_factory=list)
     begun: dict[int, int] = field(default_factory=dict)
 
     @property

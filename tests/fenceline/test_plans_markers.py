@@ -9,24 +9,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline.facts import State, TopicPartition
-from fenceline.kafka.partitions import Ground as Why
-from fenceline.kafka.partitions import Verdict
+from fenceline.facts import TopicPartition, TransactionState
+from fenceline.kafka.partitions import PartitionVerdict
+from fenceline.kafka.partitions import VerdictReason as Why
 from fenceline.kafka.reconcile import Described, NotDescribed
 from fenceline.plans.impact import HeldLog
 from fenceline.plans.markers import Marked, plan_markers, warnings
-from fenceline.plans.plan import Act, Ground, Plan, SubjectPlan, from_json
+from fenceline.plans.plan import Act, Plan, RefusalReason, SubjectPlan, from_json
 from tests.fenceline.plans import MINE, NOW_MS, OTHER, TOPIC, described, log, opened, pin
 
 NAME = "payments-7"
 
 
-def owned(why: Why = Why.OWNED, verdict: Verdict = Verdict.OPEN) -> Any:
+def owned(why: Why = Why.OWNED, verdict: PartitionVerdict = PartitionVerdict.OPEN) -> Any:
     return pin(transactional_id=NAME, verdict=verdict, ground=why)
 
 
 def unknown(why: Why) -> Any:
-    return pin(verdict=Verdict.UNKNOWN, ground=why)
+    return pin(verdict=PartitionVerdict.UNKNOWN, ground=why)
 
 
 def marked(*pins: Any, said: Described | NotDescribed | None = None, **fields: Any) -> Marked:
@@ -52,32 +52,71 @@ GONE = log(lso=None, high_watermark=None, opened=(), unseen="there is no such pa
         (2, marked(pin()), 10, None, ""),
         (3, marked(pin(transactional_id=NAME, ground=Why.NOT_ITS_PARTITION)), None, None, ""),
         # Refused: its coordinator owns it, late or not.
-        (10, marked(owned(), said=described()), None, Ground.NOT_HANGING, "The coordinator still owns this"),
-        (11, marked(owned(Why.PAST_TIMEOUT, Verdict.LATE), said=described()), 10, Ground.NOT_HANGING, NAME),
-        (12, marked(owned(Why.TWO_PHASE), said=described()), None, Ground.NOT_HANGING, "Fence the id"),
-        # Refused: it is decided, whatever its verdict.
         (
-            20, marked(owned(Why.STUCK_IN_PREPARE, Verdict.LATE), said=described(state=State.PREPARE_COMMIT)),
-            None, Ground.PREPARE, "decided to commit it",
+            10,
+            marked(owned(), said=described()),
+            None,
+            RefusalReason.NOT_HANGING,
+            "The coordinator still owns this",
         ),
         (
-            21, marked(owned(), said=described(state=State.PREPARE_ABORT)), None, Ground.PREPARE,
+            11,
+            marked(owned(Why.PAST_TIMEOUT, PartitionVerdict.LATE), said=described()),
+            10,
+            RefusalReason.NOT_HANGING,
+            NAME,
+        ),
+        (12, marked(owned(Why.TWO_PHASE), said=described()), None, RefusalReason.NOT_HANGING, "Fence the id"),
+        # Refused: it is decided, whatever its verdict.
+        (
+            20,
+            marked(
+                owned(Why.STUCK_IN_PREPARE, PartitionVerdict.LATE),
+                said=described(state=TransactionState.PREPARE_COMMIT),
+            ),
+            None,
+            RefusalReason.PREPARE,
+            "decided to commit it",
+        ),
+        (
+            21,
+            marked(owned(), said=described(state=TransactionState.PREPARE_ABORT)),
+            None,
+            RefusalReason.PREPARE,
             "Bring back",
         ),
         # Refused: it cannot be told.
-        (30, marked(unknown(Why.MAY_BE_HIDDEN)), None, Ground.IDS_HIDDEN, "sees_all_transactional_ids ="),
-        (31, marked(unknown(Why.MAY_BE_HIDDEN)), 10, Ground.IDS_HIDDEN, "kafka-acls --add"),
-        (32, marked(unknown(Why.UNSEEN)), None, Ground.NOT_SEEN, "could not be asked"),
-        (33, marked(unknown(Why.SEEN_ONCE)), None, Ground.NOT_SEEN, "once only"),
-        (34, marked(log=GONE), None, Ground.NOT_SEEN, "there is no such partition"),
+        (
+            30,
+            marked(unknown(Why.MAY_BE_HIDDEN)),
+            None,
+            RefusalReason.IDS_HIDDEN,
+            "sees_all_transactional_ids =",
+        ),
+        (31, marked(unknown(Why.MAY_BE_HIDDEN)), 10, RefusalReason.IDS_HIDDEN, "kafka-acls --add"),
+        (32, marked(unknown(Why.UNSEEN)), None, RefusalReason.NOT_SEEN, "could not be asked"),
+        (33, marked(unknown(Why.SEEN_ONCE)), None, RefusalReason.NOT_SEEN, "once only"),
+        (34, marked(log=GONE), None, RefusalReason.NOT_SEEN, "there is no such partition"),
         # Refused: nothing is there.
-        (40, marked(log=log(opened=())), None, Ground.NOTHING_OPEN, "No transaction is open in payments-0"),
-        (41, marked(pin()), 11, Ground.ALREADY_ENDED, "at offset 11: it has ended. 1 transaction of other"),
-        (42, marked(log=log(opened=())), 10, Ground.ALREADY_ENDED, "it has ended."),
+        (
+            40,
+            marked(log=log(opened=())),
+            None,
+            RefusalReason.NOTHING_OPEN,
+            "No transaction is open in payments-0",
+        ),
+        (
+            41,
+            marked(pin()),
+            11,
+            RefusalReason.ALREADY_ENDED,
+            "at offset 11: it has ended. 1 transaction of other",
+        ),
+        (42, marked(log=log(opened=())), 10, RefusalReason.ALREADY_ENDED, "it has ended."),
     ],
-)  # fmt: skip
+)
 def test_offered_or_refused(
-    number: int, each: Marked, start: int | None, ground: Ground | None, word: str
+    number: int, each: Marked, start: int | None, ground: RefusalReason | None, word: str
 ) -> None:
     (found,) = plans(each, start)
     assert found.subject == "partition:payments-0"
@@ -109,7 +148,7 @@ def test_all_that_hangs_and_nothing_that_is_owned() -> None:
     """One is its coordinator's, between two that hang: the second one waits behind it."""
     ours = (opened(10), opened(20, OTHER), opened(30, 6_000))
     whole = log(opened=ours, high_watermark=40, batches=None)
-    pins = pin(30, producer_id=6_000), pin(), pin(20, producer_id=OTHER, verdict=Verdict.OPEN)
+    pins = pin(30, producer_id=6_000), pin(), pin(20, producer_id=OTHER, verdict=PartitionVerdict.OPEN)
     found = plans(marked(*pins, log=whole))
     assert [each.title for each in found] == ["payments-0 at offset 10", "payments-0 at offset 30"]
     assert [each.refused for each in found] == [False, False]
@@ -122,8 +161,13 @@ def test_all_that_hangs_and_nothing_that_is_owned() -> None:
 
 
 def test_without_any_that_hangs_each_one_says_why() -> None:
-    found = plans(marked(unknown(Why.MAY_BE_HIDDEN), pin(20, verdict=Verdict.OPEN, transactional_id=NAME)))
-    assert [each.refusals[0].ground for each in found] == [Ground.IDS_HIDDEN, Ground.NOT_HANGING]
+    found = plans(
+        marked(unknown(Why.MAY_BE_HIDDEN), pin(20, verdict=PartitionVerdict.OPEN, transactional_id=NAME))
+    )
+    assert [each.refusals[0].ground for each in found] == [
+        RefusalReason.IDS_HIDDEN,
+        RefusalReason.NOT_HANGING,
+    ]
 
 
 def test_a_producer_that_may_still_write_is_warned_of() -> None:
@@ -139,13 +183,17 @@ def test_a_producer_that_may_still_write_is_warned_of() -> None:
 
 @given(
     starts=st.lists(st.integers(0, 50), max_size=8, unique=True),
-    verdicts=st.lists(st.sampled_from(Verdict), min_size=8, max_size=8),
+    verdicts=st.lists(st.sampled_from(PartitionVerdict), min_size=8, max_size=8),
     grounds=st.lists(st.sampled_from(Why), min_size=8, max_size=8),
     start=st.none() | st.integers(0, 50),
     lso=st.none() | st.integers(0, 50),
 )
 def test_nothing_raises_and_only_what_hangs_is_ever_done(
-    starts: list[int], verdicts: list[Verdict], grounds: list[Why], start: int | None, lso: int | None
+    starts: list[int],
+    verdicts: list[PartitionVerdict],
+    grounds: list[Why],
+    start: int | None,
+    lso: int | None,
 ) -> None:
     producers = tuple(opened(each, 100 + each) for each in sorted(starts))
     pins = [
@@ -156,7 +204,7 @@ def test_nothing_raises_and_only_what_hangs_is_ever_done(
     each = marked(*pins, log=HeldLog(where, lso, 60 if lso is not None else None, producers))
     found = plans(each, start)
     assert found
-    hanging = {one.start_offset for one in pins if one.verdict is Verdict.HANGING}
+    hanging = {one.start_offset for one in pins if one.verdict is PartitionVerdict.HANGING}
     for subject in found:
         assert subject.refused != (subject.seen["start_offset"] in hanging)
     list(warnings([each], now_ms=NOW_MS))

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline.baselines import Usual
+from fenceline.baselines import UsualCommit
 from fenceline.decode import text
-from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, State, TopicPartitions
+from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, TopicPartitions, TransactionState
 from fenceline.kafka.reconcile import NotDescribed, Obstacle
 from fenceline.limits import Limits
-from fenceline.plans.plan import Act, Ground, Plan, SubjectPlan, from_json
-from fenceline.plans.producers import LIVELY_MS, Producer, Sink, plan_fence, warnings
+from fenceline.plans.plan import Act, Plan, RefusalReason, SubjectPlan, from_json
+from fenceline.plans.producers import LIVELY_MS, Producer, SinkOwner, plan_fence, warnings
 from tests.fenceline.plans import MINE, MINUTE_MS, NOW_MS, OTHER, TOPIC, described, log, opened, producer
 
 LIMITS = Limits()
@@ -26,7 +26,7 @@ YOUNG: dict[str, Any] = {"started_ms": NOW_MS - 30_000, "silent_since_ms": NOW_M
 UNSEEN: dict[str, Any] = {"started_ms": NOW_MS - 30_000, "silent_since_ms": None}
 #: Within a limit of an hour.
 HOUR = Limits(open_too_long_s=3_600)
-USUAL = Usual(1_000, 30 * MINUTE_MS)
+USUAL = UsualCommit(1_000, 30 * MINUTE_MS)
 #: As the older `TransactionalIdsGenerator` of flink-connector-kafka makes them.
 FLINK_POOLED = "Sink: orders-cbc357ccb763df2852fee8c4fc7d55f2-4"
 SINK_ID = "orders-0a1b2c3d-p0-g1-b1-s0"
@@ -43,7 +43,7 @@ def missing(obstacle: Obstacle) -> Producer:
     return producer(said=NotDescribed(obstacle, "its coordinator says so"), logs=())
 
 
-def in_state(state: State, **fields: Any) -> Producer:
+def in_state(state: TransactionState, **fields: Any) -> Producer:
     return producer(said=described(state=state, **fields))
 
 
@@ -62,43 +62,102 @@ def in_state(state: State, **fields: Any) -> Producer:
         (8, producer("sink-0-17", described("sink-0-17")), LIMITS, [], ""),
         (9, producer(FLINK_POOLED, described(FLINK_POOLED)), LIMITS, [], ""),
         # Refused: nothing there that a fence could end.
-        (10, missing(Obstacle.UNKNOWN), LIMITS, [Ground.UNKNOWN_ID], "A fence would create it"),
-        (11, missing(Obstacle.FORBIDDEN), LIMITS, [Ground.FORBIDDEN], "its coordinator says so"),
-        (12, missing(Obstacle.UNSEEN), LIMITS, [Ground.NOT_SEEN], "cannot be seen"),
-        (13, in_state(State.EMPTY), LIMITS, [Ground.NOTHING_OPEN], "payments-0 holds a transaction of it"),
-        (14, in_state(State.COMPLETE_COMMIT), LIMITS, [Ground.NOTHING_OPEN], "CompleteCommit"),
-        (15, in_state(State.COMPLETE_ABORT), LIMITS, [Ground.NOTHING_OPEN], "CompleteAbort"),
-        (16, in_state(State.PREPARE_COMMIT), LIMITS, [Ground.PREPARE], "the leader of payments-0"),
-        (17, in_state(State.PREPARE_ABORT), LIMITS, [Ground.PREPARE], "decided to abort it"),
-        (18, in_state(State.PREPARE_ABORT, partitions=()), LIMITS, [Ground.PREPARE], "its coordinator"),
-        # Refused, an admin may: it is healthy.
-        (20, producer(**YOUNG), LIMITS, [Ground.HEALTHY], "within its limit of 1 m"),
-        (21, producer(**UNSEEN), LIMITS, [Ground.HEALTHY], "open for 30 s"),
-        (22, producer(silent_since_ms=NOW_MS - 59_000), HOUR, [Ground.HEALTHY], "within the last minute"),
-        (23, producer(silent_since_ms=None), HOUR, [Ground.HEALTHY], "cannot be seen"),
-        (24, producer(usual=USUAL, silent_since_ms=NOW_MS), LIMITS, [Ground.HEALTHY], "usual where"),
-        (25, producer(started_ms=None, silent_since_ms=None), LIMITS, [Ground.HEALTHY], "cannot be told"),
-        # Refused, an admin may: another system may have decided to commit it.
-        (31, producer(said=described(timeout_ms=TWO_PHASE)), LIMITS, [Ground.TWO_PHASE], "two-phase"),
+        (10, missing(Obstacle.UNKNOWN), LIMITS, [RefusalReason.UNKNOWN_ID], "A fence would create it"),
+        (11, missing(Obstacle.FORBIDDEN), LIMITS, [RefusalReason.FORBIDDEN], "its coordinator says so"),
+        (12, missing(Obstacle.UNSEEN), LIMITS, [RefusalReason.NOT_SEEN], "cannot be seen"),
         (
-            32, producer("sink-0-17", described("sink-0-17", timeout_ms=TWO_PHASE), **YOUNG), LIMITS,
-            [Ground.TWO_PHASE, Ground.HEALTHY], "checkpointed data",
+            13,
+            in_state(TransactionState.EMPTY),
+            LIMITS,
+            [RefusalReason.NOTHING_OPEN],
+            "payments-0 holds a transaction of it",
+        ),
+        (
+            14,
+            in_state(TransactionState.COMPLETE_COMMIT),
+            LIMITS,
+            [RefusalReason.NOTHING_OPEN],
+            "CompleteCommit",
+        ),
+        (
+            15,
+            in_state(TransactionState.COMPLETE_ABORT),
+            LIMITS,
+            [RefusalReason.NOTHING_OPEN],
+            "CompleteAbort",
+        ),
+        (
+            16,
+            in_state(TransactionState.PREPARE_COMMIT),
+            LIMITS,
+            [RefusalReason.PREPARE],
+            "the leader of payments-0",
+        ),
+        (
+            17,
+            in_state(TransactionState.PREPARE_ABORT),
+            LIMITS,
+            [RefusalReason.PREPARE],
+            "decided to abort it",
+        ),
+        (
+            18,
+            in_state(TransactionState.PREPARE_ABORT, partitions=()),
+            LIMITS,
+            [RefusalReason.PREPARE],
+            "its coordinator",
+        ),
+        # Refused, an admin may: it is healthy.
+        (20, producer(**YOUNG), LIMITS, [RefusalReason.HEALTHY], "within its limit of 1 m"),
+        (21, producer(**UNSEEN), LIMITS, [RefusalReason.HEALTHY], "open for 30 s"),
+        (
+            22,
+            producer(silent_since_ms=NOW_MS - 59_000),
+            HOUR,
+            [RefusalReason.HEALTHY],
+            "within the last minute",
+        ),
+        (23, producer(silent_since_ms=None), HOUR, [RefusalReason.HEALTHY], "cannot be seen"),
+        (24, producer(usual=USUAL, silent_since_ms=NOW_MS), LIMITS, [RefusalReason.HEALTHY], "usual where"),
+        (
+            25,
+            producer(started_ms=None, silent_since_ms=None),
+            LIMITS,
+            [RefusalReason.HEALTHY],
+            "cannot be told",
+        ),
+        # Refused, an admin may: another system may have decided to commit it.
+        (31, producer(said=described(timeout_ms=TWO_PHASE)), LIMITS, [RefusalReason.TWO_PHASE], "two-phase"),
+        (
+            32,
+            producer("sink-0-17", described("sink-0-17", timeout_ms=TWO_PHASE), **YOUNG),
+            LIMITS,
+            [RefusalReason.TWO_PHASE, RefusalReason.HEALTHY],
+            "checkpointed data",
         ),
         # Refused, also by force: our own sink's.
-        (40, producer(SINK_ID, sink=Sink()), LIMITS, [Ground.OWN_SINK], "[[checkpoints]]"),
+        (40, producer(SINK_ID, sink=SinkOwner()), LIMITS, [RefusalReason.OWN_SINK], "[[checkpoints]]"),
         (
-            41, producer(SINK_ID, described(SINK_ID), sink=Sink("q-1", "orders", 41, prepared=True), **YOUNG),
-            LIMITS, [Ground.OWN_SINK], "finish_batch q-1@41",
+            41,
+            producer(
+                SINK_ID, described(SINK_ID), sink=SinkOwner("q-1", "orders", 41, prepared=True), **YOUNG
+            ),
+            LIMITS,
+            [RefusalReason.OWN_SINK],
+            "finish_batch q-1@41",
         ),
         (
-            42, producer(SINK_ID, described(SINK_ID), sink=Sink("q-1", "orders", 41)), LIMITS,
-            [Ground.OWN_SINK], "roll_back_batch q-1@41",
+            42,
+            producer(SINK_ID, described(SINK_ID), sink=SinkOwner("q-1", "orders", 41)),
+            LIMITS,
+            [RefusalReason.OWN_SINK],
+            "roll_back_batch q-1@41",
         ),
-        (43, producer(sink=Sink("q-1", "orders")), LIMITS, [Ground.OWN_SINK], "see its query"),
+        (43, producer(sink=SinkOwner("q-1", "orders")), LIMITS, [RefusalReason.OWN_SINK], "see its query"),
     ],
-)  # fmt: skip
+)
 def test_offered_or_refused(
-    number: int, each: Producer, limits: Limits, grounds: list[Ground], word: str
+    number: int, each: Producer, limits: Limits, grounds: list[RefusalReason], word: str
 ) -> None:
     found = plan(each, limits)
     assert [refusal.ground for refusal in found.refusals] == grounds, f"case {number}"
@@ -144,7 +203,7 @@ def test_an_id_of_flinks_shape_is_a_warning_that_names_the_risk(name: str, warne
 
 
 def test_an_id_of_flinks_shape_with_nothing_open_needs_no_warning() -> None:
-    closed = producer("sink-0-17", described("sink-0-17", state=State.EMPTY))
+    closed = producer("sink-0-17", described("sink-0-17", state=TransactionState.EMPTY))
     assert list(warnings([closed], now_ms=NOW_MS)) == []
 
 
@@ -153,7 +212,7 @@ def test_it_is_said_that_a_fence_kills_a_live_producer() -> None:
         return list(warnings(each, now_ms=NOW_MS))
 
     assert told(producer()) == []
-    assert told(missing(Obstacle.UNKNOWN), in_state(State.EMPTY)) == []
+    assert told(missing(Obstacle.UNKNOWN), in_state(TransactionState.EMPTY)) == []
     for lively in (producer(silent_since_ms=NOW_MS - LIVELY_MS + 1), producer(silent_since_ms=None)):
         (words,) = told(lively)
         assert words.startswith("It kills a live producer: payments-7 may have been written to")
@@ -181,7 +240,7 @@ def test_the_second_of_two_releases_what_is_behind_the_first() -> None:
 
 @given(
     raw=st.binary(min_size=1, max_size=300),
-    state=st.sampled_from(State),
+    state=st.sampled_from(TransactionState),
     timeout_ms=st.integers(1, TWO_PHASE),
     started_ms=st.none() | st.integers(0, 2 * NOW_MS),
     silent_ms=st.none() | st.integers(0, 2 * NOW_MS),
@@ -189,7 +248,7 @@ def test_the_second_of_two_releases_what_is_behind_the_first() -> None:
     limit_s=st.floats(0.001, 10**9),
 )
 def test_nothing_raises_and_every_plan_comes_back_from_its_json(
-    raw: bytes, state: State, timeout_ms: int, started_ms: int | None, silent_ms: int | None,
+    raw: bytes, state: TransactionState, timeout_ms: int, started_ms: int | None, silent_ms: int | None,
     numbers: list[int], limit_s: float,
 ) -> None:  # fmt: skip
     name = text.escape(raw)
@@ -202,7 +261,7 @@ def test_nothing_raises_and_every_plan_comes_back_from_its_json(
     found = plan(each, Limits(open_too_long_s=limit_s))
     list(warnings([each], now_ms=NOW_MS))
     assert found.seen["transactional_id"] == name
-    if state is State.ONGOING:
+    if state is TransactionState.ONGOING:
         assert found.steps
     else:
         assert found.refused

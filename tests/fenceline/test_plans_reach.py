@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline.batches import Batch
+from fenceline.batches import RecordBatch
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import ProducerState
 from fenceline.plans.impact import HeldLog, Own, Span, own_in, own_words, reach, released_in, span_of
@@ -64,7 +64,7 @@ def test_the_offsets_that_readers_get(
         ((), 0),
     ],
 )
-def test_records_that_become_readable(batches: tuple[Batch, ...] | None, expected: int | None) -> None:
+def test_records_that_become_readable(batches: tuple[RecordBatch, ...] | None, expected: int | None) -> None:
     assert released_in(log(batches=batches), Span(10, 50)) == expected
 
 
@@ -162,7 +162,7 @@ def test_one_after_the_other_releases_as_much_as_all_at_once(
     rows: list[tuple[int, int, str]], order: list[int]
 ) -> None:
     """Whatever lies in a log, and in whatever order its open transactions end."""
-    batches: list[Batch] = []
+    batches: list[RecordBatch] = []
     begun: dict[int, int] = {}
     at = 0
     for producer_id, records, kind in rows:

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline.decode.ingest_payload import Kind
+from fenceline.decode.ingest_payload import EventKind
 from fenceline.decode.ingest_payload import read as read_post
-from fenceline.decode.progress import Unusable, read
+from fenceline.decode.progress import UnusableEvent, read
 from fenceline.spark.records import BatchProgress
 
 CAPTURED = Path(__file__).parents[1] / "data" / "progress" / "spark-4.2.0.jsonl"
@@ -213,7 +213,7 @@ def test_each_kind_of_event_is_read() -> None:
             ids("terminated", exception="it broke", errorClass="BROKEN"),
         )
     )
-    assert [each.kind for each in found.events] == list(Kind)
+    assert [each.kind for each in found.events] == list(EventKind)
     started, progress, idle, ended = found.events
     assert (started.name, started.since_ms) == ("orders", 1_795_315_430_778)
     assert progress.progress is not None
@@ -232,7 +232,7 @@ def test_a_bad_event_leaves_its_neighbours_alone() -> None:
 
 @pytest.mark.parametrize("document", [None, [], {}, {"events": {}}, "x", 5])
 def test_what_is_no_post_is_said_to_be_none(document: object) -> None:
-    with pytest.raises(Unusable):
+    with pytest.raises(UnusableEvent):
         read_post(document)
 
 

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline.facts import NOT_TOLD, State, Tombstone, TopicPartitions
+from fenceline.facts import NOT_TOLD, Tombstone, TopicPartitions, TransactionState
 from fenceline.kafka.reconcile import (
     Correction,
     Described,
     Difference,
-    Known,
+    KnownTransaction,
     Listed,
     NotDescribed,
     Obstacle,
@@ -26,29 +26,31 @@ from fenceline.kafka.reconcile import (
     next_open_s,
 )
 
-ONGOING = Listed(State.ONGOING, 7)
-COMMITTED = Listed(State.COMPLETE_COMMIT, 7)
+ONGOING = Listed(TransactionState.ONGOING, 7)
+COMMITTED = Listed(TransactionState.COMPLETE_COMMIT, 7)
 NOW_MS = 1_795_000_000_000
 UNKNOWN = NotDescribed(Obstacle.UNKNOWN, "")
 FORBIDDEN = NotDescribed(Obstacle.FORBIDDEN, "")
 UNSEEN = NotDescribed(Obstacle.UNSEEN, "")
 
 
-def row(state: State = State.ONGOING, offset: int = 10, producer_id: int = 7) -> Known:
-    return Known(state, producer_id, offset, 3, 1_000, 1)
+def row(
+    state: TransactionState = TransactionState.ONGOING, offset: int = 10, producer_id: int = 7
+) -> KnownTransaction:
+    return KnownTransaction(state, producer_id, offset, 3, 1_000, 1)
 
 
-def described(state: State = State.COMPLETE_COMMIT, epoch: int = 3) -> Described:
-    partitions = (TopicPartitions("orders", (2,)),) if state is State.ONGOING else ()
+def described(state: TransactionState = TransactionState.COMPLETE_COMMIT, epoch: int = 3) -> Described:
+    partitions = (TopicPartitions("orders", (2,)),) if state is TransactionState.ONGOING else ()
     return Described("a", state, 7, epoch, 60_000, 1_000, partitions)
 
 
 def test_rows_read_before_the_list_are_judged_and_those_read_after_are_suspect() -> None:
     listed = {"same": ONGOING, "moved": COMMITTED, "late": ONGOING, "later": COMMITTED}
     before = {"same": row(), "moved": row(), "gone": row(), "never": None}
-    after = [("same", row()), ("later", row()), ("agreed", row(State.EMPTY)), ("lost", row())]
+    after = [("same", row()), ("later", row()), ("agreed", row(TransactionState.EMPTY)), ("lost", row())]
     found = compare(
-        {**listed, "agreed": Listed(State.EMPTY, 7)}, before, after, only_open=False, absences=True
+        {**listed, "agreed": Listed(TransactionState.EMPTY, 7)}, before, after, only_open=False, absences=True
     )
     assert found.agreed == 2
     assert found.differences == {
@@ -64,7 +66,7 @@ def test_what_is_missing_means_nothing_while_a_broker_is_unseen() -> None:
 
 
 def test_a_list_of_open_transactions_says_nothing_of_closed_rows() -> None:
-    found = compare({}, {"closed": row(State.EMPTY), "open": row()}, only_open=True, absences=True)
+    found = compare({}, {"closed": row(TransactionState.EMPTY), "open": row()}, only_open=True, absences=True)
     assert found.differences == {"open": Difference(row(), None)}
 
 
@@ -88,7 +90,7 @@ def test_a_difference_counts_when_it_stays_until_the_tail_has_passed_the_first_l
     "second",
     [
         Difference(row(offset=11), COMMITTED),
-        Difference(row(), Listed(State.PREPARE_COMMIT, 7)),
+        Difference(row(), Listed(TransactionState.PREPARE_COMMIT, 7)),
         Difference(row(), None),
         Difference(None, COMMITTED),
     ],
@@ -107,7 +109,13 @@ def test_a_difference_that_went_away_is_forgotten() -> None:
 
 # A coordinator's life: the state after each record. The tail lags behind, and misses one record or none.
 STATES = [
-    Listed(state, 7) for state in (State.EMPTY, State.ONGOING, State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
+    Listed(state, 7)
+    for state in (
+        TransactionState.EMPTY,
+        TransactionState.ONGOING,
+        TransactionState.PREPARE_COMMIT,
+        TransactionState.COMPLETE_COMMIT,
+    )
 ]
 
 
@@ -121,7 +129,7 @@ def test_a_tail_that_misses_nothing_is_never_corrected(lags: list[int], steps: l
     pending: dict[str, Sighting] = {}
     for lag, step in zip(lags, steps, strict=False):
         tail = max(0, log - lag)
-        ours = Known(*STATES[tail % 4], log_offset=tail)
+        ours = KnownTransaction(*STATES[tail % 4], log_offset=tail)
         # The tail's clock is the number of records here: it has seen everything up to `tail`.
         seen_through_ms = tail
         log += step
@@ -141,7 +149,7 @@ def test_a_confirmed_difference_becomes_what_the_coordinator_describes() -> None
     assert correction.ours == row()
     assert (record.transactional_id, record.state, record.producer_id, record.producer_epoch) == (
         "a",
-        State.COMPLETE_COMMIT,
+        TransactionState.COMPLETE_COMMIT,
         7,
         3,
     )
@@ -154,23 +162,31 @@ def test_a_confirmed_difference_becomes_what_the_coordinator_describes() -> None
 
 
 def test_what_was_initialised_again_has_not_started_whatever_3_9_says() -> None:
-    difference = Difference(row(), Listed(State.EMPTY, 7))
-    correction = correct("a", difference, described(State.EMPTY, epoch=4), NOW_MS)
+    difference = Difference(row(), Listed(TransactionState.EMPTY, 7))
+    correction = correct("a", difference, described(TransactionState.EMPTY, epoch=4), NOW_MS)
     assert correction is not None
     assert not isinstance(correction.record, Tombstone)
     assert (correction.record.started_ms, correction.record.partitions) == (None, None)
-    assert mirror("a", Known(State.EMPTY, 7, -1, 4, None, 0), described(State.EMPTY, epoch=4), NOW_MS) is None
+    assert (
+        mirror(
+            "a",
+            KnownTransaction(TransactionState.EMPTY, 7, -1, 4, None, 0),
+            described(TransactionState.EMPTY, epoch=4),
+            NOW_MS,
+        )
+        is None
+    )
 
 
 @pytest.mark.parametrize(
     ("theirs", "said"),
     [
-        (COMMITTED, described(State.ONGOING)),
+        (COMMITTED, described(TransactionState.ONGOING)),
         (COMMITTED, UNKNOWN),
         (COMMITTED, UNSEEN),
         (None, FORBIDDEN),
         (None, UNSEEN),
-        (None, described(State.ONGOING)),
+        (None, described(TransactionState.ONGOING)),
     ],
 )
 def test_what_its_coordinator_does_not_confirm_stays(
@@ -180,7 +196,7 @@ def test_what_its_coordinator_does_not_confirm_stays(
 
 
 def test_an_id_that_a_list_left_out_and_that_is_as_we_know_it_stays() -> None:
-    same = Known(State.COMPLETE_COMMIT, 7, 10, 3, 1_000, 0)
+    same = KnownTransaction(TransactionState.COMPLETE_COMMIT, 7, 10, 3, 1_000, 0)
     assert correct("a", Difference(same, None), described(), NOW_MS) is None
 
 
@@ -194,8 +210,8 @@ def test_alone_rows_follow_the_lists() -> None:
         assert mirror("a", None, obstacle, NOW_MS) is None
     assert mirror("a", row(), UNSEEN, NOW_MS) is None
     assert mirror("a", row(), ONGOING, NOW_MS) is None
-    assert mirror("a", row(), described(State.ONGOING), NOW_MS) is None
-    begun_again = mirror("a", row(), described(State.ONGOING, epoch=4), NOW_MS)
+    assert mirror("a", row(), described(TransactionState.ONGOING), NOW_MS) is None
+    begun_again = mirror("a", row(), described(TransactionState.ONGOING, epoch=4), NOW_MS)
     assert begun_again is not None
     new = mirror("a", None, COMMITTED, NOW_MS)
     assert new is not None

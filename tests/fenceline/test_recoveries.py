@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from fenceline.batches import Batch
-from fenceline.facts import Kind, TopicPartition
+from fenceline.batches import RecordBatch
+from fenceline.facts import TopicPartition, TransitionKind
 from fenceline.kafka.clock_skew import difference_ms, follow_offset
 from fenceline.recoveries import (
     DELETED,
@@ -17,12 +17,12 @@ from fenceline.recoveries import (
     Ends,
     Episode,
     Held,
-    Lost,
-    Outcome,
+    LostRecords,
+    RecoveryOutcome,
     Since,
-    Topic,
     TopicNow,
     Wait,
+    WrittenTopic,
     deletion,
     lost_in,
     opens,
@@ -40,34 +40,34 @@ NOTHING = Since({}, {}, None)
     ("kind", "held", "open_ms", "expected"),
     [
         # 1 The broker's own ends, whatever they held readers for.
-        (Kind.TIMEOUT, True, 10, True),
-        (Kind.TAKEOVER, True, 10, True),
-        (Kind.ADMIN_FENCE, True, None, True),
-        (Kind.ABORT, True, 10, True),
+        (TransitionKind.TIMEOUT, True, 10, True),
+        (TransitionKind.TAKEOVER, True, 10, True),
+        (TransitionKind.ADMIN_FENCE, True, None, True),
+        (TransitionKind.ABORT, True, 10, True),
         # 2 Nothing was written to: nobody was held.
-        (Kind.TAKEOVER, False, 10, False),
+        (TransitionKind.TAKEOVER, False, 10, False),
         # 3 A client's own abort counts where it held readers beyond the limit.
-        (Kind.CLIENT_ABORT, True, 10, False),
-        (Kind.CLIENT_ABORT, True, 60_001, True),
-        (Kind.CLIENT_ABORT, True, None, False),
-        (Kind.SELF_RECOVERY, True, 10, False),
+        (TransitionKind.CLIENT_ABORT, True, 10, False),
+        (TransitionKind.CLIENT_ABORT, True, 60_001, True),
+        (TransitionKind.CLIENT_ABORT, True, None, False),
+        (TransitionKind.SELF_RECOVERY, True, 10, False),
         # 4 What ends nothing opens nothing.
-        (Kind.COMMIT, True, 90_000, False),
-        (Kind.REINIT, True, 90_000, False),
+        (TransitionKind.COMMIT, True, 90_000, False),
+        (TransitionKind.REINIT, True, 90_000, False),
     ],
 )
 def test_an_episode_opens_with_an_end_that_nobody_wished(
-    kind: Kind, held: bool, open_ms: int | None, expected: bool
+    kind: TransitionKind, held: bool, open_ms: int | None, expected: bool
 ) -> None:
     assert opens(kind, held=held, open_ms=open_ms, limit_ms=60_000) is expected
 
 
-def data(first: int, last: int, epoch: int = 4, producer_id: int = 7) -> Batch:
-    return Batch(first, last, producer_id, epoch, True, "", last - first + 1)
+def data(first: int, last: int, epoch: int = 4, producer_id: int = 7) -> RecordBatch:
+    return RecordBatch(first, last, producer_id, epoch, True, "", last - first + 1)
 
 
-def marker(at: int, how: str = "abort", epoch: int = 5, producer_id: int = 7) -> Batch:
-    return Batch(at, at, producer_id, epoch, True, how, 1)
+def marker(at: int, how: str = "abort", epoch: int = 5, producer_id: int = 7) -> RecordBatch:
+    return RecordBatch(at, at, producer_id, epoch, True, how, 1)
 
 
 @pytest.mark.parametrize(
@@ -84,9 +84,9 @@ def marker(at: int, how: str = "abort", epoch: int = 5, producer_id: int = 7) ->
     ],
 )
 def test_what_was_lost_is_read_from_the_batches_before_the_marker(
-    batches: list[Batch], expected: tuple[int | None, int | None, int]
+    batches: list[RecordBatch], expected: tuple[int | None, int | None, int]
 ) -> None:
-    assert lost_in(P0, batches, 7, 5) == Lost(*P0, *expected, True)
+    assert lost_in(P0, batches, 7, 5) == LostRecords(*P0, *expected, True)
 
 
 def test_without_its_marker_nothing_is_said_to_be_lost() -> None:
@@ -126,19 +126,23 @@ def test_nothing_is_released_before_all_that_was_held_is_known() -> None:
 def test_the_release_counts_what_became_readable() -> None:
     released = progress(EPISODE, Since(PASSED, {}, None), now_ms=NOW_MS + 2_000)
     assert (released.released_ms, released.records_released) == (NOW_MS + 1_400, 62)
-    assert released.outcome is Outcome.OPEN
+    assert released.outcome is RecoveryOutcome.OPEN
 
 
 def test_an_episode_whose_topics_are_all_deleted_is_closed_at_once() -> None:
     deleted = replace(EPISODE, held=(), deleted=True, completed_ms=NOW_MS + 10)
     over = progress(deleted, NOTHING, now_ms=NOW_MS + 2_000)
-    assert (over.outcome, over.closed_ms, over.released_ms) == (Outcome.TOPIC_DELETED, NOW_MS + 2_000, None)
+    assert (over.outcome, over.closed_ms, over.released_ms) == (
+        RecoveryOutcome.TOPIC_DELETED,
+        NOW_MS + 2_000,
+        None,
+    )
 
 
 def test_readers_who_passed_before_the_topic_was_deleted_were_released() -> None:
     released = progress(EPISODE, Since(PASSED, {}, None), now_ms=NOW_MS + 2_000)
     gone = progress(replace(released, deleted=True), NOTHING, now_ms=NOW_MS + 3_000)
-    assert (gone.outcome, gone.released_ms) == (Outcome.OPEN, NOW_MS + 1_400)
+    assert (gone.outcome, gone.released_ms) == (RecoveryOutcome.OPEN, NOW_MS + 1_400)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +199,7 @@ def test_it_is_over_when_somebody_committed_again() -> None:
     since = Since(PASSED, {}, ("payments-7", NOW_MS + 5_000))
     over = progress(EPISODE, since, now_ms=NOW_MS + 6_000)
     assert (over.outcome, over.closed_ms, over.resumed_by) == (
-        Outcome.RESUMED,
+        RecoveryOutcome.RESUMED,
         NOW_MS + 5_000,
         "payments-7",
     )
@@ -204,19 +208,19 @@ def test_it_is_over_when_somebody_committed_again() -> None:
 def test_a_commit_alone_ends_nothing_while_readers_are_held() -> None:
     since = Since({}, {}, ("payments-7", NOW_MS + 5_000))
     held = progress(EPISODE, since, now_ms=NOW_MS + 6_000)
-    assert (held.outcome, held.resumed_ms, held.closed_ms) == (Outcome.OPEN, NOW_MS + 5_000, None)
+    assert (held.outcome, held.resumed_ms, held.closed_ms) == (RecoveryOutcome.OPEN, NOW_MS + 5_000, None)
 
 
 def test_ten_minutes_without_a_commit_are_released_not_resumed() -> None:
     released = progress(EPISODE, Since(PASSED, {}, None), now_ms=NOW_MS + 2_000)
     waits = progress(released, NOTHING, now_ms=NOW_MS + 1_400 + RESUMES_WITHIN_MS)
-    assert waits.outcome is Outcome.OPEN
+    assert waits.outcome is RecoveryOutcome.OPEN
     over = progress(released, NOTHING, now_ms=NOW_MS + 1_401 + RESUMES_WITHIN_MS)
-    assert over.outcome is Outcome.NOT_RESUMED
+    assert over.outcome is RecoveryOutcome.NOT_RESUMED
 
 
 def test_what_is_not_seen_again_for_a_day_is_said_to_be_unseen() -> None:
-    assert progress(EPISODE, NOTHING, now_ms=NOW_MS + 86_400_001).outcome is Outcome.UNSEEN
+    assert progress(EPISODE, NOTHING, now_ms=NOW_MS + 86_400_001).outcome is RecoveryOutcome.UNSEEN
 
 
 def test_what_is_over_stays_as_it_was() -> None:
@@ -230,7 +234,7 @@ def test_a_release_seen_before_its_cause_by_our_clock_counts_from_the_abort() ->
     assert progress(EPISODE, Since(early, {}, None), now_ms=NOW_MS + 900).released_ms == NOW_MS
 
 
-def at(batch: Batch, ms: int) -> Batch:
+def at(batch: RecordBatch, ms: int) -> RecordBatch:
     return batch._replace(max_timestamp_ms=NOW_MS + ms)
 
 
@@ -265,7 +269,7 @@ MINE = [at(data(10, 14), 0), at(marker(20), 500)]
         ([data(12, 13, producer_id=8)._replace(transactional=False)], 500, "not in a transaction"),
     ],
 )
-def test_others_may_block_the_same_records(others: list[Batch], expected: int, why: str) -> None:
+def test_others_may_block_the_same_records(others: list[RecordBatch], expected: int, why: str) -> None:
     batches = sorted([*MINE, *others], key=lambda each: each.first)
     lost = lost_in(P0, batches, 7, 5)
     assert lost is not None
@@ -279,38 +283,50 @@ def test_without_timestamps_nothing_is_said_of_the_release() -> None:
     assert unblocked_ms(lost, batches, 7) is None
 
 
-RANGE = Lost(*P0, 10, 14, 5, True)
-EMPTY = Lost(*P0, None, None, 0, True)
+RANGE = LostRecords(*P0, 10, 14, 5, True)
+EMPTY = LostRecords(*P0, None, None, 0, True)
 
 
 @pytest.mark.parametrize(
     ("topic", "now", "expected"),
     [
-        (Topic("payments", "a", True), TopicNow("a"), ""),
-        (Topic("payments", "a", True), TopicNow("b"), RECREATED),
-        (Topic("payments", "a", True), TopicNow(deleted=True), DELETED),
-        (Topic("payments"), TopicNow(deleted=True), DELETED),
-        (Topic("payments"), TopicNow("b"), ""),
-        (Topic("payments", "a", True), TopicNow(hidden="no right"), ""),
+        (WrittenTopic("payments", "a", True), TopicNow("a"), ""),
+        (WrittenTopic("payments", "a", True), TopicNow("b"), RECREATED),
+        (WrittenTopic("payments", "a", True), TopicNow(deleted=True), DELETED),
+        (WrittenTopic("payments"), TopicNow(deleted=True), DELETED),
+        (WrittenTopic("payments"), TopicNow("b"), ""),
+        (WrittenTopic("payments", "a", True), TopicNow(hidden="no right"), ""),
     ],
 )
-def test_a_topic_with_another_id_is_another_topic(topic: Topic, now: TopicNow, expected: str) -> None:
+def test_a_topic_with_another_id_is_another_topic(topic: WrittenTopic, now: TopicNow, expected: str) -> None:
     assert deletion(topic, now) == expected
 
 
 @pytest.mark.parametrize(
     ("lost", "topic", "now", "sure", "why"),
     [
-        (RANGE, Topic("payments", "a", True), TopicNow("a"), True, "the same topic all the time"),
-        (RANGE, Topic("payments", "a"), TopicNow("a"), True, "its records and its marker are in this log"),
-        (EMPTY, Topic("payments", "a", True), TopicNow("a"), True, "the same topic all the time"),
-        (EMPTY, Topic("payments", "a"), TopicNow("a"), False, "a new topic has the marker and no records"),
-        (RANGE, Topic("payments"), TopicNow(hidden="no right"), False, "its id may not be seen"),
-        (RANGE, Topic("payments", "a", True), TopicNow(), False, "the broker has no topic ids"),
+        (RANGE, WrittenTopic("payments", "a", True), TopicNow("a"), True, "the same topic all the time"),
+        (
+            RANGE,
+            WrittenTopic("payments", "a"),
+            TopicNow("a"),
+            True,
+            "its records and its marker are in this log",
+        ),
+        (EMPTY, WrittenTopic("payments", "a", True), TopicNow("a"), True, "the same topic all the time"),
+        (
+            EMPTY,
+            WrittenTopic("payments", "a"),
+            TopicNow("a"),
+            False,
+            "a new topic has the marker and no records",
+        ),
+        (RANGE, WrittenTopic("payments"), TopicNow(hidden="no right"), False, "its id may not be seen"),
+        (RANGE, WrittenTopic("payments", "a", True), TopicNow(), False, "the broker has no topic ids"),
     ],
 )
 def test_a_count_is_as_sure_as_the_topic_is_the_same(
-    lost: Lost, topic: Topic, now: TopicNow, sure: bool, why: str
+    lost: LostRecords, topic: WrittenTopic, now: TopicNow, sure: bool, why: str
 ) -> None:
     found = same_topic(lost, topic, now)
     assert (found.sure, bool(found.note)) == (sure, not sure), why
@@ -318,8 +334,8 @@ def test_a_count_is_as_sure_as_the_topic_is_the_same(
 
 
 def test_a_note_that_says_more_is_kept() -> None:
-    bounds = Lost(*P0, 10, None, None, False, "no right to read it")
-    assert same_topic(bounds, Topic("payments"), TopicNow("a")) == bounds
+    bounds = LostRecords(*P0, 10, None, None, False, "no right to read it")
+    assert same_topic(bounds, WrittenTopic("payments"), TopicNow("a")) == bounds
 
 
 @pytest.mark.parametrize("offset_ms", [0, 300, -300, 4_000, -4_000, 7_000, -7_000, 3_600_000, -3_600_000])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fenceline.facts import Confidence, Kind, Reason, Transition
+from fenceline.facts import Confidence, Transition, TransitionKind, TransitionReason
 from fenceline.streaks import in_a_row, series
 
 
@@ -13,16 +13,22 @@ def test_a_series_ends_where_it_paused() -> None:
     assert series([], within_ms=100) == []
 
 
-def told(*kinds: Kind) -> list[Transition]:
+def told(*kinds: TransitionKind) -> list[Transition]:
     return [
-        Transition(kind, Confidence.CERTAIN, Reason.BROKER_LATE, n, 1, 2, 2, 3, 4, None, None, 0, n)
+        Transition(kind, Confidence.CERTAIN, TransitionReason.BROKER_LATE, n, 1, 2, 2, 3, 4, None, None, 0, n)
         for n, kind in enumerate(kinds)
     ][::-1]
 
 
 def test_a_commit_ends_the_row_and_other_steps_do_not() -> None:
     steps = [
-        Kind.TIMEOUT, Kind.COMMIT, Kind.TIMEOUT, Kind.REINIT, Kind.BEGIN, Kind.TIMEOUT, Kind.EMPTY_ABORT,
-    ]  # fmt: skip
+        TransitionKind.TIMEOUT,
+        TransitionKind.COMMIT,
+        TransitionKind.TIMEOUT,
+        TransitionKind.REINIT,
+        TransitionKind.BEGIN,
+        TransitionKind.TIMEOUT,
+        TransitionKind.EMPTY_ABORT,
+    ]
     assert [each.offset for each in in_a_row(told(*steps))] == [2, 5]
-    assert in_a_row(told(Kind.TIMEOUT, Kind.TIMEOUT, Kind.COMMIT)) == []
+    assert in_a_row(told(TransitionKind.TIMEOUT, TransitionKind.TIMEOUT, TransitionKind.COMMIT)) == []

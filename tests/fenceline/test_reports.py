@@ -6,14 +6,14 @@ import json
 
 import pytest
 
-from fenceline.facts import Kind
+from fenceline.facts import TransitionKind
 from fenceline.reports import (
     FORMAT,
-    Figures,
     Manifest,
     NewerFormat,
     NotAManifest,
-    Part,
+    ReportFigures,
+    ReportPart,
     batch_of,
     manifest_name,
     read_manifest,
@@ -24,7 +24,7 @@ from fenceline.reports import (
 MANIFEST = Manifest(
     "prod", "__transaction_state", "b9f0", 7, 1_795_000_000_000, {0: 5, 49: 2**40}, {49: 12}, 99,
     {"value_version": 2}, {"value_version": (49, 17, "value version 99")},
-    (Part("000000000007-1f3a", 0, "2026-11-21", "2026-11-22"),), ("000000000007-1f3a",),
+    (ReportPart("000000000007-1f3a", 0, "2026-11-21", "2026-11-22"),), ("000000000007-1f3a",),
     ("000000000003-00aa",),
 )  # fmt: skip
 
@@ -74,9 +74,9 @@ def test_names_of_manifests_sort_as_their_batches_and_other_files_are_none() -> 
 
 
 def test_figures_add_up_and_take_back() -> None:
-    first = Figures({Kind.COMMIT: 3, Kind.ABORT: 1}, 4, {7: 3}, {1: 2})
-    revised = Figures({Kind.ABORT: -1, Kind.TIMEOUT: 1}, 0, {}, {1: 1})
+    first = ReportFigures({TransitionKind.COMMIT: 3, TransitionKind.ABORT: 1}, 4, {7: 3}, {1: 2})
+    revised = ReportFigures({TransitionKind.ABORT: -1, TransitionKind.TIMEOUT: 1}, 0, {}, {1: 1})
     sums = total([first, revised])
-    assert sums == Figures({Kind.COMMIT: 3, Kind.TIMEOUT: 1}, 4, {7: 3}, {1: 3})
+    assert sums == ReportFigures({TransitionKind.COMMIT: 3, TransitionKind.TIMEOUT: 1}, 4, {7: 3}, {1: 3})
     assert (sums.commits, sums.aborts) == (3, 1)
-    assert total([]) == Figures()
+    assert total([]) == ReportFigures()

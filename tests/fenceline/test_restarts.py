@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from fenceline.facts import Severity, TopicPartition
 from fenceline.spark.records import Broken, Checkpoint, CommitsEntry, Damage, OffsetsEntry, SourceOffset
-from fenceline.spark.restart_prediction import COPY_FIRST, Restart, Verdict, restart
+from fenceline.spark.restart_prediction import COPY_FIRST, Restart, RestartVerdict, restart
 from tests.advice import advises_a_copy_first
 
-V = Verdict
+V = RestartVerdict
 #: Verdicts that are no reason to worry.
 QUIET = {V.NOT_STARTED, V.CLEAN, V.IN_FLIGHT, V.CONTINUOUS}
 
@@ -168,7 +168,7 @@ def lost(damage: Damage = Damage.MISSING) -> Mapping[str, Any]:
         ),
     ],
 )
-def test_rows(checkpoint: Checkpoint, verdict: Verdict, first: int | None, words: str) -> None:
+def test_rows(checkpoint: Checkpoint, verdict: RestartVerdict, first: int | None, words: str) -> None:
     said = restart(checkpoint, alive=None)
     assert (said.verdict, said.first_batch) == (verdict, first)
     assert words in said.sentence
@@ -187,7 +187,7 @@ def _is_whole(said: Restart) -> None:
 
 
 @pytest.mark.parametrize(("alive", "verdict"), [(True, V.IN_FLIGHT), (None, V.REPLAY), (False, V.REPLAY)])
-def test_a_batch_is_in_flight_while_its_driver_lives(alive: bool | None, verdict: Verdict) -> None:
+def test_a_batch_is_in_flight_while_its_driver_lives(alive: bool | None, verdict: RestartVerdict) -> None:
     said = restart(made(range(6), range(5)), alive=alive)
     assert (said.verdict, said.first_batch) == (verdict, 5)
 
@@ -208,7 +208,7 @@ def test_a_batch_is_in_flight_while_its_driver_lives(alive: bool | None, verdict
     ],
 )
 def test_versions_of_spark(
-    checkpoint: Checkpoint, spark: tuple[int, int], verdict: Verdict, first: int | None
+    checkpoint: Checkpoint, spark: tuple[int, int], verdict: RestartVerdict, first: int | None
 ) -> None:
     said = restart(checkpoint, alive=None, spark=spark)
     assert (said.verdict, said.first_batch) == (verdict, first)
@@ -232,7 +232,11 @@ def test_a_version_that_an_older_spark_lacks_is_named() -> None:
     ],
 )
 def test_asynchronous_progress_that_a_listener_has_reported(
-    planned: tuple[int, ...], finished: tuple[int, ...], verdict: Verdict, first: int | None, words: str
+    planned: tuple[int, ...],
+    finished: tuple[int, ...],
+    verdict: RestartVerdict,
+    first: int | None,
+    words: str,
 ) -> None:
     said = restart(made(planned, finished), alive=None, asynchronous=True)
     assert (said.verdict, said.first_batch) == (verdict, first)
@@ -255,7 +259,7 @@ def test_a_control_batch_is_told() -> None:
 
 
 def test_verdicts_fit_their_column() -> None:
-    assert max(len(verdict) for verdict in Verdict) <= 24
+    assert max(len(verdict) for verdict in RestartVerdict) <= 24
 
 
 IDS = st.lists(st.integers(min_value=0, max_value=12), max_size=8, unique=True).map(sorted)

@@ -15,50 +15,76 @@ from typing import NamedTuple
 
 import pytest
 
-from fenceline.facts import ACTION_REASONS, Confidence, Kind, Reason, TransactionRecord, Transition
-from fenceline.kafka.transitions import Life, derive, lived
+from fenceline.facts import (
+    ACTION_REASONS,
+    Confidence,
+    TransactionRecord,
+    Transition,
+    TransitionKind,
+    TransitionReason,
+)
+from fenceline.kafka.transitions import IdHistory, derive, lived
 from tests.fenceline.stories import EPOCHS, LAST_EPOCH, STEPS, Step, Story, begun, stories
 
 CERTAIN, PROBABLE, AMBIGUOUS = Confidence.CERTAIN, Confidence.PROBABLE, Confidence.AMBIGUOUS
-ABORT, TIMEOUT, TAKEOVER, FENCE = Kind.CLIENT_ABORT, Kind.TIMEOUT, Kind.TAKEOVER, Kind.ADMIN_FENCE
-RECOVERY, REINIT = Kind.SELF_RECOVERY, Kind.REINIT
+ABORT, TIMEOUT, TAKEOVER, FENCE = (
+    TransitionKind.CLIENT_ABORT,
+    TransitionKind.TIMEOUT,
+    TransitionKind.TAKEOVER,
+    TransitionKind.ADMIN_FENCE,
+)
+RECOVERY, REINIT = TransitionKind.SELF_RECOVERY, TransitionKind.REINIT
 #: Cluster and client by transaction version: a client of version 2 speaks it to no older cluster.
 VERSIONS = ((0, 0), (2, 0), (2, 2))
 
 #: Reasons of certain verdicts, each the only kind that its records may be (REINIT is by whomever).
 SURE = {
-    Reason.FIRST_SEEN, Reason.PARTITION_ADDED, Reason.SAME_EPOCH, Reason.ROUTINE_BUMP, Reason.NOTHING_OPEN,
-    Reason.EPOCH_USED_UP, Reason.CLIENT_AT_LAST_EPOCH,
-}  # fmt: skip
+    TransitionReason.FIRST_SEEN,
+    TransitionReason.PARTITION_ADDED,
+    TransitionReason.SAME_EPOCH,
+    TransitionReason.ROUTINE_BUMP,
+    TransitionReason.NOTHING_OPEN,
+    TransitionReason.EPOCH_USED_UP,
+    TransitionReason.CLIENT_AT_LAST_EPOCH,
+}
 #: Certain too, and found in no story here: births, tombstones.
-SURE_ELSEWHERE = {Reason.NEW_ID, Reason.FORGOTTEN}
+SURE_ELSEWHERE = {TransitionReason.NEW_ID, TransitionReason.FORGOTTEN}
 #: Certain only where what came before is.
-SURE_AFTER_SURE = {Reason.INITIALISED, Reason.WENT_ON_TO_BEGIN, Reason.OWN_EPOCH}
+SURE_AFTER_SURE = {
+    TransitionReason.INITIALISED,
+    TransitionReason.WENT_ON_TO_BEGIN,
+    TransitionReason.OWN_EPOCH,
+}
 #: Reasons that never make a verdict certain: the greatest confidence, and the kinds of the abort (or of the
 #: initialisation) that leave the same records.
 UNSURE = {
-    Reason.BROKER_IN_TIME: (PROBABLE, {TAKEOVER, FENCE, RECOVERY, ABORT}),
-    Reason.BROKER_LATE: (PROBABLE, {TIMEOUT, TAKEOVER, FENCE, RECOVERY, ABORT}),
-    Reason.EITHER_IN_TIME: (AMBIGUOUS, {ABORT, TAKEOVER, FENCE, RECOVERY}),
-    Reason.EITHER_LATE: (PROBABLE, {TIMEOUT, ABORT, TAKEOVER, FENCE, RECOVERY}),
-    Reason.CLIENT_WENT_ON: (PROBABLE, {ABORT, TAKEOVER, FENCE, RECOVERY}),
-    Reason.CAME_BACK_SOON: (PROBABLE, {TAKEOVER, FENCE, ABORT, TIMEOUT, RECOVERY}),
-    Reason.CAME_BACK_LATE: (PROBABLE, {ABORT, TAKEOVER, FENCE, RECOVERY}),
-    Reason.ADMIN_TIMEOUT: (PROBABLE, {FENCE, TAKEOVER, REINIT, ABORT, RECOVERY}),
-    Reason.ADMIN_TIMEOUT_SOON: (PROBABLE, {FENCE, TAKEOVER, ABORT, RECOVERY}),
-    Reason.BROKER_AT_LAST_EPOCH: (PROBABLE, {TAKEOVER, FENCE, RECOVERY, ABORT}),
-    Reason.LATE_AT_LAST_EPOCH: (PROBABLE, {TIMEOUT, TAKEOVER, FENCE, RECOVERY, ABORT}),
-    Reason.DEFAULT_TIMEOUT: (AMBIGUOUS, {TAKEOVER, FENCE, REINIT, ABORT}),
+    TransitionReason.BROKER_IN_TIME: (PROBABLE, {TAKEOVER, FENCE, RECOVERY, ABORT}),
+    TransitionReason.BROKER_LATE: (PROBABLE, {TIMEOUT, TAKEOVER, FENCE, RECOVERY, ABORT}),
+    TransitionReason.EITHER_IN_TIME: (AMBIGUOUS, {ABORT, TAKEOVER, FENCE, RECOVERY}),
+    TransitionReason.EITHER_LATE: (PROBABLE, {TIMEOUT, ABORT, TAKEOVER, FENCE, RECOVERY}),
+    TransitionReason.CLIENT_WENT_ON: (PROBABLE, {ABORT, TAKEOVER, FENCE, RECOVERY}),
+    TransitionReason.CAME_BACK_SOON: (PROBABLE, {TAKEOVER, FENCE, ABORT, TIMEOUT, RECOVERY}),
+    TransitionReason.CAME_BACK_LATE: (PROBABLE, {ABORT, TAKEOVER, FENCE, RECOVERY}),
+    TransitionReason.ADMIN_TIMEOUT: (PROBABLE, {FENCE, TAKEOVER, REINIT, ABORT, RECOVERY}),
+    TransitionReason.ADMIN_TIMEOUT_SOON: (PROBABLE, {FENCE, TAKEOVER, ABORT, RECOVERY}),
+    TransitionReason.BROKER_AT_LAST_EPOCH: (PROBABLE, {TAKEOVER, FENCE, RECOVERY, ABORT}),
+    TransitionReason.LATE_AT_LAST_EPOCH: (PROBABLE, {TIMEOUT, TAKEOVER, FENCE, RECOVERY, ABORT}),
+    TransitionReason.DEFAULT_TIMEOUT: (AMBIGUOUS, {TAKEOVER, FENCE, REINIT, ABORT}),
 }
 #: Ambiguous whatever they follow, and decided by no story: records are missing, or clocks differ.
-VAGUE = {Reason.REBORN_UNSEEN, Reason.CLOCK_WENT_BACK, Reason.NO_SUCH_STEP, Reason.CAME_BACK}
+VAGUE = {
+    TransitionReason.REBORN_UNSEEN,
+    TransitionReason.CLOCK_WENT_BACK,
+    TransitionReason.NO_SUCH_STEP,
+    TransitionReason.CAME_BACK,
+}
 
 Log = tuple[TransactionRecord, ...]
 
 
 def final(log: Log) -> dict[int, Transition]:
     """Return the transitions as they read in the end, by the index of their record."""
-    life, found = Life(), dict[int, Transition]()
+    life, found = IdHistory(), dict[int, Transition]()
     for offset, record in enumerate(log):
         step = derive(life, record, 4, offset)
         found |= {told.offset: told for told in step if told is not None}
@@ -101,14 +127,14 @@ class Told(NamedTuple):
     """A verdict on a record, what that is in one story, and the story."""
 
     verdict: Transition
-    true: tuple[Kind, ...]
+    true: tuple[TransitionKind, ...]
     plot: str
 
 
 @cache
-def by_reason() -> dict[Reason, list[Told]]:
+def by_reason() -> dict[TransitionReason, list[Told]]:
     """Return every verdict in every story."""
-    found: dict[Reason, list[Told]] = defaultdict(list)
+    found: dict[TransitionReason, list[Told]] = defaultdict(list)
     for log, told in by_log().items():
         for index, verdict in final(log).items():
             found[verdict.reason] += [
@@ -137,25 +163,27 @@ def test_many_logs_have_more_than_one_story() -> None:
 def test_every_reason_is_in_the_table_once() -> None:
     # What our own actions caused is given by coordinators' answers, not by records alone.
     places = [*SURE, *SURE_ELSEWHERE, *SURE_AFTER_SURE, *UNSURE, *VAGUE, *ACTION_REASONS]
-    assert sorted(places) == sorted(Reason)
+    assert sorted(places) == sorted(TransitionReason)
 
 
 @pytest.mark.parametrize("reason", sorted(SURE))
-def test_a_reason_that_is_sure_is_always_certain(reason: Reason) -> None:
+def test_a_reason_that_is_sure_is_always_certain(reason: TransitionReason) -> None:
     found = by_reason()[reason]
     assert found
     assert {verdict.confidence for verdict, _, _ in found} == {CERTAIN}
 
 
 @pytest.mark.parametrize("reason", sorted(UNSURE))
-def test_a_reason_that_is_not_sure_has_the_alternatives_of_the_table(reason: Reason) -> None:
+def test_a_reason_that_is_not_sure_has_the_alternatives_of_the_table(reason: TransitionReason) -> None:
     confidence, kinds = UNSURE[reason]
     order = [CERTAIN, PROBABLE, AMBIGUOUS]
     found = by_reason()[reason]
     assert min(order.index(verdict.confidence) for verdict, _, _ in found) == order.index(confidence)
-    assert sorted({kind for _, true, _ in found for kind in true} - {Kind.ROTATION}) == sorted(kinds)
+    assert sorted({kind for _, true, _ in found for kind in true} - {TransitionKind.ROTATION}) == sorted(
+        kinds
+    )
 
 
 @pytest.mark.parametrize("reason", sorted(VAGUE))
-def test_a_vague_reason_is_always_ambiguous(reason: Reason) -> None:
+def test_a_vague_reason_is_always_ambiguous(reason: TransitionReason) -> None:
     assert {verdict.confidence for verdict, _, _ in by_reason()[reason]} <= {AMBIGUOUS}

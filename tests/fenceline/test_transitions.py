@@ -17,15 +17,15 @@ from hypothesis import strategies as st
 from fenceline.explanations import explain
 from fenceline.facts import (
     Confidence,
-    Kind,
-    Reason,
-    State,
     Tombstone,
     TopicPartitions,
     TransactionRecord,
+    TransactionState,
     Transition,
+    TransitionKind,
+    TransitionReason,
 )
-from fenceline.kafka.transitions import Life, derive, lived
+from fenceline.kafka.transitions import IdHistory, derive, lived
 from tests.fenceline.walks import START_MS, Walk
 
 SOME = (TopicPartitions("orders", (0,)),)
@@ -34,7 +34,7 @@ AMBIGUOUS = Confidence.AMBIGUOUS
 
 def derived(records: list[TransactionRecord | Tombstone], whole: bool = True) -> list[Transition]:
     """Return all transitions as they read in the end, oldest first; offsets are indices."""
-    life, found = Life(), dict[int, Transition]()
+    life, found = IdHistory(), dict[int, Transition]()
     for offset, record in enumerate(records):
         step = derive(life, record, 4, offset, whole=whole)
         for told in (step.revised, step.made):
@@ -53,11 +53,11 @@ def walked(seed: int, steps: int) -> Walk:
 
 def wrong(walk: Walk) -> list[str]:
     """Return what is wrong with the verdicts on a walk, in words."""
-    true: dict[int, set[Kind]] = defaultdict(set)
+    true: dict[int, set[TransitionKind]] = defaultdict(set)
     for event in walk.events:
         true[event.index].add(event.kind)
-    if isinstance(walk.written[0], TransactionRecord) and walk.written[0].state is not State.EMPTY:
-        true[0] = {Kind.BASELINE}
+    if isinstance(walk.written[0], TransactionRecord) and walk.written[0].state is not TransactionState.EMPTY:
+        true[0] = {TransitionKind.BASELINE}
     faults, unsure = [], False
     found = {told.offset: told for told in derived(walk.written)}
     for index in range(len(walk.written)):
@@ -79,50 +79,57 @@ def test_a_walk_gives_the_events_that_made_it_or_says_that_it_cannot_tell(seed: 
 
 def test_ambiguous_is_only_what_the_log_cannot_tell() -> None:
     """Of old clients all can be told but an Admin from a client whose own timeout is the Admin's."""
-    unsure: Counter[tuple[int, Kind]] = Counter()
+    unsure: Counter[tuple[int, TransitionKind]] = Counter()
     for seed in range(300):
         walk = walked(seed, 40)
         unsure.update(
             (walk.client, told.kind)
             for told in derived(walk.written)
-            if told.confidence is AMBIGUOUS and told.reason is not Reason.DEFAULT_TIMEOUT
+            if told.confidence is AMBIGUOUS and told.reason is not TransitionReason.DEFAULT_TIMEOUT
         )
     assert {kind for client, kind in unsure if client == 0} == set()
     assert {kind for client, kind in unsure if client == 2} <= {
-        Kind.ABORT, Kind.TAKEOVER, Kind.REINIT, Kind.ADMIN_FENCE,
+        TransitionKind.ABORT, TransitionKind.TAKEOVER, TransitionKind.REINIT, TransitionKind.ADMIN_FENCE,
     }  # fmt: skip
 
 
-def record(state: State, epoch: int, at_ms: int, **changes: object) -> TransactionRecord:
+def record(state: TransactionState, epoch: int, at_ms: int, **changes: object) -> TransactionRecord:
     """Return a record of an id that began at 0 ms; instants count from the walk's start."""
     partitions = {
-        State.EMPTY: None,
-        State.ONGOING: SOME,
-        State.PREPARE_ABORT: SOME,
-        State.PREPARE_COMMIT: SOME,
+        TransactionState.EMPTY: None,
+        TransactionState.ONGOING: SOME,
+        TransactionState.PREPARE_ABORT: SOME,
+        TransactionState.PREPARE_COMMIT: SOME,
     }
-    started = None if state is State.EMPTY else START_MS
+    started = None if state is TransactionState.EMPTY else START_MS
     made = TransactionRecord(
         "a-1", state, 7, epoch, 60_000, partitions.get(state, ()), START_MS + at_ms, started
     )
     return made._replace(**changes)
 
 
-def only_verdict(*records: TransactionRecord) -> tuple[Kind, Confidence, Reason]:
+def only_verdict(*records: TransactionRecord) -> tuple[TransitionKind, Confidence, TransitionReason]:
     """Return the verdict on how the transaction that the first record begins ended."""
-    told = next(each for each in derived(list(records)) if each.kind not in (Kind.BASELINE, Kind.BEGIN))
+    told = next(
+        each
+        for each in derived(list(records))
+        if each.kind not in (TransitionKind.BASELINE, TransitionKind.BEGIN)
+    )
     return told.kind, told.confidence, told.reason
 
 
 ONGOING, PREPARED, ABORTED, EMPTY = (
-    State.ONGOING, State.PREPARE_ABORT, State.COMPLETE_ABORT, State.EMPTY
-)  # fmt: skip
+    TransactionState.ONGOING,
+    TransactionState.PREPARE_ABORT,
+    TransactionState.COMPLETE_ABORT,
+    TransactionState.EMPTY,
+)
 
 
 def test_the_bug_of_kafka_4_0_0_is_the_coordinators_abort() -> None:
     """KAFKA-19367: its own aborts raised the epoch by two."""
     begun = record(ONGOING, 3, 0, client_version=2)
-    for at_ms, kind in ((900, Kind.TAKEOVER), (61_000, Kind.TIMEOUT)):
+    for at_ms, kind in ((900, TransitionKind.TAKEOVER), (61_000, TransitionKind.TIMEOUT)):
         ended = record(PREPARED, 5, at_ms, client_version=2)
         assert only_verdict(begun, ended)[0] is kind
 
@@ -130,21 +137,25 @@ def test_the_bug_of_kafka_4_0_0_is_the_coordinators_abort() -> None:
 def test_a_transaction_in_two_phase_commit_never_times_out() -> None:
     begun = record(ONGOING, 3, 0, timeout_ms=2**31 - 1)
     ended = record(PREPARED, 4, 9 * 10**9, timeout_ms=2**31 - 1)
-    assert only_verdict(begun, ended)[0] is Kind.TAKEOVER
+    assert only_verdict(begun, ended)[0] is TransitionKind.TAKEOVER
 
 
 @pytest.mark.parametrize("hours", [-1, -24])
 def test_a_clock_that_went_back_makes_no_verdict(hours: int) -> None:
     """Its coordinator moved to a broker whose clock is an hour behind."""
     begun, ended = record(ONGOING, 3, 0), record(PREPARED, 4, hours * 3_600_000)
-    assert only_verdict(begun, ended) == (Kind.ABORT, AMBIGUOUS, Reason.CLOCK_WENT_BACK)
+    assert only_verdict(begun, ended) == (TransitionKind.ABORT, AMBIGUOUS, TransitionReason.CLOCK_WENT_BACK)
     (_, told) = derived([begun, ended])
     assert "before its start" in explain(told)
 
 
 def test_a_clock_that_went_forward_an_hour_is_late_like_any_other() -> None:
     begun, ended = record(ONGOING, 3, 0), record(PREPARED, 4, 3_600_000)
-    assert only_verdict(begun, ended) == (Kind.TIMEOUT, Confidence.PROBABLE, Reason.BROKER_LATE)
+    assert only_verdict(begun, ended) == (
+        TransitionKind.TIMEOUT,
+        Confidence.PROBABLE,
+        TransitionReason.BROKER_LATE,
+    )
 
 
 @pytest.mark.parametrize(
@@ -158,7 +169,7 @@ def test_a_late_abort_after_which_the_client_goes_on_stays_a_timeout(gone_on: Tr
         record(ABORTED, 4, 61_005, client_version=2),
         gone_on._replace(client_version=2, started_ms=START_MS + 70_000),
     )
-    assert told == (Kind.TIMEOUT, Confidence.PROBABLE, Reason.EITHER_LATE)
+    assert told == (TransitionKind.TIMEOUT, Confidence.PROBABLE, TransitionReason.EITHER_LATE)
 
 
 def test_a_client_that_goes_on_after_an_abort_in_time_probably_aborted() -> None:
@@ -169,18 +180,22 @@ def test_a_client_that_goes_on_after_an_abort_in_time_probably_aborted() -> None
         record(ABORTED, 4, 905, client_version=2),
         record(ONGOING, 4, 1_000, client_version=2, started_ms=START_MS + 1_000),
     ]
-    assert only_verdict(*records) == (Kind.CLIENT_ABORT, Confidence.PROBABLE, Reason.CLIENT_WENT_ON)
+    assert only_verdict(*records) == (
+        TransitionKind.CLIENT_ABORT,
+        Confidence.PROBABLE,
+        TransitionReason.CLIENT_WENT_ON,
+    )
     assert "foreign InitProducerId" in explain(derived(records)[1])
 
 
 #: When an initialisation follows an abort whose markers took 5 ms, and how that reads under version 2.
 RETRIES = {
-    "at once": (5, Kind.ABORT, Reason.CAME_BACK),
-    "franz-go": (22, Kind.TAKEOVER, Reason.CAME_BACK_SOON),
-    "Java": (95, Kind.TAKEOVER, Reason.CAME_BACK_SOON),
-    "Java, loaded host": (403, Kind.TAKEOVER, Reason.CAME_BACK_SOON),
-    "librdkafka, loaded host": (1_400, Kind.TAKEOVER, Reason.CAME_BACK_SOON),
-    "a restart": (4_000, Kind.ABORT, Reason.CAME_BACK),
+    "at once": (5, TransitionKind.ABORT, TransitionReason.CAME_BACK),
+    "franz-go": (22, TransitionKind.TAKEOVER, TransitionReason.CAME_BACK_SOON),
+    "Java": (95, TransitionKind.TAKEOVER, TransitionReason.CAME_BACK_SOON),
+    "Java, loaded host": (403, TransitionKind.TAKEOVER, TransitionReason.CAME_BACK_SOON),
+    "librdkafka, loaded host": (1_400, TransitionKind.TAKEOVER, TransitionReason.CAME_BACK_SOON),
+    "a restart": (4_000, TransitionKind.ABORT, TransitionReason.CAME_BACK),
 }
 
 
@@ -204,12 +219,17 @@ LAST = {
     "client, by the end": (
         900,
         {"producer_id": 8, "producer_epoch": 0},
-        Kind.CLIENT_ABORT,
+        TransitionKind.CLIENT_ABORT,
         Confidence.CERTAIN,
     ),
-    "client, late": (61_000, {"producer_id": 8, "producer_epoch": 0}, Kind.CLIENT_ABORT, Confidence.CERTAIN),
-    "broker": (900, {}, Kind.TAKEOVER, Confidence.PROBABLE),
-    "broker, late": (61_000, {}, Kind.TIMEOUT, Confidence.PROBABLE),
+    "client, late": (
+        61_000,
+        {"producer_id": 8, "producer_epoch": 0},
+        TransitionKind.CLIENT_ABORT,
+        Confidence.CERTAIN,
+    ),
+    "broker": (900, {}, TransitionKind.TAKEOVER, Confidence.PROBABLE),
+    "broker, late": (61_000, {}, TransitionKind.TIMEOUT, Confidence.PROBABLE),
 }
 
 
@@ -227,11 +247,15 @@ def test_at_the_last_epoch_the_producer_id_tells_a_clients_abort_from_the_coordi
 def test_the_next_producer_id_in_an_abort_is_a_clients() -> None:
     begun = record(ONGOING, 32_766, 0, client_version=2)
     ended = record(PREPARED, 32_767, 900, client_version=2, next_producer_id=8)
-    assert only_verdict(begun, ended) == (Kind.CLIENT_ABORT, Confidence.CERTAIN, Reason.CLIENT_AT_LAST_EPOCH)
+    assert only_verdict(begun, ended) == (
+        TransitionKind.CLIENT_ABORT,
+        Confidence.CERTAIN,
+        TransitionReason.CLIENT_AT_LAST_EPOCH,
+    )
 
 
 def test_a_verdict_is_revised_at_its_own_place() -> None:
-    life, begun = Life(), record(ONGOING, 3, 0, client_version=2)
+    life, begun = IdHistory(), record(ONGOING, 3, 0, client_version=2)
     steps = []
     for offset, each in enumerate(
         [begun, record(PREPARED, 4, 50, client_version=2), record(ABORTED, 4, 55, client_version=2)]
@@ -240,18 +264,18 @@ def test_a_verdict_is_revised_at_its_own_place() -> None:
         life = lived(life, each, step)
         steps.append(step)
     assert steps[1].made is not None
-    assert (steps[1].made.kind, steps[1].made.confidence) == (Kind.ABORT, AMBIGUOUS)
+    assert (steps[1].made.kind, steps[1].made.confidence) == (TransitionKind.ABORT, AMBIGUOUS)
     assert steps[2].revised == steps[1].made._replace(completed_ms=START_MS + 55)
     step = derive(life, record(EMPTY, 5, 60_000, client_version=2), 4, 3)
     assert step.revised is not None
     assert step.revised.offset == 1
-    assert (step.revised.kind, step.revised.confidence) == (Kind.CLIENT_ABORT, Confidence.PROBABLE)
+    assert (step.revised.kind, step.revised.confidence) == (TransitionKind.CLIENT_ABORT, Confidence.PROBABLE)
 
 
 def test_steps_that_kafka_does_not_have_are_ambiguous_and_never_an_error() -> None:
     """Every pair of states, epochs that jump, producer ids that change."""
-    for before in State:
-        for after in State:
+    for before in TransactionState:
+        for after in TransactionState:
             for epoch, producer_id in ((3, 7), (9, 7), (0, 8), (5, 8)):
                 first = record(before, 3, 0)
                 second = record(after, epoch, 10, producer_id=producer_id)
@@ -261,9 +285,9 @@ def test_steps_that_kafka_does_not_have_are_ambiguous_and_never_an_error() -> No
 
 def test_the_first_record_of_an_id_is_its_birth_only_where_nothing_is_missing() -> None:
     born = record(EMPTY, 0, 0)
-    assert [told.kind for told in derived([born])] == [Kind.INIT]
-    assert [told.kind for told in derived([born], whole=False)] == [Kind.BASELINE]
-    assert [told.kind for told in derived([record(EMPTY, 3, 0)])] == [Kind.BASELINE]
+    assert [told.kind for told in derived([born])] == [TransitionKind.INIT]
+    assert [told.kind for told in derived([born], whole=False)] == [TransitionKind.BASELINE]
+    assert [told.kind for told in derived([record(EMPTY, 3, 0)])] == [TransitionKind.BASELINE]
 
 
 def test_every_reason_has_words_and_every_duration_in_them_is_real() -> None:

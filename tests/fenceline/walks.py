@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from fenceline.facts import Kind, State, Tombstone, TopicPartitions, TransactionRecord
+from fenceline.facts import Tombstone, TopicPartitions, TransactionRecord, TransactionState, TransitionKind
 
 START_MS = 1_795_000_000_000
 SOME = (TopicPartitions("orders", (0, 1)),)
@@ -23,7 +23,7 @@ RETRIES_MS = ((80, 125), (495, 900))
 class Event:
     """Something that really happened, and where: the index of the record that tells it first."""
 
-    kind: Kind
+    kind: TransitionKind
     index: int
 
 
@@ -72,13 +72,13 @@ class Walk:
         ]  # fmt: skip
         return often + seldom + ([self.empty_abort] if self.client == 2 else [])
 
-    def tell(self, kind: Kind) -> None:
+    def tell(self, kind: TransitionKind) -> None:
         self.events.append(Event(kind, len(self.written)))
 
     def wait(self, low: int, high: int) -> None:
         self.now_ms += self.dice.randint(low, high)
 
-    def write(self, state: State, **changes: object) -> TransactionRecord:
+    def write(self, state: TransactionState, **changes: object) -> TransactionRecord:
         fields: dict[str, object] = {"state": state, "updated_ms": self.now_ms, "value_version": 1}
         assert self.last is not None
         self.last = self.last._replace(**(fields | changes))
@@ -88,11 +88,11 @@ class Walk:
     def baseline(self) -> None:
         """The first record in sight of an id that is old."""
         self.old = False
-        self.tell(Kind.BASELINE)
+        self.tell(TransitionKind.BASELINE)
         epoch = self.dice.randint(32_740, 32_762)
         self.last = TransactionRecord(
             self.name,
-            State.COMPLETE_COMMIT,
+            TransactionState.COMPLETE_COMMIT,
             self.ids,
             epoch,
             60_000,
@@ -108,24 +108,26 @@ class Walk:
         self.wait(1_000, 5_000)
         self.owned = True
         self.ids += 1
-        self.tell(Kind.INIT)
+        self.tell(TransitionKind.INIT)
         timeout = self.dice.choice((45_000, 60_000))
         self.last = TransactionRecord(
-            self.name, State.EMPTY, self.ids, 0, timeout, None, self.now_ms, None, self.client
+            self.name, TransactionState.EMPTY, self.ids, 0, timeout, None, self.now_ms, None, self.client
         )
         self.written.append(self.last)
 
     def begin(self) -> None:
         assert self.last is not None
         self.wait(1, 2_000)
-        self.tell(Kind.BEGIN)
-        self.write(State.ONGOING, partitions=SOME, started_ms=self.now_ms, client_version=self.client)
+        self.tell(TransitionKind.BEGIN)
+        self.write(
+            TransactionState.ONGOING, partitions=SOME, started_ms=self.now_ms, client_version=self.client
+        )
         for _ in range(self.dice.choice((0, 0, 1, 2))):
             self.wait(1, 500)
-            self.tell(Kind.EXTEND)
-            self.write(State.ONGOING)
+            self.tell(TransitionKind.EXTEND)
+            self.write(TransactionState.ONGOING)
 
-    def end(self, prepared: State, version: int) -> None:
+    def end(self, prepared: TransactionState, version: int) -> None:
         """A client's own end: protocol 2 raises the epoch, older ones leave no tag."""
         assert self.last is not None
         epoch = self.last.producer_epoch + (1 if version == 2 else 0)
@@ -136,17 +138,17 @@ class Walk:
         """The coordinator's own abort: it raises the epoch, and writes its own version."""
         assert self.last is not None
         epoch = self.last.producer_epoch + 1
-        self.write(State.PREPARE_ABORT, producer_epoch=epoch, client_version=self.broker)
+        self.write(TransactionState.PREPARE_ABORT, producer_epoch=epoch, client_version=self.broker)
         self.complete()
 
     def complete(self) -> None:
         assert self.last is not None
         self.wait(0, 7)
-        commits = self.last.state is State.PREPARE_COMMIT
-        state = State.COMPLETE_COMMIT if commits else State.COMPLETE_ABORT
+        commits = self.last.state is TransactionState.PREPARE_COMMIT
+        state = TransactionState.COMPLETE_COMMIT if commits else TransactionState.COMPLETE_ABORT
         if self.last.producer_epoch == 32767 and self.last.client_version == 2 and not self.fencing:
             self.ids += 1
-            self.tell(Kind.ROTATION)
+            self.tell(TransitionKind.ROTATION)
             self.write(state, partitions=(), producer_id=self.ids, producer_epoch=0)
         else:
             self.write(state, partitions=())
@@ -159,38 +161,38 @@ class Walk:
         if self.last.producer_epoch < 32766:
             return {"producer_epoch": self.last.producer_epoch + 1}
         self.ids += 1
-        self.tell(Kind.ROTATION)
+        self.tell(TransitionKind.ROTATION)
         return {"producer_id": self.ids, "producer_epoch": 0}
 
     def empty(self, **changes: object) -> None:
-        self.write(State.EMPTY, partitions=None, started_ms=None, **changes)
+        self.write(TransactionState.EMPTY, partitions=None, started_ms=None, **changes)
 
     def commit(self) -> None:
         self.begin()
         self.wait(1, 900)
-        self.tell(Kind.COMMIT)
-        self.end(State.PREPARE_COMMIT, self.client)
+        self.tell(TransitionKind.COMMIT)
+        self.end(TransactionState.PREPARE_COMMIT, self.client)
 
     def old_end(self) -> None:
         """A transaction that another process ends by an old EndTxn (recovery, also of our sink)."""
         self.begin()
         self.wait(1, 900)
         commits = self.dice.random() < 0.5
-        self.tell(Kind.COMMIT if commits else Kind.CLIENT_ABORT)
-        self.end(State.PREPARE_COMMIT if commits else State.PREPARE_ABORT, 0)
+        self.tell(TransitionKind.COMMIT if commits else TransitionKind.CLIENT_ABORT)
+        self.end(TransactionState.PREPARE_COMMIT if commits else TransactionState.PREPARE_ABORT, 0)
 
     def client_abort(self) -> None:
         self.begin()
         self.wait(1, 900)
-        self.tell(Kind.CLIENT_ABORT)
-        self.end(State.PREPARE_ABORT, self.client)
+        self.tell(TransitionKind.CLIENT_ABORT)
+        self.end(TransactionState.PREPARE_ABORT, self.client)
 
     def empty_abort(self) -> None:
         assert self.last is not None
         self.wait(1, 900)
-        self.tell(Kind.EMPTY_ABORT)
+        self.tell(TransitionKind.EMPTY_ABORT)
         self.write(
-            State.PREPARE_ABORT, partitions=(), producer_epoch=self.last.producer_epoch + 1,
+            TransactionState.PREPARE_ABORT, partitions=(), producer_epoch=self.last.producer_epoch + 1,
             started_ms=self.now_ms, client_version=2,
         )  # fmt: skip
         self.complete()
@@ -200,7 +202,7 @@ class Walk:
         self.wait(*self.dice.choice(((1, 60), (90, 700), (2_000, 9_000), (12_000, 90_000))))
         raised = self.raised()
         if "producer_id" not in raised:
-            self.tell(Kind.REINIT)
+            self.tell(TransitionKind.REINIT)
         self.owned = True
         self.empty(timeout_ms=self.dice.choice((45_000, 60_000)), **raised)
 
@@ -209,11 +211,11 @@ class Walk:
         self.wait(12_000, 90_000)
         raised = self.raised()
         if "producer_id" not in raised:
-            self.tell(Kind.REINIT)
+            self.tell(TransitionKind.REINIT)
         self.empty(timeout_ms=ADMIN_MS, **raised)
         self.commit()
 
-    def open_and_fenced(self, kind: Kind, wait: tuple[int, int]) -> None:
+    def open_and_fenced(self, kind: TransitionKind, wait: tuple[int, int]) -> None:
         assert self.last is not None
         if self.last.producer_epoch >= 32765:
             return
@@ -226,12 +228,12 @@ class Walk:
 
     def timeout(self) -> None:
         assert self.last is not None
-        self.open_and_fenced(Kind.TIMEOUT, (self.last.timeout_ms, self.last.timeout_ms + 10_000))
-        self.owned = self.events[-1].kind is not Kind.TIMEOUT
+        self.open_and_fenced(TransitionKind.TIMEOUT, (self.last.timeout_ms, self.last.timeout_ms + 10_000))
+        self.owned = self.events[-1].kind is not TransitionKind.TIMEOUT
 
     def takeover(self) -> None:
-        self.open_and_fenced(Kind.TAKEOVER, (1, 900))
-        if self.events[-1].kind is not Kind.TAKEOVER:
+        self.open_and_fenced(TransitionKind.TAKEOVER, (1, 900))
+        if self.events[-1].kind is not TransitionKind.TAKEOVER:
             return
         if self.client == 0 and self.dice.random() < 0.2:
             # It never asks again. Under protocol 2 that looks like the client's own abort.
@@ -242,8 +244,8 @@ class Walk:
             self.empty(timeout_ms=self.dice.choice((45_000, 60_000)), **self.raised())
 
     def admin_fence(self) -> None:
-        self.open_and_fenced(Kind.ADMIN_FENCE, (1, 900))
-        if self.events[-1].kind is Kind.ADMIN_FENCE:
+        self.open_and_fenced(TransitionKind.ADMIN_FENCE, (1, 900))
+        if self.events[-1].kind is TransitionKind.ADMIN_FENCE:
             self.wait(*RETRIES_MS[0])
             self.empty(timeout_ms=ADMIN_MS, **self.raised())
             self.owned = False
@@ -252,20 +254,20 @@ class Walk:
         self.wait(12_000, 90_000)
         raised = self.raised()
         if "producer_id" not in raised:
-            self.tell(Kind.ADMIN_FENCE)
+            self.tell(TransitionKind.ADMIN_FENCE)
         self.empty(timeout_ms=ADMIN_MS, **raised)
         self.owned = False
 
     def self_recovery(self) -> None:
         """A client that lost its way initialises with its own epoch, while open (KIP-360)."""
-        self.open_and_fenced(Kind.SELF_RECOVERY, (1, 900))
-        if self.events[-1].kind is Kind.SELF_RECOVERY:
+        self.open_and_fenced(TransitionKind.SELF_RECOVERY, (1, 900))
+        if self.events[-1].kind is TransitionKind.SELF_RECOVERY:
             self.wait(1, 900)
             self.empty()
 
     def expiry(self) -> None:
         assert self.last is not None
         self.wait(1_000, 90_000)
-        self.tell(Kind.EXPIRY)
+        self.tell(TransitionKind.EXPIRY)
         self.written.append(Tombstone(self.name, self.now_ms))
         self.last = None

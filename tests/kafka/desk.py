@@ -16,7 +16,7 @@ from dashboard.runtime import leases
 from dashboard.runtime import loop as slices
 from dashboard.streaming import checkpoint_store as save_checkpoints
 from fenceline.limits import Limits
-from fenceline.plans.plan import Act, Ground, Plan, from_json
+from fenceline.plans.plan import Act, Plan, RefusalReason, from_json
 from sandbox.kafka import Broker
 from tests.kafka.watch import Watch
 from tests.waiting import wait_for
@@ -81,7 +81,7 @@ class Desk:
         return list(Query.objects.filter(cluster__name=self.cluster))
 
 
-def grounds(plan: Plan) -> list[list[Ground]]:
+def grounds(plan: Plan) -> list[list[RefusalReason]]:
     """Return what speaks against each subject."""
     return [[each.ground for each in subject.refusals] for subject in plan.subjects]
 

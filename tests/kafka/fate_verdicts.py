@@ -8,8 +8,15 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from fenceline.decode.transaction_state import decode
-from fenceline.facts import ABORTS, Confidence, Kind, State, TransactionRecord, Transition
-from fenceline.kafka.transitions import Life as Folded
+from fenceline.facts import (
+    ABORTS,
+    Confidence,
+    TransactionRecord,
+    TransactionState,
+    Transition,
+    TransitionKind,
+)
+from fenceline.kafka.transitions import IdHistory as Folded
 from fenceline.kafka.transitions import derive, lived
 from tests.kafka.fates import Mark
 from tests.kafka.observe import RawRecord
@@ -89,8 +96,11 @@ def _judged(name: str, marks: list[Mark], seen: list[Seen]) -> Iterator[Verdict]
 
 
 def _is_marked(last: Seen | None, each: Seen) -> bool:
-    further = last is not None and last.record.state is each.record.state is State.ONGOING
-    return each.record.state not in (State.COMPLETE_COMMIT, State.COMPLETE_ABORT) and not further
+    further = last is not None and last.record.state is each.record.state is TransactionState.ONGOING
+    return (
+        each.record.state not in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
+        and not further
+    )
 
 
 def _right(mark: Mark, told: Transition | None, before: Verdict | None) -> str:
@@ -101,8 +111,8 @@ def _right(mark: Mark, told: Transition | None, before: Verdict | None) -> str:
     if mark.kind is None and before is not None:
         return before.is_
     # An initialisation that was taken for the end of the abort before it.
-    merged = before is not None and (before.is_ == "ambiguous" or before.mark.kind is Kind.TAKEOVER)
-    return "ambiguous" if mark.kind is Kind.REINIT and merged else "wrong"
+    merged = before is not None and (before.is_ == "ambiguous" or before.mark.kind is TransitionKind.TAKEOVER)
+    return "ambiguous" if mark.kind is TransitionKind.REINIT and merged else "wrong"
 
 
 def _can_tell(mark: Mark, told: Transition | None, before: Verdict | None, after: Mark | None) -> bool:
@@ -112,22 +122,26 @@ def _can_tell(mark: Mark, told: Transition | None, before: Verdict | None, after
     a protocol 2 client's end (unless that client goes on), and after a takeover by somebody who never came
     back.
     """
-    if mark.kind is None or (mark.kind is Kind.REINIT and before and before.mark.kind in ABORTS):
+    if mark.kind is None or (mark.kind is TransitionKind.REINIT and before and before.mark.kind in ABORTS):
         return before is not None and before.can_tell and before.mark.fate not in UNANSWERED
     if mark.kind not in ABORTS:
         return True
-    if mark.kind is Kind.TIMEOUT:
+    if mark.kind is TransitionKind.TIMEOUT:
         return True
-    goes_on = mark.kind is Kind.CLIENT_ABORT and after is not None and after.state is not State.EMPTY
-    return mark.protocol != "2" or goes_on or mark.kind is Kind.SELF_RECOVERY
+    goes_on = (
+        mark.kind is TransitionKind.CLIENT_ABORT
+        and after is not None
+        and after.state is not TransactionState.EMPTY
+    )
+    return mark.protocol != "2" or goes_on or mark.kind is TransitionKind.SELF_RECOVERY
 
 
 def recognised(verdicts: Iterable[Verdict]) -> str:
     """Return how many takeovers of each fate and protocol are called takeovers, at any confidence."""
     counts: dict[tuple[str, str], Counter[bool]] = defaultdict(Counter)
     for mark, told, _, _, _ in verdicts:
-        if mark.kind is Kind.TAKEOVER and mark.fate not in UNANSWERED:
-            counts[mark.fate, mark.protocol][told is not None and told.kind is Kind.TAKEOVER] += 1
+        if mark.kind is TransitionKind.TAKEOVER and mark.fate not in UNANSWERED:
+            counts[mark.fate, mark.protocol][told is not None and told.kind is TransitionKind.TAKEOVER] += 1
     shares = [
         f"{fate} under {protocol}: {found[True]} of {found.total()}"
         for (fate, protocol), found in sorted(counts.items())
@@ -140,7 +154,7 @@ def table(verdicts: Iterable[Verdict]) -> str:
     """Return the shares per fate, kind and protocol as text, but for the begins."""
     counts: dict[tuple[str, str, str], Counter[str]] = defaultdict(Counter)
     for mark, _, is_, _, _ in verdicts:
-        if mark.kind not in (None, Kind.BEGIN):
+        if mark.kind not in (None, TransitionKind.BEGIN):
             counts[mark.fate, str(mark.kind), mark.protocol][is_] += 1
     words = "certain", "probable", "ambiguous", "wrong"
     heads = f"{'fate':<18}{'kind':<15}{'protocol':<9}{'records':>8}"

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaException
 
-from fenceline.facts import Kind, State
-from sandbox.wire import Refused
+from fenceline.facts import TransactionState, TransitionKind
+from sandbox.wire import CoordinatorRefused
 from tests.java.clients import JavaError, JavaProducer
 from tests.kafka.lives import LONG_MS, SHORT_MS, Life, World
 from tests.kafka.producers import TransactionalProducer, wait_until_it_refuses
@@ -33,9 +33,9 @@ TOO_LARGE = "x" * 5_000
 class Mark(NamedTuple):
     """What one record truly is: its state, the kind that it makes, and whose fate it belongs to."""
 
-    state: State
+    state: TransactionState
     #: None where the record only completes what the one before has begun: the Empty of a takeover.
-    kind: Kind | None
+    kind: TransitionKind | None
     fate: str
     #: Of the producer that the record is about: "2", or "0/1".
     protocol: str
@@ -57,7 +57,7 @@ class ToldLife(Life):
     def live(self, fates: Iterable[Callable[[ToldLife], None]]) -> list[Mark]:
         """Live through these fates; return the log."""
         self.producer = self.start()
-        self.mark(State.EMPTY, Kind.INIT)
+        self.mark(TransactionState.EMPTY, TransitionKind.INIT)
         for fate in fates:
             self.fate = fate.__name__
             fate(self)
@@ -70,14 +70,14 @@ class ToldLife(Life):
         speaks = isinstance(self.producer, JavaProducer | RawProducer2)
         return "2" if self.java_speaks_2 and speaks else "0/1"
 
-    def mark(self, state: State, kind: Kind | None, protocol: str = "") -> None:
+    def mark(self, state: TransactionState, kind: TransitionKind | None, protocol: str = "") -> None:
         """Log a record."""
         self.marks.append(Mark(state, kind, self.fate, protocol or self.protocol))
 
     def go_on_with(self, producer: TransactionalProducer) -> None:
         """Initialise a producer while nothing is open; the one before is gone."""
         producer.init()
-        self.mark(State.EMPTY, Kind.REINIT)
+        self.mark(TransactionState.EMPTY, TransitionKind.REINIT)
         self.producer = producer
 
     def again(self, timeout_ms: int = LONG_MS) -> None:
@@ -88,12 +88,12 @@ class ToldLife(Life):
     def opened(self) -> None:
         """Open a transaction."""
         self.open()
-        self.mark(State.ONGOING, Kind.BEGIN)
+        self.mark(TransactionState.ONGOING, TransitionKind.BEGIN)
 
-    def aborted_for(self, kind: Kind, protocol: str = "") -> None:
+    def aborted_for(self, kind: TransitionKind, protocol: str = "") -> None:
         """The coordinator aborted what was open, and wrote what it gave to whoever asked for that."""
-        self.mark(State.PREPARE_ABORT, kind, protocol)
-        self.mark(State.EMPTY, None, protocol)
+        self.mark(TransactionState.PREPARE_ABORT, kind, protocol)
+        self.mark(TransactionState.EMPTY, None, protocol)
 
     def wait_until(self, state: str) -> None:
         """Wait until the coordinator has the id in this state."""
@@ -104,14 +104,14 @@ def commit(life: ToldLife) -> None:
     """The usual end."""
     life.opened()
     life.producer.commit()
-    life.mark(State.PREPARE_COMMIT, Kind.COMMIT)
+    life.mark(TransactionState.PREPARE_COMMIT, TransitionKind.COMMIT)
 
 
 def abort(life: ToldLife) -> None:
     """The client's own abort."""
     life.opened()
     life.producer.abort()
-    life.mark(State.PREPARE_ABORT, Kind.CLIENT_ABORT)
+    life.mark(TransactionState.PREPARE_ABORT, TransitionKind.CLIENT_ABORT)
 
 
 def empty(life: ToldLife) -> None:
@@ -133,7 +133,7 @@ def empty_abort(life: ToldLife) -> None:
     raw = RawProducer(life.world.bootstrap, life.transactional_id, LONG_MS)
     life.go_on_with(raw)
     raw.abort_nothing()
-    life.mark(State.PREPARE_ABORT, Kind.EMPTY_ABORT, "2")
+    life.mark(TransactionState.PREPARE_ABORT, TransitionKind.EMPTY_ABORT, "2")
     life.again()
 
 
@@ -148,7 +148,7 @@ def takeover(life: ToldLife) -> None:
     life.opened()
     zombie, producer = life.producer, life.make()
     producer.init()
-    life.aborted_for(Kind.TAKEOVER)
+    life.aborted_for(TransitionKind.TAKEOVER)
     if life.dice.random() < 0.5:
         with suppress(JavaError, KafkaException):
             zombie.commit()
@@ -161,12 +161,12 @@ def takeover_and_gone(life: ToldLife) -> None:
     """Somebody asks once while a transaction is open and never again; a producer comes after all is over."""
     life.opened()
     stranger = RawProducer(life.world.bootstrap, life.transactional_id)
-    with suppress(Refused):
+    with suppress(CoordinatorRefused):
         stranger.init_once()
         raise AssertionError(f"{life.transactional_id}: initialised while a transaction was open")
     stranger.abandon()
     life.wait_until("CompleteAbort")
-    life.mark(State.PREPARE_ABORT, Kind.TAKEOVER)
+    life.mark(TransactionState.PREPARE_ABORT, TransitionKind.TAKEOVER)
     life.again()
 
 
@@ -174,11 +174,11 @@ def kill(life: ToldLife) -> None:
     """A process is killed in mid-transaction, and another instance comes."""
     life.producer.abandon()
     kill_in_mid_transaction(life.world.bootstrap, life.transactional_id, life.world.topics[0], LONG_MS)
-    life.mark(State.EMPTY, Kind.REINIT)
+    life.mark(TransactionState.EMPTY, TransitionKind.REINIT)
     life.producer = life.start()
     # The victim was librdkafka's, whatever comes after it.
-    life.mark(State.ONGOING, Kind.BEGIN, "0/1")
-    life.aborted_for(Kind.TAKEOVER, "0/1")
+    life.mark(TransactionState.ONGOING, TransitionKind.BEGIN, "0/1")
+    life.aborted_for(TransitionKind.TAKEOVER, "0/1")
 
 
 def timeout(life: ToldLife) -> None:
@@ -188,8 +188,8 @@ def timeout(life: ToldLife) -> None:
     with suppress(JavaError, KafkaException):
         life.open()
     life.wait_until("CompleteAbort")
-    life.mark(State.ONGOING, Kind.BEGIN)
-    life.mark(State.PREPARE_ABORT, Kind.TIMEOUT)
+    life.mark(TransactionState.ONGOING, TransitionKind.BEGIN)
+    life.mark(TransactionState.PREPARE_ABORT, TransitionKind.TIMEOUT)
     life.again()
 
 
@@ -197,14 +197,14 @@ def fence(life: ToldLife) -> None:
     """Admin.fenceProducers in mid-transaction; later another producer comes."""
     life.opened()
     life.world.admin.fence_producers([life.transactional_id])
-    life.aborted_for(Kind.ADMIN_FENCE)
+    life.aborted_for(TransitionKind.ADMIN_FENCE)
     life.again()
 
 
 def fence_idle(life: ToldLife) -> None:
     """Admin.fenceProducers while nothing is open; later another producer comes."""
     life.world.admin.fence_producers([life.transactional_id])
-    life.mark(State.EMPTY, Kind.ADMIN_FENCE)
+    life.mark(TransactionState.EMPTY, TransitionKind.ADMIN_FENCE)
     life.again()
 
 
@@ -214,10 +214,10 @@ def recovery(life: ToldLife) -> None:
     life.producer.send(NARROW, 0, TOO_LARGE)
     wait_until_it_refuses(life.producer, life.world.topics[0])
     life.producer.abort()
-    life.mark(State.PREPARE_ABORT, Kind.CLIENT_ABORT)
+    life.mark(TransactionState.PREPARE_ABORT, TransitionKind.CLIENT_ABORT)
     if isinstance(life.producer, JavaProducer) and life.protocol != "2":
         life.wait_until("Empty")
-        life.mark(State.EMPTY, Kind.REINIT)
+        life.mark(TransactionState.EMPTY, TransitionKind.REINIT)
 
 
 def self_recovery(life: ToldLife) -> None:
@@ -233,7 +233,7 @@ def self_recovery(life: ToldLife) -> None:
     life.go_on_with(raw)
     life.opened()
     raw.recover()
-    life.aborted_for(Kind.SELF_RECOVERY)
+    life.aborted_for(TransitionKind.SELF_RECOVERY)
     commit(life)
     life.again()
 
@@ -276,31 +276,31 @@ def late_abort(life: ToldLife) -> None:
 def time_out(life: ToldLife) -> None:
     """Open a transaction, and wait until the coordinator has aborted it."""
     # On a busy machine the coordinator may be there before the answer is.
-    with suppress(JavaError, KafkaException, Refused):
+    with suppress(JavaError, KafkaException, CoordinatorRefused):
         open_one(life)
     life.wait_until("CompleteAbort")
-    life.mark(State.ONGOING, Kind.BEGIN)
-    life.mark(State.PREPARE_ABORT, Kind.TIMEOUT)
+    life.mark(TransactionState.ONGOING, TransitionKind.BEGIN)
+    life.mark(TransactionState.PREPARE_ABORT, TransitionKind.TIMEOUT)
 
 
 def foreign_init(life: ToldLife) -> None:
     """Somebody initialises once in mid-transaction; a producer of version 2 then aborts, and goes on."""
     speaks_2 = speak_2(life)
     open_one(life)
-    life.mark(State.ONGOING, Kind.BEGIN)
+    life.mark(TransactionState.ONGOING, TransitionKind.BEGIN)
     stranger = RawProducer(life.world.bootstrap, life.transactional_id)
-    with suppress(Refused):
+    with suppress(CoordinatorRefused):
         stranger.init_once()
         raise AssertionError(f"{life.transactional_id}: initialised while a transaction was open")
     stranger.abandon()
     life.wait_until("CompleteAbort")
-    life.mark(State.PREPARE_ABORT, Kind.TAKEOVER)
+    life.mark(TransactionState.PREPARE_ABORT, TransitionKind.TAKEOVER)
     if speaks_2:
         life.producer.abort()
         open_one(life)
-        life.mark(State.ONGOING, Kind.BEGIN)
+        life.mark(TransactionState.ONGOING, TransitionKind.BEGIN)
         life.producer.commit()
-        life.mark(State.PREPARE_COMMIT, Kind.COMMIT)
+        life.mark(TransactionState.PREPARE_COMMIT, TransitionKind.COMMIT)
     life.again()
 
 
@@ -308,10 +308,10 @@ def quick_takeover(life: ToldLife) -> None:
     """A takeover by a client that retries as soon as franz-go does."""
     speaks_2 = speak_2(life)
     open_one(life)
-    life.mark(State.ONGOING, Kind.BEGIN)
+    life.mark(TransactionState.ONGOING, TransitionKind.BEGIN)
     rival = (RawProducer2 if speaks_2 else RawProducer)(life.world.bootstrap, life.transactional_id)
     rival.init_as_franz_go()
-    life.aborted_for(Kind.TAKEOVER)
+    life.aborted_for(TransitionKind.TAKEOVER)
     life.producer.abandon()
     life.producer = rival
     life.again()

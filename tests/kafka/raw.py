@@ -17,9 +17,9 @@ from sandbox.wire import (
     CONCURRENT_TRANSACTIONS,
     NOBODY,
     Connection,
-    Coordinator,
+    CoordinatorConnection,
+    CoordinatorRefused,
     Identity,
-    Refused,
     produce,
 )
 from tests.kafka.producers import DEADLINE_S
@@ -44,7 +44,7 @@ class RawProducer:
         self, bootstrap: str, transactional_id: str, timeout_ms: int = 60_000, identity: Identity = NOBODY
     ) -> None:
         self.identity = identity
-        self._coordinator = Coordinator(bootstrap, transactional_id)
+        self._coordinator = CoordinatorConnection(bootstrap, transactional_id)
         self._timeout_ms = timeout_ms
 
     def init(self) -> None:
@@ -57,7 +57,7 @@ class RawProducer:
         while True:
             try:
                 return self.init_once()
-            except Refused as refused:
+            except CoordinatorRefused as refused:
                 if refused.code != CONCURRENT_TRANSACTIONS or time.monotonic() > until:
                     raise
             time.sleep(_FRANZ_GO_RETRY_S)
@@ -127,7 +127,7 @@ class RawProducer:
             if set(codes) == {0}:
                 return found
             if CONCURRENT_TRANSACTIONS not in codes or time.monotonic() > until:
-                raise Refused(type(request).__name__, max(codes))
+                raise CoordinatorRefused(type(request).__name__, max(codes))
 
 
 class RawProducer2(RawProducer):
@@ -145,7 +145,7 @@ class RawProducer2(RawProducer):
             try:
                 produce(self._leader, name, self.identity, where, [value.encode()], version=_PRODUCE_2)
                 return
-            except Refused as refused:
+            except CoordinatorRefused as refused:
                 if refused.code not in (CONCURRENT_TRANSACTIONS, *_NO_LEADER_YET) or time.monotonic() > until:
                     raise
             time.sleep(_FRANZ_GO_RETRY_S)

@@ -12,7 +12,7 @@ from dashboard.runtime import collector_store, leases
 from dashboard.runtime import loop as slices
 from dashboard.tasks import tails
 from dashboard.transactions import queries as transaction_queries
-from fenceline.facts import State, TransactionRecord
+from fenceline.facts import TransactionRecord, TransactionState
 from tests.waiting import wait_for
 
 
@@ -40,7 +40,7 @@ def _seen_through(lease: leases.Lease) -> int:
 def _record(row: Transaction) -> TransactionRecord:
     return TransactionRecord(
         row.transactional_id,
-        State(row.state),
+        TransactionState(row.state),
         row.producer_id,
         row.producer_epoch,
         row.timeout_ms,

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaException, Producer
 from py4j.java_gateway import JavaGateway
 
 from dashboard.runtime import loop as slices
-from fenceline.kafka.partitions import Ground, Verdict
+from fenceline.kafka.partitions import PartitionVerdict, VerdictReason
 from sandbox.kafka import Broker
 from sandbox.wire import Identity
 from tests.java.clients import JavaAdmin, JavaError, JavaProducer
@@ -24,12 +24,12 @@ from tests.waiting import wait_for
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
-OWNED = Verdict.OPEN, Ground.OWNED
-NOT_ITS = Verdict.HANGING, Ground.NOT_ITS_PARTITION
-NOBODYS = Verdict.HANGING, Ground.NO_SUCH_PRODUCER
+OWNED = PartitionVerdict.OPEN, VerdictReason.OWNED
+NOT_ITS = PartitionVerdict.HANGING, VerdictReason.NOT_ITS_PARTITION
+NOBODYS = PartitionVerdict.HANGING, VerdictReason.NO_SUCH_PRODUCER
 
 #: What is open in the partition: transactional id, verdict and ground of each, the first in the log first.
-Truth = list[tuple[str, Verdict, Ground]]
+Truth = list[tuple[str, PartitionVerdict, VerdictReason]]
 
 
 @dataclass

@@ -17,7 +17,7 @@ from dashboard.runtime import loop as slices
 from sandbox import wire
 from sandbox.hanging import VERIFIED, verification_off
 from sandbox.kafka import Broker
-from sandbox.wire import Coordinator, Identity, Refused
+from sandbox.wire import CoordinatorConnection, CoordinatorRefused, Identity
 from tests.waiting import wait_for
 
 #: ProduceRequest that is not of transaction protocol 2, where the broker would ask the coordinator itself.
@@ -34,7 +34,7 @@ def unverified(broker: Broker) -> Iterator[None]:
 
 def identity_of(broker: Broker, transactional_id: str, timeout_ms: int = 60_000) -> Identity:
     """Initialise an id; return what it was given."""
-    with Coordinator(broker.bootstrap, transactional_id) as coordinator:
+    with CoordinatorConnection(broker.bootstrap, transactional_id) as coordinator:
         return coordinator.init_producer_id(timeout_ms=timeout_ms)
 
 
@@ -57,7 +57,7 @@ def stray(
         try:
             with wire.Connection(broker.bootstrap) as leader:
                 return [_produce(leader, transactional_id, identity, where, sequence, stamped_ms, records)]
-        except Refused as refused:
+        except CoordinatorRefused as refused:
             # The broker may need a moment until it no longer verifies.
             if refused.code not in VERIFIED:
                 raise
@@ -91,5 +91,5 @@ def _produce(
     )
     (answer,) = leader.ask(request, ProduceResponse, _PRODUCE).responses[0].partition_responses
     if answer.error_code:
-        raise Refused("Produce", answer.error_code)
+        raise CoordinatorRefused("Produce", answer.error_code)
     return int(answer.base_offset)

@@ -15,7 +15,7 @@ from django.test import Client
 from dashboard.api.auth import digest
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Action, Cluster, PartitionRecord, PinRecord, Token, Transaction
-from fenceline.facts import State
+from fenceline.facts import TransactionState
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.kafka.lives import LONG_MS
@@ -111,7 +111,7 @@ def test_selected_ids_make_one_plan_to_fence(root: Client, prod: Cluster) -> Non
 def test_of_selected_ids_those_that_are_open_are_ended(root: Client, prod: Cluster) -> None:
     rows = [
         seed.transaction(prod, "never-open"),
-        seed.transaction(prod, "never-over", State.COMPLETE_COMMIT, producer_id=9),
+        seed.transaction(prod, "never-over", TransactionState.COMPLETE_COMMIT, producer_id=9),
     ]
     action = choose(root, Transaction, "abort_of_ids", *rows)
     assert (action.act, action.subjects) == ("fence", "transaction:never-open")

@@ -17,7 +17,7 @@ from dashboard.runtime import leases
 from dashboard.runtime import loop as slices
 from dashboard.runtime.leases import Lease
 from dashboard.transactions import attributions, store
-from fenceline.facts import Kind, Transition
+from fenceline.facts import Transition, TransitionKind
 from fenceline.kafka import transition_ring as recent
 from fenceline.kafka.transactional_ids import key_of
 from fenceline.plans.plan import Act
@@ -111,7 +111,7 @@ def test_a_fence_is_ours_in_either_order(each: Stage, intake: Intake, order: str
     assert None not in (fence.completed_ms, fence.gap_ms)
     assert history.evidence(fence).startswith(f"Fenced by olga, action {row.pk}: ")
     newest = recents(name)[0]
-    assert newest.kind is Kind.ADMIN_FENCE
+    assert newest.kind is TransitionKind.ADMIN_FENCE
     assert attributions.of_transitions(CLUSTER, key_of(name.encode()), [newest]) == [row]
     # The id's next producer is not ours.
     producer.abandon()

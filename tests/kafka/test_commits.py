@@ -20,7 +20,7 @@ from dashboard.runtime import collector_store, leases
 from dashboard.runtime import loop as slices
 from dashboard.tasks import offsets
 from fenceline.decode.consumer_offsets import OffsetCommit, decode
-from fenceline.facts import Look
+from fenceline.facts import TailBatch
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.kafka.committing import administer, commit, committed_records, fill, member
@@ -118,9 +118,9 @@ def test_it_resumes_where_it_was_saved(kafka: Broker, watch: Watch) -> None:
     assert Collector.objects.get(name="consumer_offsets").records == records + 1
 
 
-def caught_up(tail: Tail) -> list[Look]:
+def caught_up(tail: Tail) -> list[TailBatch]:
     """Look until everything is seen; the deadline is the proof that it becomes ready."""
-    looks: list[Look] = []
+    looks: list[TailBatch] = []
 
     def is_ready() -> bool:
         looks.append(tail.look(0.2))

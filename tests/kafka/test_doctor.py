@@ -19,9 +19,9 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from collectors.doctor.examination import Check, Status
+from collectors.doctor.examination import CheckStatus, DoctorCheck
 from fenceline.kafka.acls import TO_LOOK
-from sandbox.cluster import Cluster
+from sandbox.cluster import KafkaCluster
 from sandbox.kafka import Broker
 from tests.acls import set_acl
 from tests.brokers import create_topics, kafka_three
@@ -51,12 +51,12 @@ LINES = {
 SOFT = ("DESCRIBE on cluster", "DESCRIBE_CONFIGS on cluster")
 
 
-def as_user(broker: Broker, user: str, *, sees_all: bool = False) -> dict[str, Check]:
+def as_user(broker: Broker, user: str, *, sees_all: bool = False) -> dict[str, DoctorCheck]:
     """Return the checks of the cluster as this user sees it, by what was looked at."""
     return {check.what: check for check in look_over(signed_in(broker, user), sees_all=sees_all)}
 
 
-def until(broker: Broker, user: str, what: str, status: Status) -> dict[str, Check]:
+def until(broker: Broker, user: str, what: str, status: CheckStatus) -> dict[str, DoctorCheck]:
     """Wait until a check ends like this, as ACLs take a moment to reach a broker, and return all of them."""
     return wait_for(
         lambda: now if (now := as_user(broker, user))[what].status is status else None, f"{what} is {status}"
@@ -104,7 +104,7 @@ def test_each_missing_right_is_named_with_the_line_that_grants_it_and_nothing_el
     for what, arguments in LINES.items():
         before = as_user(watched, "stepwise")
         missing = before[what]
-        assert missing.status == (Status.WARN if what in SOFT else Status.FAIL), missing
+        assert missing.status == (CheckStatus.WARN if what in SOFT else CheckStatus.FAIL), missing
         line = f"kafka-acls --add --allow-principal User:stepwise {arguments}"
         assert missing.remedies == (f"{line} --bootstrap-server {watched.sasl_bootstrap}",)
         assert [each for each in LINES if not before[each].detail.startswith("missing")] == granted
@@ -114,7 +114,7 @@ def test_each_missing_right_is_named_with_the_line_that_grants_it_and_nothing_el
             lambda: as_user(watched, "stepwise")[granted[-1]].detail.startswith("granted"), f"{what} is there"
         )
     after = as_user(watched, "stepwise")
-    assert {after[what].status for what in LINES} == {Status.OK}
+    assert {after[what].status for what in LINES} == {CheckStatus.OK}
     assert topics(watched) == there
 
 
@@ -122,15 +122,15 @@ def test_rights_to_act_are_told_by_the_broker_and_never_tried(watched: Broker) -
     markers, ending = "act: ALTER on cluster (or CLUSTER_ACTION)", "act: WRITE on transactional-id *"
     blank = as_user(watched, "blank")
     for what in markers, ending:
-        assert blank[what].status == Status.SKIP
+        assert blank[what].status == CheckStatus.SKIP
         assert "a trial would act" in blank[what].detail
     grant_all(watched, "whole")
     whole = as_user(watched, "whole")
     assert whole[markers].detail.startswith("missing, by the broker's own word")
     for line in (*whole[markers].remedies, *whole[ending].remedies):
         run_as_printed(watched, line)
-    wait_for(lambda: as_user(watched, "whole")[markers].status is Status.OK, "the broker tells of ALTER")
-    assert as_user(watched, "whole")[ending].status is Status.SKIP
+    wait_for(lambda: as_user(watched, "whole")[markers].status is CheckStatus.OK, "the broker tells of ALTER")
+    assert as_user(watched, "whole")[ending].status is CheckStatus.SKIP
 
 
 def test_narrow_grants_are_a_warning_that_says_what_they_show(watched: Broker) -> None:
@@ -148,11 +148,11 @@ def test_narrow_grants_are_a_warning_that_says_what_they_show(watched: Broker) -
     )
     assert "1 transactional id can be seen" in found["DESCRIBE on transactional-id *"].detail
     seen = found["DESCRIBE on topic *"]
-    assert (seen.status, "2 topics can be seen" in seen.detail) == (Status.WARN, True)
+    assert (seen.status, "2 topics can be seen" in seen.detail) == (CheckStatus.WARN, True)
     read = found["READ on topic *"]
-    assert read.status is Status.WARN
+    assert read.status is CheckStatus.WARN
     assert "Granted on 1 topic by name, not of narrow-b" in read.detail
-    assert found["DESCRIBE on group *"].status is Status.FAIL
+    assert found["DESCRIBE on group *"].status is CheckStatus.FAIL
     vouched = as_user(watched, "narrow", sees_all=True)["DESCRIBE on transactional-id *"]
     assert "make sure" in vouched.detail
 
@@ -167,11 +167,11 @@ def test_what_an_acl_denies_is_named_although_all_is_granted(watched: Broker) ->
     set_acl(watched, "denied", ResourceType.TRANSACTIONAL_ID, "secret-", AclOperation.ALL, deny)
     # Another principal's is none of our business.
     set_acl(watched, "blank", ResourceType.TRANSACTIONAL_ID, "other", AclOperation.DESCRIBE, deny)
-    found = until(watched, "denied", "READ on topic *", Status.FAIL)
+    found = until(watched, "denied", "READ on topic *", CheckStatus.FAIL)
     assert "salaries" in found["READ on topic *"].detail
     assert "orders" not in found["READ on topic *"].detail
     hidden = found["DESCRIBE on transactional-id *"]
-    assert hidden.status is Status.WARN
+    assert hidden.status is CheckStatus.WARN
     assert "ACLs hide secret-:" in hidden.detail
     for line in (*found["READ on topic *"].remedies, *hidden.remedies):
         run_as_printed(watched, line)
@@ -180,10 +180,10 @@ def test_what_an_acl_denies_is_named_although_all_is_granted(watched: Broker) ->
 def test_that_no_id_is_hidden_is_vouched_for_where_acls_may_not_be_read(watched: Broker) -> None:
     set_acl(watched, "blank", ResourceType.TRANSACTIONAL_ID, "*", AclOperation.DESCRIBE)
     what = "DESCRIBE on transactional-id *"
-    doubtful = until(watched, "blank", what, Status.WARN)[what]
+    doubtful = until(watched, "blank", what, CheckStatus.WARN)[what]
     assert "cannot be proved" in doubtful.detail
     assert "--operation DESCRIBE --cluster" in doubtful.remedies[0]
-    assert as_user(watched, "blank", sees_all=True)[what].status is Status.OK
+    assert as_user(watched, "blank", sees_all=True)[what].status is CheckStatus.OK
 
 
 def test_a_broker_that_verifies_nothing_is_a_warning(watched: Broker) -> None:
@@ -194,7 +194,7 @@ def test_a_broker_that_verifies_nothing_is_a_warning(watched: Broker) -> None:
 
 def test_a_healthy_cluster_has_nothing_to_remedy(kafka: Broker) -> None:
     checks = look_over({"bootstrap.servers": kafka.bootstrap})
-    assert [each for each in checks if each.status in (Status.WARN, Status.FAIL)] == []
+    assert [each for each in checks if each.status in (CheckStatus.WARN, CheckStatus.FAIL)] == []
     by_what = {each.what: each.detail for each in checks}
     release = (
         "Kafka 3.9, transaction.version 0" if kafka.version == "3.9.1" else "Kafka 4.2, transaction.version 2"
@@ -214,10 +214,10 @@ def test_looking_an_empty_cluster_over_creates_nothing(tmp_path: Path) -> None:
         assert topics(broker) == set()
     for name in "__transaction_state", "__consumer_offsets":
         check = found[f"READ on topic {name}"]
-        assert (check.status, "does not exist yet" in check.detail) == (Status.OK, True)
+        assert (check.status, "does not exist yet" in check.detail) == (CheckStatus.OK, True)
 
 
-def test_every_broker_is_reached_and_one_that_differs_is_named(kafka_three: Cluster) -> None:
+def test_every_broker_is_reached_and_one_that_differs_is_named(kafka_three: KafkaCluster) -> None:
     name = "transaction.partition.verification.enable"
     admin = AdminClient({"bootstrap.servers": kafka_three.bootstrap})
 
@@ -228,9 +228,11 @@ def test_every_broker_is_reached_and_one_that_differs_is_named(kafka_three: Clus
 
     def warned() -> list[str]:
         checks = look_over({"bootstrap.servers": kafka_three.bootstrap})
-        reached = [each for each in checks if each.what.startswith("broker ") and each.status is Status.OK]
+        reached = [
+            each for each in checks if each.what.startswith("broker ") and each.status is CheckStatus.OK
+        ]
         assert [each.what.split()[1] for each in reached] == ["1", "2", "3"]
-        return [each.detail for each in checks if each.status is Status.WARN]
+        return [each.detail for each in checks if each.status is CheckStatus.WARN]
 
     assert warned() == []
     set_at_two(AlterConfigOpType.SET)

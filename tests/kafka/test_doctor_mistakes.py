@@ -16,7 +16,7 @@ from django.core.management import CommandError, call_command
 from django.db import connections
 from pytest_django import Settings
 
-from collectors.doctor.examination import Check, Status, examine
+from collectors.doctor.examination import CheckStatus, DoctorCheck, examine
 from collectors.kafka.connectivity import parse
 from dashboard.config import ClusterConfig, Config
 from sandbox.kafka import Broker
@@ -45,9 +45,9 @@ def test_addresses_are_taken_as_librdkafka_takes_them(text: str, address: tuple[
     assert parse(text) == address
 
 
-def failure(checks: list[Check]) -> Check:
+def failure(checks: list[DoctorCheck]) -> DoctorCheck:
     """Return the one failure; nothing that needs what failed was tried after it."""
-    (found,) = [each for each in checks if each.status is Status.FAIL]
+    (found,) = [each for each in checks if each.status is CheckStatus.FAIL]
     assert checks[-1].what == "the rest"
     return found
 
@@ -74,7 +74,7 @@ def test_an_address_that_leads_nowhere_is_named(server: str, said: str) -> None:
 def test_one_server_of_two_is_enough_and_the_other_is_named(kafka_42: Broker) -> None:
     dead = f"127.0.0.1:{free_port()}"
     checks = look_over({"bootstrap.servers": f"{dead}, PLAINTEXT://{kafka_42.bootstrap}"})
-    assert [each.what for each in checks if each.status is Status.FAIL] == [f"server {dead}"]
+    assert [each.what for each in checks if each.status is CheckStatus.FAIL] == [f"server {dead}"]
     assert "READ on topic *" in [each.what for each in checks]
 
 
@@ -112,15 +112,15 @@ def answering(answer: bytes) -> Iterator[int]:
 def test_a_port_that_is_not_kafka_s_is_told_in_bounded_time(answer: bytes) -> None:
     with answering(answer) as port:
         checks = look_over({"bootstrap.servers": f"127.0.0.1:{port}"}, timeout_s=1)
-    assert checks[1].status is Status.OK
-    failed = {each.what: each for each in checks if each.status is Status.FAIL}
+    assert checks[1].status is CheckStatus.OK
+    failed = {each.what: each for each in checks if each.status is CheckStatus.FAIL}
     assert set(failed) == {"sign-in by librdkafka", "sign-in by kafka-python"}
     assert all("security.protocol" in each.remedies[0] for each in failed.values())
     assert ("speaks no Kafka" in failed["sign-in by librdkafka"].detail) == answer.startswith(
         (b"HTTP", b"-ERR")
     )
     assert "receive.message.max.bytes" not in str(checks)
-    assert checks[-1].status is Status.SKIP
+    assert checks[-1].status is CheckStatus.SKIP
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_a_sign_in_that_fails_names_the_key_and_no_secret(
     watched: Broker, changed: dict[str, str], said: str
 ) -> None:
     checks = look_over({**signed_in(watched, "blank"), **changed}, timeout_s=5)
-    failed = {each.what: each.detail for each in checks if each.status is Status.FAIL}
+    failed = {each.what: each.detail for each in checks if each.status is CheckStatus.FAIL}
     assert set(failed) == {"sign-in by librdkafka", "sign-in by kafka-python"}
     assert said in failed["sign-in by kafka-python"]
     assert "rightful" not in str(checks)
@@ -150,17 +150,17 @@ def test_every_property_that_kafka_python_lacks_is_named_and_the_rest_is_tried(k
         "ssl.engine.location": "x",
     }
     checks = look_over({"bootstrap.servers": kafka_42.bootstrap, **lacking})
-    failed = [each.detail for each in checks if each.status is Status.FAIL]
+    failed = [each.detail for each in checks if each.status is CheckStatus.FAIL]
     assert [key for key in lacking if any(f'"{key}"' in each for each in failed)] == list(lacking)
     signed = next(each for each in checks if each.what == "sign-in by librdkafka")
-    assert signed.status is Status.OK
+    assert signed.status is CheckStatus.OK
     assert checks[-1].what == "the rest"
 
 
 def test_a_property_that_nobody_knows_is_refused_by_both() -> None:
     with answering(b"") as port:
         checks = look_over({"bootstrap.servers": f"127.0.0.1:{port}", "no.such.key": "1"}, timeout_s=1)
-    failed = [each for each in checks if each.status is Status.FAIL]
+    failed = [each for each in checks if each.status is CheckStatus.FAIL]
     assert [each.what for each in failed] == ["configuration", "sign-in by librdkafka"]
     assert all("no.such.key" in each.detail for each in failed)
 
@@ -180,7 +180,7 @@ def test_an_advertised_address_that_leads_nowhere_is_a_failure_of_that_broker(tm
         broker.start()
         try:
 
-            def asked() -> list[Check]:
+            def asked() -> list[DoctorCheck]:
                 return look_over({"bootstrap.servers": broker.bootstrap}, timeout_s=2)
 
             checks = wait_for(
@@ -191,14 +191,14 @@ def test_an_advertised_address_that_leads_nowhere_is_a_failure_of_that_broker(tm
         finally:
             broker.stop()
     found = next(each for each in checks if each.what == f"broker 1 at 127.0.0.1:{closed}")
-    assert found.status is Status.FAIL
+    assert found.status is CheckStatus.FAIL
     assert "advertised.listeners" in found.remedies[0]
 
 
 def test_patience_ends(kafka_42: Broker) -> None:
     properties = {"bootstrap.servers": kafka_42.bootstrap}
     checks = list(examine(properties, sees_all_ids=False, timeout_s=10, patience_s=0))
-    assert (checks[-1].status, checks[-1].what) == (Status.FAIL, "the rest")
+    assert (checks[-1].status, checks[-1].what) == (CheckStatus.FAIL, "the rest")
     assert len(checks) == 2
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from fenceline.facts import State
+from fenceline.facts import TransactionState
 from fenceline.kafka.reconcile import Described
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
@@ -48,7 +48,7 @@ def left_open(kafka: Broker, admin: TransactionAdmin, number: int, *, commit: bo
 
 
 def _ending(said: Described, commit: bool) -> Ending:
-    assert said.state is State.ONGOING
+    assert said.state is TransactionState.ONGOING
     return Ending(said.transactional_id, said.producer_id, said.producer_epoch, commit=commit)
 
 
@@ -56,7 +56,7 @@ def described(admin: TransactionAdmin, names: list[str]) -> list[Described]:
     return [each for each in admin.describe_transactions(names).values() if isinstance(each, Described)]
 
 
-def states(admin: TransactionAdmin, endings: list[Ending]) -> set[State]:
+def states(admin: TransactionAdmin, endings: list[Ending]) -> set[TransactionState]:
     return {each.state for each in described(admin, [each.transactional_id for each in endings])}
 
 
@@ -69,7 +69,7 @@ def test_many_are_ended_at_once_and_again(kafka: Broker, admin: TransactionAdmin
         answers = admin.end_transactions(endings, timeout_s=WITHIN_S, on_ended=told.__setitem__)
         assert answers == {each.transactional_id: Ended(0, "") for each in endings}
         assert told == answers
-    ended = State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT
+    ended = TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
     wait_for(lambda: states(admin, endings) == {ended}, "all markers are written")
 
 
@@ -111,7 +111,7 @@ def test_many_are_fenced_at_once(kafka: Broker, admin: TransactionAdmin) -> None
     assert answers == {
         each.transactional_id: Ended(0, "", each.producer_id, each.producer_epoch) for each in after
     }
-    assert {each.state for each in after} == {State.EMPTY}
+    assert {each.state for each in after} == {TransactionState.EMPTY}
     assert [(each.producer_id, each.producer_epoch, each.timeout_ms) for each in after] == [
         (each.producer_id, each.producer_epoch + 2, each.timeout_ms) for each in before
     ]
@@ -140,7 +140,10 @@ def test_the_first_answer_is_all_where_nobody_waits(kafka: Broker, admin: Transa
     assert admin.fence_producers([fencing], timeout_s=0)[ending.transactional_id] == Ended(
         51, "CONCURRENT_TRANSACTIONS"
     )
-    wait_for(lambda: states(admin, [ending]) == {State.COMPLETE_ABORT}, "the abort that it has begun is over")
+    wait_for(
+        lambda: states(admin, [ending]) == {TransactionState.COMPLETE_ABORT},
+        "the abort that it has begun is over",
+    )
 
 
 def test_a_broker_that_is_away_is_waited_for(tmp_path_factory: pytest.TempPathFactory) -> None:

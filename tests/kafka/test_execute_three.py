@@ -16,7 +16,7 @@ from py4j.java_gateway import JavaGateway
 from dashboard.models import Action
 from fenceline.kafka.coordinator import partition_for
 from fenceline.plans.plan import Act
-from sandbox.cluster import Cluster
+from sandbox.cluster import KafkaCluster
 from tests.brokers import java, kafka_three
 from tests.java.clients import JavaAdmin
 from tests.kafka.acting import configured, executed, outcomes, planned, words
@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.django_db, pytest.mark.soak]
 
 
 @pytest.fixture
-def topic(kafka_three: Cluster) -> Iterator[str]:
+def topic(kafka_three: KafkaCluster) -> Iterator[str]:
     """A topic of one partition with three replicas, in a cluster that is configured."""
     name = f"three-{uuid.uuid4().hex[:8]}"
     client = AdminClient({"bootstrap.servers": kafka_three.bootstrap})
@@ -41,17 +41,17 @@ def topic(kafka_three: Cluster) -> Iterator[str]:
         yield name
 
 
-def leaders(cluster: Cluster, topic: str) -> dict[int, int | None]:
+def leaders(cluster: KafkaCluster, topic: str) -> dict[int, int | None]:
     with closing(KafkaPythonReads({"bootstrap.servers": cluster.bootstrap})) as reads:
         found = reads.topology([topic]).partitions
     return {where.partition: each.leader for where, each in found.items()}
 
 
-def leader_of(cluster: Cluster, topic: str) -> int | None:
+def leader_of(cluster: KafkaCluster, topic: str) -> int | None:
     return leaders(cluster, topic)[0]
 
 
-def coordinator_of(cluster: Cluster, name: str) -> int:
+def coordinator_of(cluster: KafkaCluster, name: str) -> int:
     found = leaders(cluster, TRANSACTION_STATE)
     coordinator = found[partition_for(name.encode(), len(found))]
     assert coordinator is not None
@@ -59,7 +59,7 @@ def coordinator_of(cluster: Cluster, name: str) -> int:
 
 
 def test_a_marker_is_not_written_at_another_leader(
-    kafka_three: Cluster, topic: str, java: JavaGateway
+    kafka_three: KafkaCluster, topic: str, java: JavaGateway
 ) -> None:
     leader = wait_for(lambda: leader_of(kafka_three, topic), "it has a leader", 60)
     node = kafka_three.node(leader)
@@ -82,7 +82,7 @@ def test_a_marker_is_not_written_at_another_leader(
 
 
 def test_a_marker_that_too_few_replicas_can_take_is_refused_by_the_leader_s_own_word(
-    kafka_three: Cluster, java: JavaGateway
+    kafka_three: KafkaCluster, java: JavaGateway
 ) -> None:
     topic = f"three-{uuid.uuid4().hex[:8]}"
     leader, follower = kafka_three.node(1), kafka_three.node(3)
@@ -113,7 +113,9 @@ def in_sync(client: AdminClient, topic: str) -> list[int]:
     return sorted(client.list_topics(topic, timeout=10).topics[topic].partitions[0].isrs)
 
 
-def test_a_fence_goes_on_at_the_next_coordinator(kafka_three: Cluster, topic: str, java: JavaGateway) -> None:
+def test_a_fence_goes_on_at_the_next_coordinator(
+    kafka_three: KafkaCluster, topic: str, java: JavaGateway
+) -> None:
     producer = LibrdkafkaProducer(kafka_three.bootstrap, topic, {"transaction.timeout.ms": "600000"})
     producer.init()
     producer.begin()

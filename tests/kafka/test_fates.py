@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from py4j.java_gateway import JavaGateway
 
-from fenceline.facts import Kind
+from fenceline.facts import TransitionKind
 from sandbox.kafka import Broker
 from tests.brokers import REFUSE_SELF_RECOVERY, create_topics
 from tests.java.clients import JavaAdmin
@@ -81,7 +81,7 @@ def check(verdicts: list[Verdict]) -> None:
 def is_twin(verdict: Verdict) -> bool:
     """Whether its records are exactly those of the producer's own abort, after which it goes on."""
     mark = verdict.mark
-    return mark.fate == "foreign_init" and mark.protocol == "2" and mark.kind is Kind.TAKEOVER
+    return mark.fate == "foreign_init" and mark.protocol == "2" and mark.kind is TransitionKind.TAKEOVER
 
 
 def test_a_hundred_known_fates_on_each_broker(kafka: Broker, java: JavaGateway) -> None:

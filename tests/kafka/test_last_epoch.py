@@ -7,10 +7,17 @@ from contextlib import suppress
 import pytest
 
 from fenceline.decode.transaction_state import decode
-from fenceline.facts import Confidence, Kind, Reason, State, TransactionRecord, Transition
-from fenceline.kafka.transitions import LAST_EPOCH, Life, derive, lived
+from fenceline.facts import (
+    Confidence,
+    TransactionRecord,
+    TransactionState,
+    Transition,
+    TransitionKind,
+    TransitionReason,
+)
+from fenceline.kafka.transitions import LAST_EPOCH, IdHistory, derive, lived
 from sandbox.kafka import Broker
-from sandbox.wire import Coordinator, Refused
+from sandbox.wire import CoordinatorConnection, CoordinatorRefused
 from tests.brokers import create_topics
 from tests.kafka.observe import raw_records
 from tests.kafka.raw import RawProducer, RawProducer2
@@ -21,7 +28,7 @@ pytestmark = pytest.mark.kafka
 
 def opened_at_last_epoch(broker: Broker, name: str) -> RawProducer2:
     """Return a producer of transaction version 2 that has a transaction open at the last epoch."""
-    with Coordinator(broker.bootstrap, name) as coordinator:
+    with CoordinatorConnection(broker.bootstrap, name) as coordinator:
         first = coordinator.init_producer_id()
         for _ in coordinator.init_again(LAST_EPOCH - 1 - first.epoch):
             pass
@@ -35,9 +42,9 @@ def opened_at_last_epoch(broker: Broker, name: str) -> RawProducer2:
 
 def abort_of(broker: Broker, name: str) -> Transition:
     """Return the verdict on an id's last end, once that is complete."""
-    with Coordinator(broker.bootstrap, name) as coordinator:
-        wait_for(lambda: coordinator.state() == State.COMPLETE_ABORT, f"{name} is aborted")
-    life, ends = Life(), dict[int, Transition]()
+    with CoordinatorConnection(broker.bootstrap, name) as coordinator:
+        wait_for(lambda: coordinator.state() == TransactionState.COMPLETE_ABORT, f"{name} is aborted")
+    life, ends = IdHistory(), dict[int, Transition]()
     for raw in sorted(raw_records(broker.bootstrap)):
         record = decode(raw.key, raw.value)
         if isinstance(record, TransactionRecord) and record.transactional_id == name:
@@ -52,18 +59,18 @@ def test_the_clients_own_abort_goes_on_under_a_new_producer_id(kafka_42: Broker)
     producer.abort()
     told = abort_of(kafka_42, "last-client")
     verdict = (told.kind, told.confidence, told.reason)
-    assert verdict == (Kind.CLIENT_ABORT, Confidence.CERTAIN, Reason.CLIENT_AT_LAST_EPOCH)
+    assert verdict == (TransitionKind.CLIENT_ABORT, Confidence.CERTAIN, TransitionReason.CLIENT_AT_LAST_EPOCH)
     producer.abandon()
 
 
 def test_the_coordinators_own_abort_keeps_the_producer_id(kafka_42: Broker) -> None:
     producer = opened_at_last_epoch(kafka_42, "last-broker")
     stranger = RawProducer(kafka_42.bootstrap, "last-broker")
-    with suppress(Refused):
+    with suppress(CoordinatorRefused):
         stranger.init_once()
         raise AssertionError("initialised while a transaction was open")
     told = abort_of(kafka_42, "last-broker")
     verdict = (told.kind, told.confidence, told.reason)
-    assert verdict == (Kind.TAKEOVER, Confidence.PROBABLE, Reason.BROKER_AT_LAST_EPOCH)
+    assert verdict == (TransitionKind.TAKEOVER, Confidence.PROBABLE, TransitionReason.BROKER_AT_LAST_EPOCH)
     for each in (producer, stranger):
         each.abandon()

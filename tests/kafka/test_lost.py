@@ -15,7 +15,7 @@ from confluent_kafka import TopicPartition as Assigned
 from collectors.kafka import recoveries
 from collectors.kafka.recoveries import Search, find_lost
 from fenceline.decode.transaction_state import decode_value
-from fenceline.facts import State, TopicPartition, TransactionRecord
+from fenceline.facts import TopicPartition, TransactionRecord, TransactionState
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.java.clients import JavaProducer
@@ -64,7 +64,11 @@ def search(kafka: Broker, topic: str, name: str, partition: int = 0, start: int 
             for each in raw_records(kafka.bootstrap)
             if each.key is not None and each.value is not None and each.key[4:] == name.encode()
         ]
-        ends = [r for r in records if isinstance(r, TransactionRecord) and r.state is State.COMPLETE_ABORT]
+        ends = [
+            r
+            for r in records
+            if isinstance(r, TransactionRecord) and r.state is TransactionState.COMPLETE_ABORT
+        ]
         return ends[-1] if ends else None
 
     end = wait_for(ended, f"{name} is aborted", 60)

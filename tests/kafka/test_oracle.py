@@ -10,7 +10,7 @@ import pytest
 from py4j.java_gateway import JavaGateway
 
 from fenceline.decode.text import escape
-from fenceline.facts import State, TransactionRecord
+from fenceline.facts import TransactionRecord, TransactionState
 from sandbox.kafka import Broker
 from tests.brokers import KEEP_OLD_START, create_topics
 from tests.java.clients import Description, JavaAdmin, Listing
@@ -51,10 +51,13 @@ def test_every_id_is_what_java_says_it_is(kafka: Broker, java: JavaGateway, admi
         for name, said in admin.describe_transactions(IDS).items()
     }
     assert len(ours) == len(IDS)
-    assert {State.EMPTY, State.ONGOING, State.COMPLETE_COMMIT, State.COMPLETE_ABORT} == {
-        record.state for record in ours.values()
-    }
-    for state in State.ONGOING, State.COMPLETE_COMMIT:
+    assert {
+        TransactionState.EMPTY,
+        TransactionState.ONGOING,
+        TransactionState.COMPLETE_COMMIT,
+        TransactionState.COMPLETE_ABORT,
+    } == {record.state for record in ours.values()}
+    for state in TransactionState.ONGOING, TransactionState.COMPLETE_COMMIT:
         record = next(record for name, record in ours.items() if record.state is state and " " not in name)
         assert described_by_command(kafka, record.transactional_id) == description(record)
 
@@ -84,7 +87,7 @@ def description(record: TransactionRecord) -> Description:
 def without_stale_start(said: Description) -> Description:
     """After an init an old coordinator still names the start of the transaction before, until it loads its
     partition again: only its memory has it, the record says that nothing has started."""
-    return replace(said, started_ms=None) if said.state == State.EMPTY else said
+    return replace(said, started_ms=None) if said.state == TransactionState.EMPTY else said
 
 
 def described_by_command(broker: Broker, transactional_id: str) -> Description:

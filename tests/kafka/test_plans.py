@@ -17,10 +17,10 @@ from dashboard.config import ClusterConfig, Config
 from dashboard.models import Cluster, Group, GroupOffset
 from dashboard.runtime import loop as slices
 from fenceline.decode import text
-from fenceline.kafka.groups import Status, Waiting
+from fenceline.kafka.groups import GroupStatus, Waiting
 from fenceline.kafka.reconcile import NotDescribed, Obstacle
 from fenceline.limits import Limits
-from fenceline.plans.plan import MOST_SUBJECTS, Act, Ground
+from fenceline.plans.plan import MOST_SUBJECTS, Act, RefusalReason
 from sandbox.kafka import Broker
 from sandbox.ports import free_port
 from sandbox.wire import Identity
@@ -81,7 +81,11 @@ def test_abandoned_is_offered_a_fence_and_no_marker(desk: Desk, name: str) -> No
     assert effects(found) == [{"records_released": 0, "records_lost": 6, "producer_fenced": None}]
 
     refused = desk.plan(MARKER, f"{name}-0", f"{name}-2@0", f"{name}-1", force=True)
-    assert grounds(refused) == [[Ground.NOT_HANGING], [Ground.NOT_HANGING], [Ground.NOTHING_OPEN]]
+    assert grounds(refused) == [
+        [RefusalReason.NOT_HANGING],
+        [RefusalReason.NOT_HANGING],
+        [RefusalReason.NOTHING_OPEN],
+    ]
     assert f"The coordinator still owns this: {name} has {name}-0 at offset 0 open" in words(refused)
     assert refused.doable == ()
 
@@ -106,7 +110,7 @@ def test_hanging_is_offered_a_marker_and_no_fence(desk: Desk, name: str) -> None
 
     desk.watch.look_often()
     refused = desk.plan(FENCE, name, later_ms=LATER_MS, force=True)
-    assert grounds(refused) == [[Ground.NOTHING_OPEN]]
+    assert grounds(refused) == [[RefusalReason.NOTHING_OPEN]]
     assert f"{name}-1 holds a transaction of it that hangs" in words(refused)
 
 
@@ -128,8 +132,8 @@ def test_several_in_one_partition(desk_42: Desk, name: str) -> None:
     assert found.confirm == f"{desk_42.cluster} 2"
     assert desk_42.plan(MARKER, f"{name}-0@0").confirm == f"{name}-1-stray"
     assert desk_42.plan(MARKER, f"{name}-0@2").confirm == f"{name}-0"
-    assert grounds(desk_42.plan(MARKER, f"{name}-0@1")) == [[Ground.NOT_HANGING]]
-    assert grounds(desk_42.plan(MARKER, f"{name}-0@7")) == [[Ground.ALREADY_ENDED]]
+    assert grounds(desk_42.plan(MARKER, f"{name}-0@1")) == [[RefusalReason.NOT_HANGING]]
+    assert grounds(desk_42.plan(MARKER, f"{name}-0@7")) == [[RefusalReason.ALREADY_ENDED]]
     # Named twice, it is planned once.
     assert len(desk_42.plan(MARKER, f"{name}-0", f"{name}-0@2").subjects) == 2
 
@@ -167,7 +171,7 @@ def stand_at(cluster: str, group: str, topic: str, offset: int) -> None:
     """Let our rows know a group that stands at an offset."""
     row = Group.objects.create(
         cluster=Cluster.objects.get(name=cluster), key=group.encode(), group_id=group, family=group,
-        status=Status.STALL, seen_ms=0, rev=0,
+        status=GroupStatus.STALL, seen_ms=0, rev=0,
     )  # fmt: skip
     GroupOffset.objects.create(
         group=row, topic=topic, partition=0, offset=offset, status=row.status,
@@ -179,12 +183,12 @@ def test_a_healthy_one_takes_force(desk_42: Desk, name: str) -> None:
     create_topics(desk_42.broker.bootstrap, name)
     producer = open_in(desk_42.broker.bootstrap, name, name, 0)
     found = desk_42.plan(FENCE, name)
-    assert grounds(found) == [[Ground.HEALTHY]]
+    assert grounds(found) == [[RefusalReason.HEALTHY]]
     assert found.doable == ()
     forced = desk_42.plan(FENCE, name, force=True)
     assert grounds(forced) == [[]]
     assert forced.forced
-    assert [each.ground for each in forced.overridden] == [Ground.HEALTHY]
+    assert [each.ground for each in forced.overridden] == [RefusalReason.HEALTHY]
     assert forced.warnings[0].startswith(f"It kills a live producer: {name}")
     assert forced.digest != found.digest
     # Within a limit of an hour it is healthy for as long as it writes, by our own sight of that.
@@ -193,7 +197,7 @@ def test_a_healthy_one_takes_force(desk_42: Desk, name: str) -> None:
     assert grounds(desk_42.plan(FENCE, name, later_ms=LATER_MS)) == [[]]
     producer.send(name, 0)
     producer.flush()
-    assert grounds(desk_42.plan(FENCE, name, later_ms=LATER_MS)) == [[Ground.HEALTHY]]
+    assert grounds(desk_42.plan(FENCE, name, later_ms=LATER_MS)) == [[RefusalReason.HEALTHY]]
     # Past a short limit it is offered at once, with the warning.
     desk_42.limits = Limits(open_too_long_s=0.001)
     found = desk_42.plan(FENCE, name)
@@ -213,7 +217,7 @@ def test_an_id_of_flinks_shape_is_planned_with_a_warning(desk_42: Desk, name: st
 
 def test_an_unknown_id_is_refused_and_stays_unknown(desk: Desk, name: str) -> None:
     found = desk.plan(FENCE, name, force=True)
-    assert grounds(found) == [[Ground.UNKNOWN_ID]]
+    assert grounds(found) == [[RefusalReason.UNKNOWN_ID]]
     with desk.configured(), looking.connected(desk.cluster, slices.now_ms()) as look:
         said = looking.described(look, [name])[name]
     assert isinstance(said, NotDescribed)
@@ -235,7 +239,7 @@ def test_odd_ids_are_planned_like_any(desk_42: Desk, name: str) -> None:
     initialise(broker.bootstrap, [text.unescape(each).decode() for each in ids])
     create_topics(broker.bootstrap, name)
     found = desk_42.plan(FENCE, *ids)
-    assert grounds(found) == [[Ground.NOTHING_OPEN]] * len(ids)
+    assert grounds(found) == [[RefusalReason.NOTHING_OPEN]] * len(ids)
     assert [each.seen["transactional_id"] for each in found.subjects] == ids
     # librdkafka ends an id at a NUL.
     strange = f"{name}-ü\\\\-✓\\x09"
@@ -256,7 +260,7 @@ def test_fifty_subjects_in_one_plan(desk_42: Desk, name: str) -> None:
     assert [each.refused for each in found.subjects] == [False] + [True] * (MOST_SUBJECTS - 1)
     assert found.confirm == f"{desk_42.cluster} 1"
     assert grounds(desk_42.plan(MARKER, *[f"{name}-{n}" for n in range(MOST_SUBJECTS)]))[3:] == [
-        [Ground.NOT_SEEN]
+        [RefusalReason.NOT_SEEN]
     ] * (MOST_SUBJECTS - 3)
 
 
@@ -310,20 +314,24 @@ def test_hidden_ids_make_it_unknown_and_no_marker_is_offered(guarded: Broker, na
     open_in(guarded.bootstrap, name, name, 0)
     desk = Desk(guarded, properties=signed_in(guarded, "viewer"), vouched=False)
     try:
-        wait_for(lambda: grounds(desk.plan(MARKER, f"{name}-0")) == [[Ground.IDS_HIDDEN]], "it is hidden", 30)
+        wait_for(
+            lambda: grounds(desk.plan(MARKER, f"{name}-0")) == [[RefusalReason.IDS_HIDDEN]],
+            "it is hidden",
+            30,
+        )
         found = desk.plan(MARKER, f"{name}-0", force=True)
-        assert grounds(found) == [[Ground.IDS_HIDDEN]]
+        assert grounds(found) == [[RefusalReason.IDS_HIDDEN]]
         assert "sees_all_transactional_ids = true" in words(found)
         assert "--allow-principal User:viewer --operation DESCRIBE --transactional-id '*'" in words(found)
         refused = desk.plan(FENCE, name, force=True)
-        assert grounds(refused) == [[Ground.FORBIDDEN]]
+        assert grounds(refused) == [[RefusalReason.FORBIDDEN]]
         assert "--operation DESCRIBE" in words(refused)
         grant_describe(guarded, "viewer", name)
         wait_for(lambda: grounds(desk.plan(FENCE, name, later_ms=LATER_MS)) == [[]], "it may be seen", 30)
-        assert grounds(desk.plan(MARKER, f"{name}-0")) == [[Ground.NOT_HANGING]]
+        assert grounds(desk.plan(MARKER, f"{name}-0")) == [[RefusalReason.NOT_HANGING]]
         # A topic that may not be read tells nothing of who writes there.
         create_topics(guarded.bootstrap, f"{name}-2")
-        assert grounds(desk.plan(MARKER, f"{name}-2-0")) == [[Ground.NOT_SEEN]]
+        assert grounds(desk.plan(MARKER, f"{name}-2-0")) == [[RefusalReason.NOT_SEEN]]
     finally:
         desk.watch.close()
 
@@ -334,4 +342,4 @@ def test_what_nobody_has_may_be_hidden(desk_42: Desk, name: str) -> None:
         stray(desk_42.broker, "nobody", Identity(900_000_000_001, 0), (name, 0))
     assert grounds(desk_42.plan(MARKER, f"{name}-0")) == [[]]
     desk_42.vouched = False
-    assert grounds(desk_42.plan(MARKER, f"{name}-0")) == [[Ground.IDS_HIDDEN]]
+    assert grounds(desk_42.plan(MARKER, f"{name}-0")) == [[RefusalReason.IDS_HIDDEN]]

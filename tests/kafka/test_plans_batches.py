@@ -13,8 +13,8 @@ import pytest
 from dashboard.models import Query
 from dashboard.runtime.loop import now_ms
 from fenceline.decode.ledger import FOLDER
-from fenceline.facts import State
-from fenceline.plans.plan import Act, Ground, Plan
+from fenceline.facts import TransactionState
+from fenceline.plans.plan import Act, Plan, RefusalReason
 from fenceline.spark.records import SinkTransaction
 from sandbox.kafka import Broker
 from spark_pipeline.sink.options import translate
@@ -89,17 +89,17 @@ def stage(kafka_42: Broker, tmp_path: Path) -> Iterator[Stage]:
 @pytest.mark.parametrize(
     ("at", "finish", "roll_back"),
     [
-        (Step.BEFORE_WRITE, [Ground.NOT_PREPARED], [Ground.NOTHING_OPEN]),
-        (Step.WRITTEN, [Ground.NOT_PREPARED], []),
-        (Step.VERIFIED, [Ground.NOT_PREPARED], []),
-        (Step.PREPARED, [], [Ground.PREPARED]),
-        (Step.ENDING, [], [Ground.PREPARED]),
-        (Step.ENDED, [], [Ground.PREPARED]),
-        (Step.DONE, [Ground.ALREADY_ENDED], [Ground.PREPARED]),
+        (Step.BEFORE_WRITE, [RefusalReason.NOT_PREPARED], [RefusalReason.NOTHING_OPEN]),
+        (Step.WRITTEN, [RefusalReason.NOT_PREPARED], []),
+        (Step.VERIFIED, [RefusalReason.NOT_PREPARED], []),
+        (Step.PREPARED, [], [RefusalReason.PREPARED]),
+        (Step.ENDING, [], [RefusalReason.PREPARED]),
+        (Step.ENDED, [], [RefusalReason.PREPARED]),
+        (Step.DONE, [RefusalReason.ALREADY_ENDED], [RefusalReason.PREPARED]),
     ],
 )
 def test_wherever_a_driver_dies(
-    stage: Stage, at: Step, finish: list[Ground], roll_back: list[Ground]
+    stage: Stage, at: Step, finish: list[RefusalReason], roll_back: list[RefusalReason]
 ) -> None:
     if at is Step.BEFORE_WRITE:
         stage.query.driver(0).begin(0)
@@ -137,9 +137,9 @@ def test_a_prepared_batch_is_finished(stage: Stage) -> None:
     assert subject.held
     assert found.confirm == f"{row}@1"
     assert (subject.subject, subject.title) == (f"query:{row.ident}", f"{row}, batch 1")
-    assert grounds(stage.plan(FINISH, 0)) == [[Ground.ALREADY_ENDED]]
-    assert grounds(stage.plan(ROLL_BACK, 0)) == [[Ground.PREPARED]]
-    assert grounds(stage.plan(ROLL_BACK, 2)) == [[Ground.PREPARED]]
+    assert grounds(stage.plan(FINISH, 0)) == [[RefusalReason.ALREADY_ENDED]]
+    assert grounds(stage.plan(ROLL_BACK, 0)) == [[RefusalReason.PREPARED]]
+    assert grounds(stage.plan(ROLL_BACK, 2)) == [[RefusalReason.PREPARED]]
 
 
 def test_what_is_committed_or_lost_already_is_told(stage: Stage) -> None:
@@ -167,7 +167,7 @@ def test_a_batch_that_is_not_prepared_is_rolled_back(stage: Stage) -> None:
     assert "1.0.decision" in subject.steps[0].words
     assert effects(found) == [{"records_aborted": 4, "records_released": 0, "batch_runs_again": None}]
     assert "is not told: if it does" in found.warnings[0]
-    assert grounds(stage.plan(ROLL_BACK, 2)) == [[Ground.NOTHING_OPEN]]
+    assert grounds(stage.plan(ROLL_BACK, 2)) == [[RefusalReason.NOTHING_OPEN]]
 
 
 def test_a_living_driver_takes_force_to_roll_back_and_none_to_finish(stage: Stage) -> None:
@@ -175,7 +175,7 @@ def test_a_living_driver_takes_force_to_roll_back_and_none_to_finish(stage: Stag
     row = stage.look()
     Query.objects.filter(pk=row.pk).update(state="running", heard_ms=now_ms())
     found = stage.plan(ROLL_BACK)
-    assert grounds(found) == [[Ground.DRIVER_LIVES]]
+    assert grounds(found) == [[RefusalReason.DRIVER_LIVES]]
     forced = stage.plan(ROLL_BACK, force=True)
     assert (grounds(forced), forced.forced) == ([[]], True)
     assert forced.subjects[0].seen["transactions"]
@@ -194,12 +194,12 @@ def test_a_round_that_was_aborted_is_followed_by_the_next(stage: Stage) -> None:
     driver = stage.query.driver(0)
     attempt = stage.query.begin(driver, 0)
     driver.abort(attempt, stage.query.run_tasks(attempt), "a task failed")
-    assert grounds(stage.plan(ROLL_BACK)) == [[Ground.NOTHING_OPEN]]
+    assert grounds(stage.plan(ROLL_BACK)) == [[RefusalReason.NOTHING_OPEN]]
     stage.query.run_tasks(stage.query.begin(driver, 0))
     found = stage.plan(ROLL_BACK)
     assert grounds(found) == [[]]
     assert found.subjects[0].seen["round"] == 1
-    assert grounds(stage.plan(FINISH)) == [[Ground.NOT_PREPARED]]
+    assert grounds(stage.plan(FINISH)) == [[RefusalReason.NOT_PREPARED]]
 
 
 @pytest.mark.parametrize(("at", "act"), [(Step.WRITTEN, "roll_back_batch"), (Step.PREPARED, "finish_batch")])
@@ -207,11 +207,11 @@ def test_an_id_of_our_sink_goes_to_finish_or_roll_back(stage: Stage, at: Step, a
     stage.die(at, batch_id=1)
     name = stage.written[0].transactional_id
     unknown = stage.desk.plan(FENCE, name, later_ms=LATER_MS, force=True)
-    assert grounds(unknown) == [[Ground.OWN_SINK]]
+    assert grounds(unknown) == [[RefusalReason.OWN_SINK]]
     assert "[[checkpoints]]" in words(unknown)
     row = stage.look()
     found = stage.desk.plan(FENCE, name, later_ms=LATER_MS, force=True)
-    assert grounds(found) == [[Ground.OWN_SINK]]
+    assert grounds(found) == [[RefusalReason.OWN_SINK]]
     assert f"({act} {row.ident}@1)" in words(found)
     assert str(row) in words(found)
     assert found.doable == ()
@@ -244,13 +244,13 @@ def test_a_ledger_that_cannot_be_read(stage: Stage, break_it: Callable[[Stage], 
     break_it(stage)
     for act in FINISH, ROLL_BACK:
         found = stage.desk.plan(act, f"{row.ident}@0", force=True)
-        assert grounds(found) == [[Ground.LEDGER_UNREADABLE]]
+        assert grounds(found) == [[RefusalReason.LEDGER_UNREADABLE]]
         assert said in words(found)
 
 
 def test_a_query_that_nobody_knows(stage: Stage) -> None:
     found = stage.desk.plan(FINISH, "8a5c1f7e@1@7")
-    assert grounds(found) == [[Ground.LEDGER_UNREADABLE]]
+    assert grounds(found) == [[RefusalReason.LEDGER_UNREADABLE]]
     assert "no query 8a5c1f7e@1 is known" in words(found)
 
 
@@ -260,6 +260,6 @@ def test_a_plan_only_looks(stage: Stage) -> None:
     stage.plan(FINISH)
     stage.plan(ROLL_BACK, force=True)
     admin = admin_for(translate(stage.query.options).connection)
-    open_ids = set(admin.list_transactions([State.ONGOING]).entries)
+    open_ids = set(admin.list_transactions([TransactionState.ONGOING]).entries)
     assert {each.transactional_id for each in stage.written} <= open_ids
     assert stage.query.files() == {"ledger.json", "1.generation", "0.0.decision"}

@@ -11,8 +11,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from fenceline.facts import TopicPartition
-from fenceline.plans.plan import Act, Ground
-from sandbox.cluster import Cluster
+from fenceline.plans.plan import Act, RefusalReason
+from sandbox.cluster import KafkaCluster
 from sandbox.errors import SandboxError
 from sandbox.wire import Identity
 from tests.brokers import kafka_three
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.django_db, pytest.mark.soak]
 
 
 @pytest.fixture
-def desk(kafka_three: Cluster) -> Iterator[Desk]:
+def desk(kafka_three: KafkaCluster) -> Iterator[Desk]:
     made = Desk(kafka_three.node(1))
     yield made
     made.close()
@@ -39,7 +39,7 @@ def in_sync(desk: Desk, topic: str) -> int:
     return len(found.in_sync) if found else 0
 
 
-def test_prepare_gets_neither(kafka_three: Cluster, desk: Desk) -> None:
+def test_prepare_gets_neither(kafka_three: KafkaCluster, desk: Desk) -> None:
     """Two brokers have the topic and both must take the marker, so killing the one that does not lead is
     enough."""
     topic = f"plans-{random.getrandbits(40):x}-x"
@@ -65,13 +65,13 @@ def test_prepare_gets_neither(kafka_three: Cluster, desk: Desk) -> None:
         wait_for(decided, "the commit is decided", 60)
         for act, subject in (Act.FENCE, topic), (Act.ABORT_MARKER, f"{topic}-0"):
             found = desk.forced(act, subject)
-            assert grounds(found) == [[Ground.PREPARE]], words(found)
+            assert grounds(found) == [[RefusalReason.PREPARE]], words(found)
             assert "has decided to commit it" in words(found)
             assert f"the leader of {topic}-0" in words(found)
         kafka_three.node(1).kill()
         desk.watch.properties = {"bootstrap.servers": kafka_three.node(2).bootstrap}
         found = desk.forced(Act.ABORT_MARKER, f"{topic}-0")
-        assert grounds(found) == [[Ground.NOT_SEEN]], words(found)
+        assert grounds(found) == [[RefusalReason.NOT_SEEN]], words(found)
     finally:
         kafka_three.start()
         kafka_three.wait_ready()

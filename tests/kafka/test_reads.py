@@ -17,7 +17,7 @@ from confluent_kafka.admin import (
 )
 from py4j.java_gateway import JavaGateway
 
-from fenceline.batches import Batch
+from fenceline.batches import RecordBatch
 from fenceline.facts import TopicPartition
 from fenceline.kafka.groups import Committed
 from fenceline.kafka.partitions import Offsets
@@ -277,7 +277,9 @@ def test_batches_tell_whose_records_are_and_what_markers_say(
     where = TopicPartition(topic, 0)
     found = reads.batches(where, 0, most_bytes=1_000_000)
     assert isinstance(found, Batches)
-    assert found.batches[0]._replace(max_timestamp_ms=-1) == Batch(0, 0, given.producer_id, 0, True, "", 1)
+    assert found.batches[0]._replace(max_timestamp_ms=-1) == RecordBatch(
+        0, 0, given.producer_id, 0, True, "", 1
+    )
     stamps = [each.max_timestamp_ms for each in found.batches]
     assert stamps == sorted(stamps)
     assert stamps[0] > 0
@@ -298,7 +300,7 @@ def test_batches_tell_whose_records_are_and_what_markers_say(
     assert isinstance(middle, Batches)
     assert [(each.first, each.last) for each in middle.batches] == [(4, 8)]
     assert middle.next == 9
-    walked: list[Batch] = []
+    walked: list[RecordBatch] = []
     at = 0
     while at < found.end:
         part = reads.batches(where, at, most_bytes=200)
@@ -319,7 +321,7 @@ def test_an_answer_that_is_cut_off_anywhere_tells_its_whole_batches(
     wait_for_end(reads, topic, 0, 2)
     raw: list[bytes] = []
 
-    def noted(records: bytes) -> Iterator[Batch]:
+    def noted(records: bytes) -> Iterator[RecordBatch]:
         raw.append(bytes(records))
         return headers(records)
 

@@ -21,9 +21,9 @@ from dashboard.runtime import loop as slices
 from dashboard.runtime.leases import Lease
 from dashboard.tasks import tails
 from dashboard.transactions import reconcile_store as corrections
-from dashboard.transactions.reconcile_store import Rows
+from dashboard.transactions.reconcile_store import ReconciledRows
 from fenceline.decode import text
-from fenceline.facts import State
+from fenceline.facts import TransactionState
 from fenceline.kafka.reconcile import Reconciliation, agreement
 from fenceline.kafka.transactional_ids import key_of
 from sandbox.kafka import Broker
@@ -50,7 +50,7 @@ class Stack:
         collector_store.sync_clusters([self.config.name])
         self.tail = self.lease(tails.tail_name(0))
         self.mine = self.lease(corrections.NAME)
-        self.rows = Rows(self.mine)
+        self.rows = ReconciledRows(self.mine)
         self.reconciler = Reconciler(KafkaPythonAdmin(admin or self.config.properties))
 
     def lease(self, name: str) -> Lease:
@@ -248,7 +248,7 @@ def test_lists_alone_are_enough_where_the_topic_may_not_be_read(
         after = stack.poll(full=True)
     assert not after.alone
     assert agreement(after.agreed, after.compared) == "100 %"
-    assert rows()[name] == State.COMPLETE_COMMIT
+    assert rows()[name] == TransactionState.COMPLETE_COMMIT
 
 
 def rows() -> dict[str, str]:

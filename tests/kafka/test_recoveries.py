@@ -22,8 +22,8 @@ from dashboard.runtime import loop as slices
 from dashboard.tasks import recoveries as task
 from dashboard.tasks import tails
 from fenceline.decode.transaction_state import decode_value
-from fenceline.facts import State, TopicPartition, TransactionRecord
-from fenceline.recoveries import DELETED, RECREATED, Lost
+from fenceline.facts import TopicPartition, TransactionRecord, TransactionState
+from fenceline.recoveries import DELETED, RECREATED, LostRecords
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.kafka.observe import raw_records
@@ -145,11 +145,17 @@ def test_its_instants_are_those_of_its_records(kafka_42: Broker, eyes: Eyes, top
     row = eyes.episode(topic, "resumed")
     told = [(each.state, each.updated_ms) for each in records_of(kafka_42, topic)]
     at = dict(told)
-    (lost,) = (Lost(*each) for each in row.lost)
+    (lost,) = (LostRecords(*each) for each in row.lost)
     assert (lost.first, lost.last, lost.records, lost.sure) == (0, 2, 3, True)
     assert (row.clock_ms, row.release_noticed) == (0, False)
-    assert (row.opened_ms, row.completed_ms) == (at[State.PREPARE_ABORT], at[State.COMPLETE_ABORT])
-    assert (row.released_ms, row.resumed_ms) == (marker_ms(kafka_42, topic), at[State.PREPARE_COMMIT])
+    assert (row.opened_ms, row.completed_ms) == (
+        at[TransactionState.PREPARE_ABORT],
+        at[TransactionState.COMPLETE_ABORT],
+    )
+    assert (row.released_ms, row.resumed_ms) == (
+        marker_ms(kafka_42, topic),
+        at[TransactionState.PREPARE_COMMIT],
+    )
     assert row.opened_ms <= row.completed_ms <= row.released_ms <= row.resumed_ms <= row.closed_ms
 
 
@@ -176,7 +182,7 @@ def test_another_transaction_blocks_the_same_records_for_longer(
     assert row is not None
     assert row.released_ms is not None
     assert row.release_noticed
-    assert row.released_ms >= ended[State.PREPARE_COMMIT]
+    assert row.released_ms >= ended[TransactionState.PREPARE_COMMIT]
 
 
 @pytest.mark.parametrize("again", [False, True])
@@ -189,7 +195,7 @@ def test_a_deleted_topic_ends_the_episode_and_nothing_is_sure(
         create_topics(kafka_42.bootstrap, topic, partitions=1)
     LibrdkafkaProducer(kafka_42.bootstrap, topic, LONG).init()
     row = eyes.episode(topic, "topic_deleted")
-    (lost,) = (Lost(*each) for each in row.lost)
+    (lost,) = (LostRecords(*each) for each in row.lost)
     assert (lost.sure, lost.records, lost.first, lost.deleted) == (False, None, 0, True)
     assert lost.note == (RECREATED if again else DELETED)
     assert row.released_ms is None
@@ -207,7 +213,7 @@ def test_of_two_topics_the_one_that_is_left_is_counted_and_waited_for(
     again.send(f"{topic}-other", 0, "kept")
     again.commit()
     row = eyes.episode(topic, "resumed")
-    found = {each.topic: each for each in (Lost(*values) for values in row.lost)}
+    found = {each.topic: each for each in (LostRecords(*values) for values in row.lost)}
     assert (found[topic].deleted, found[topic].note) == (True, DELETED)
     assert (found[f"{topic}-other"].records, found[f"{topic}-other"].sure) == (3, True)
 

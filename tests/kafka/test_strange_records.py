@@ -42,7 +42,7 @@ from dashboard.tasks import tail_loop as reading
 from dashboard.tasks import tails
 from dashboard.web.templatetags.fenceline import transaction_url
 from fenceline.decode import text
-from fenceline.facts import Confidence, Kind, State, TransactionRecord, Transition
+from fenceline.facts import Confidence, TransactionRecord, TransactionState, Transition, TransitionKind
 from fenceline.kafka import transition_ring as recent
 from fenceline.kafka.coordinator import partition_for
 from fenceline.kafka.encode import encode_key, encode_value
@@ -247,7 +247,15 @@ def test_an_id_that_the_coordinator_forgot_is_born_again(tmp_path: Path) -> None
         # The coordinator may forget it once more, before or after what was read.
         keeps([record for record in raw_records(broker.bootstrap) if record.offset < read_to()])
         told = recent_of("phoenix")
-        lives = [Kind.INIT, Kind.BEGIN, Kind.COMMIT, Kind.EXPIRY, Kind.INIT, Kind.BEGIN, Kind.COMMIT]
+        lives = [
+            TransitionKind.INIT,
+            TransitionKind.BEGIN,
+            TransitionKind.COMMIT,
+            TransitionKind.EXPIRY,
+            TransitionKind.INIT,
+            TransitionKind.BEGIN,
+            TransitionKind.COMMIT,
+        ]
         # The coordinator may have forgotten it once more by now.
         assert [each.kind for each in told[:7]] == lives
         assert {each.confidence for each in told} == {Confidence.CERTAIN}
@@ -306,7 +314,11 @@ def write_an_abort(bootstrap: str, *ids: bytes) -> None:
     now_ms = slices.now_ms()
     for raw in ids:
         name = text.escape(raw)
-        for state in State.ONGOING, State.PREPARE_ABORT, State.COMPLETE_ABORT:
+        for state in (
+            TransactionState.ONGOING,
+            TransactionState.PREPARE_ABORT,
+            TransactionState.COMPLETE_ABORT,
+        ):
             record = TransactionRecord(name, state, 9_000, 1, 60_000, (), now_ms, now_ms)
             producer.produce(TOPIC, encode_value(record), encode_key(name), partition=0)
     assert producer.flush(30) == 0

@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
 from collectors.kafka.clients import CannotSee
 from collectors.kafka.internal_topics import NoSuchTopic, Tail, TopicReplaced
 from fenceline.decode.transaction_state import decode
-from fenceline.facts import Look, State, Tombstone, TransactionRecord, Undecoded
+from fenceline.facts import TailBatch, Tombstone, TransactionRecord, TransactionState, Undecoded
 from fenceline.kafka.encode import encode_key, encode_value
 from sandbox.kafka import Broker, Sasl
 from sandbox.ports import free_port
@@ -57,7 +57,7 @@ def write(bootstrap: str, *records: tuple[bytes | None, bytes | None]) -> None:
     assert set(refused) == {None}
 
 
-def newest_of(look: Look) -> dict[str, Fact]:
+def newest_of(look: TailBatch) -> dict[str, Fact]:
     """Return what the newest record of each key says."""
     found = {}
     for records in look.records.values():
@@ -96,7 +96,7 @@ def test_it_begins_at_the_oldest_record_and_keeps_the_newest_of_each_id(broker: 
     tail = opened(broker.bootstrap)
     record = read_all(tail)["newest"]
     assert isinstance(record, TransactionRecord)
-    assert record.state is State.COMPLETE_COMMIT
+    assert record.state is TransactionState.COMPLETE_COMMIT
     tail.close()
 
 
@@ -129,7 +129,7 @@ def test_a_look_that_was_not_saved_is_read_again(broker: Broker) -> None:
 def test_corrupt_records_and_unknown_versions_are_counted_and_passed(broker: Broker) -> None:
     tail = opened(broker.bootstrap)
     read_all(tail)
-    good = TransactionRecord("good", State.EMPTY, 1, 0, 60_000, None, 1, None)
+    good = TransactionRecord("good", TransactionState.EMPTY, 1, 0, 60_000, None, 1, None)
     key, value = encode_key("good"), encode_value(good)
     bad: list[tuple[bytes | None, bytes | None]] = [
         (key, b"\x00\x63" + value[2:]),

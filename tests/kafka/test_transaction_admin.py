@@ -19,7 +19,7 @@ from kafka.protocol.metadata import MetadataResponse
 from py4j.java_gateway import JavaGateway
 
 from fenceline.decode import text
-from fenceline.facts import OPEN_STATES, State
+from fenceline.facts import OPEN_STATES, TransactionState
 from fenceline.kafka.reconcile import Described, Listed, NotDescribed, Obstacle
 from sandbox.kafka import Broker, Sasl
 from sandbox.ports import free_port
@@ -37,10 +37,10 @@ pytestmark = pytest.mark.kafka
 
 TOPIC = "admin-contract"
 STATES = {
-    "contract-empty": State.EMPTY,
-    "contract-ongoing": State.ONGOING,
-    "contract-commit": State.COMPLETE_COMMIT,
-    "contract-abort": State.COMPLETE_ABORT,
+    "contract-empty": TransactionState.EMPTY,
+    "contract-ongoing": TransactionState.ONGOING,
+    "contract-commit": TransactionState.COMPLETE_COMMIT,
+    "contract-abort": TransactionState.COMPLETE_ABORT,
 }
 STRANGE = (
     "contract back\\slash",
@@ -89,14 +89,14 @@ def live_through(bootstrap: str) -> None:
     for name, state in STATES.items():
         producer = LibrdkafkaProducer(bootstrap, name)
         producer.init()
-        if state is not State.EMPTY:
+        if state is not TransactionState.EMPTY:
             producer.begin()
             producer.send(TOPIC, 0)
             producer.send(TOPIC, 2)
             producer.flush()
-        if state is State.COMPLETE_COMMIT:
+        if state is TransactionState.COMPLETE_COMMIT:
             producer.commit()
-        elif state is State.COMPLETE_ABORT:
+        elif state is TransactionState.COMPLETE_ABORT:
             producer.abort()
         producer.abandon()
     initialise(bootstrap, STRANGE)
@@ -133,7 +133,7 @@ def test_lists_and_descriptions_are_java_s(kafka: Broker, admin: TransactionAdmi
     assert {name: as_java(each) for name, each in said.items()} == {
         text.escape(name.encode()): each for name, each in oracle.describe_transactions(names).items()
     }
-    for state in State:
+    for state in TransactionState:
         listed = admin.list_transactions([state]).entries
         assert listed == {name: each for name, each in listing.entries.items() if each.state is state}
     opened = admin.list_transactions(OPEN_STATES).entries
@@ -236,7 +236,7 @@ def test_what_a_broker_cannot_tell_is_named() -> None:
     assert list(_collect(answer(0, "Ongoing", "Dead"), entries)) == [
         "1 id in state Dead, which Fenceline does not know"
     ]
-    assert entries == {"id-Ongoing": Listed(State.ONGOING, 7)}
+    assert entries == {"id-Ongoing": Listed(TransactionState.ONGOING, 7)}
     (loading,) = _collect(answer(14, "Empty"), entries)
     assert "still loading" in loading
     (other,) = _collect(answer(15), entries)

@@ -14,7 +14,7 @@ from py4j.java_gateway import JavaGateway
 
 from dashboard.models import Action
 from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS
-from fenceline.plans.plan import Act, Ground
+from fenceline.plans.plan import Act, RefusalReason
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.java.clients import JavaAdmin
@@ -48,7 +48,7 @@ def test_it_takes_force_and_a_timeout_that_the_broker_takes(broker: Broker, java
     with configured({"bootstrap.servers": broker.bootstrap}), JavaAdmin(java, broker.bootstrap) as admin:
         assert admin.describe_transactions([NAME])[NAME].timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS
         refused = planned(Act.FENCE, NAME, force=False)
-        assert grounds(refused) == [[Ground.TWO_PHASE, Ground.HEALTHY]]
+        assert grounds(refused) == [[RefusalReason.TWO_PHASE, RefusalReason.HEALTHY]]
         forced = planned(Act.FENCE, NAME)
         assert "with a timeout of 1 m, since only a two-phase producer" in forced.subjects[0].steps[0].words
         row = executed(forced)

@@ -16,7 +16,7 @@ from py4j.java_gateway import JavaGateway
 
 from dashboard.runtime import loop as slices
 from fenceline.facts import TopicPartition
-from fenceline.kafka.partitions import Ground, Owners, Verdict
+from fenceline.kafka.partitions import PartitionVerdict, ProducerOwners, VerdictReason
 from sandbox.kafka import Broker
 from sandbox.wire import Identity
 from tests.brokers import create_topics
@@ -31,8 +31,8 @@ from tests.waiting import wait_for
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 
 MINUTE_MS = 60_000
-OWNED = Verdict.OPEN, Ground.OWNED
-NOT_ITS = Verdict.HANGING, Ground.NOT_ITS_PARTITION
+OWNED = PartitionVerdict.OPEN, VerdictReason.OWNED
+NOT_ITS = PartitionVerdict.HANGING, VerdictReason.NOT_ITS_PARTITION
 SETTINGS = {"transaction.timeout.ms": str(LONG_MS), "linger.ms": "0"}
 
 
@@ -92,12 +92,12 @@ def test_open(kafka: Broker, java: JavaGateway, watch: Watch, name: str, library
         assert (pin.producer_id, pin.producer_epoch, pin.start_offset) in describe_producers(
             kafka, name, number
         )
-    assert watch.verdict(name, 1) is Verdict.CLEAR
+    assert watch.verdict(name, 1) is PartitionVerdict.CLEAR
     assert hangs_by_the_tool(kafka, name) == []
 
     producer.commit()
     wait_for(lambda: watch.look() and not watch.pins(name, 0) and not watch.pins(name, 2), "it is released")
-    assert watch.verdict(name, 0) is Verdict.CLEAR
+    assert watch.verdict(name, 0) is PartitionVerdict.CLEAR
     assert watch.row(name, 0).pinned_ms is None
 
 
@@ -111,7 +111,7 @@ def test_one_that_ends_between_the_two_questions_is_over(
     assert watch.said(name) == [(name, *OWNED)]
     owners = watch.watcher._asker.owners
 
-    def commit_meanwhile(*arguments: Any, **named: Any) -> Owners:
+    def commit_meanwhile(*arguments: Any, **named: Any) -> ProducerOwners:
         told = owners(*arguments, **named)
         producer.commit()
         reads, where = watch.watcher._reads, TopicPartition(name, 0)
@@ -124,7 +124,7 @@ def test_one_that_ends_between_the_two_questions_is_over(
     row = watch.row(name)
     assert (watch.said(name), row.verdict, row.pinned_ms, row.error) == ([], "clear", None, "")
     watch.look(full=False)
-    assert (watch.row(name).lso, watch.verdict(name)) == (2, Verdict.CLEAR)
+    assert (watch.row(name).lso, watch.verdict(name)) == (2, PartitionVerdict.CLEAR)
 
 
 def test_late_past_its_timeout_and_never_for_two_phase_commit(kafka: Broker, watch: Watch, name: str) -> None:
@@ -135,8 +135,8 @@ def test_late_past_its_timeout_and_never_for_two_phase_commit(kafka: Broker, wat
     watch.look(later_ms=LONG_MS + 14_000)
     assert watch.said(name) == [(name, *OWNED)]
     watch.look(later_ms=LONG_MS + 30_000)
-    assert watch.said(name) == [(name, Verdict.LATE, Ground.PAST_TIMEOUT)]
-    assert watch.verdict(name) is Verdict.LATE
+    assert watch.said(name) == [(name, PartitionVerdict.LATE, VerdictReason.PAST_TIMEOUT)]
+    assert watch.verdict(name) is PartitionVerdict.LATE
     # The tool has no word for it: it knows hanging ones alone.
     assert hangs_by_the_tool(kafka, name) == []
 
@@ -156,10 +156,10 @@ def test_hanging_once_its_coordinator_was_seen_twice(kafka: Broker, watch: Watch
         watch.look()
         seen.append((watch.verdict(name, 1), *[ground for _, _, ground in watch.said(name, 1)]))
     assert seen == [
-        (Verdict.CLEAR,),
-        (Verdict.UNKNOWN, Ground.SEEN_ONCE),
-        (Verdict.HANGING, Ground.NOT_ITS_PARTITION),
-        (Verdict.HANGING, Ground.NOT_ITS_PARTITION),
+        (PartitionVerdict.CLEAR,),
+        (PartitionVerdict.UNKNOWN, VerdictReason.SEEN_ONCE),
+        (PartitionVerdict.HANGING, VerdictReason.NOT_ITS_PARTITION),
+        (PartitionVerdict.HANGING, VerdictReason.NOT_ITS_PARTITION),
     ]
     (pin,) = watch.pins(name, 1)
     assert (pin.producer_id, pin.producer_epoch, pin.start_offset) == (*given, offset)
@@ -190,7 +190,7 @@ def test_hanging_with_a_producer_id_that_no_id_has(kafka: Broker, watch: Watch, 
     with unverified(kafka):
         stray(kafka, name, nobody, (name, 0))
     watch.look_often()
-    assert watch.said(name) == [("", Verdict.HANGING, Ground.NO_SUCH_PRODUCER)]
+    assert watch.said(name) == [("", PartitionVerdict.HANGING, VerdictReason.NO_SUCH_PRODUCER)]
     assert hangs_by_the_tool(kafka, name) == [0]
 
 
@@ -203,7 +203,7 @@ def test_unknown_where_ids_may_be_hidden(kafka: Broker, name: str) -> None:
         stray(kafka, name, given, (name, 1))
     watch.look_often()
     watch.close()
-    assert watch.said(name, 0) == [("", Verdict.UNKNOWN, Ground.MAY_BE_HIDDEN)]
+    assert watch.said(name, 0) == [("", PartitionVerdict.UNKNOWN, VerdictReason.MAY_BE_HIDDEN)]
     assert watch.said(name, 1) == [(name, *NOT_ITS)]
 
 
@@ -215,7 +215,7 @@ def test_the_worst_of_two_in_one_partition(kafka: Broker, watch: Watch, name: st
         stray(kafka, other, given, (name, 0))
     watch.look_often()
     assert watch.said(name) == [(name, *OWNED), (other, *NOT_ITS)]
-    assert watch.verdict(name) is Verdict.HANGING
+    assert watch.verdict(name) is PartitionVerdict.HANGING
     assert hangs_by_the_tool(kafka, name) == [0]
 
 
@@ -232,7 +232,7 @@ def test_an_end_and_the_next_one_behind_it_keep_their_own_clocks(
     wait_for(lambda: watch.look() and len(watch.pins(name)) == 1, "the first one is over")
     (left,) = watch.pins(name)
     assert (left.start_offset, left.first_seen_ms) == (before[1].start_offset, before[1].first_seen_ms)
-    assert watch.verdict(name) is Verdict.OPEN
+    assert watch.verdict(name) is PartitionVerdict.OPEN
 
 
 def test_clocks_survive_a_restart_of_the_collector(kafka: Broker, watch: Watch, name: str) -> None:
@@ -305,4 +305,4 @@ def test_an_aborted_hanging_transaction_is_over_in_the_next_look(
     assert watch.said(name) == [(name, *NOT_ITS)]
     abort(kafka, name, 0, offset)
     watch.look()
-    assert (watch.said(name), watch.verdict(name)) == ([], Verdict.CLEAR)
+    assert (watch.said(name), watch.verdict(name)) == ([], PartitionVerdict.CLEAR)

@@ -18,7 +18,7 @@ from dashboard.models import Collector, PartitionRecord, PinRecord, ReplicaLook
 from dashboard.runtime import leases
 from dashboard.tasks import partitions as task
 from fenceline.facts import TopicPartition
-from fenceline.kafka.partitions import Ground, Verdict
+from fenceline.kafka.partitions import PartitionVerdict, VerdictReason
 from fenceline.limits import Limits
 from sandbox.kafka import Broker
 from sandbox.ports import free_port
@@ -35,7 +35,7 @@ __all__ = ["guarded"]
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 
-OWNED = Verdict.OPEN, Ground.OWNED
+OWNED = PartitionVerdict.OPEN, VerdictReason.OWNED
 
 
 @pytest.fixture
@@ -167,7 +167,7 @@ def test_a_leader_that_is_away_is_a_gap_and_comes_back(tmp_path: Path) -> None:
         watch = Watch(broker.bootstrap)
         watch.look_often()
         before = watch.pins("away")[0].first_seen_ms
-        assert watch.said("away", 1) == [("stray", Verdict.HANGING, Ground.NOT_ITS_PARTITION)]
+        assert watch.said("away", 1) == [("stray", PartitionVerdict.HANGING, VerdictReason.NOT_ITS_PARTITION)]
         broker.stop()
         with pytest.raises(CannotAdminister):
             watch.look()
@@ -180,9 +180,12 @@ def test_a_leader_that_is_away_is_a_gap_and_comes_back(tmp_path: Path) -> None:
             except CannotAdminister:
                 return False
             # What could not be seen while it started is a gap, and never another verdict.
-            for number, expected in ((0, {OWNED}), (1, {(Verdict.HANGING, Ground.NOT_ITS_PARTITION)})):
+            for number, expected in (
+                (0, {OWNED}),
+                (1, {(PartitionVerdict.HANGING, VerdictReason.NOT_ITS_PARTITION)}),
+            ):
                 told = {pin[1:] for pin in watch.said("away", number)}
-                assert told <= expected | {(Verdict.UNKNOWN, Ground.UNSEEN)}
+                assert told <= expected | {(PartitionVerdict.UNKNOWN, VerdictReason.UNSEEN)}
                 if told != expected:
                     assert watch.gaps()
             return not watch.gaps()
@@ -212,7 +215,7 @@ def test_what_may_not_be_read_is_unknown_and_a_gap_with_the_grant(guarded: Broke
         assert watch.gaps() == {}
         # Whose it is may be hidden: no accusation.
         watch.look_often(3)
-        assert watch.said(topic) == [("", Verdict.UNKNOWN, Ground.MAY_BE_HIDDEN)]
+        assert watch.said(topic) == [("", PartitionVerdict.UNKNOWN, VerdictReason.MAY_BE_HIDDEN)]
         grant_describe(guarded, "viewer", topic)
         wait_for(lambda: watch.look() and watch.said(topic) == [(topic, *OWNED)], "its id may be seen")
     finally:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from py4j.java_gateway import JavaGateway
 
-from fenceline.kafka.partitions import Ground, Verdict
+from fenceline.kafka.partitions import PartitionVerdict, VerdictReason
 from sandbox.kafka import Broker
 from tests.brokers import PROPERTIES, create_topics
 from tests.java.clients import JavaAdmin
@@ -34,7 +34,7 @@ SITUATIONS = 200
 #: Their share with verification on: there nothing can hang.
 ON = 80
 TOPIC, ELSEWHERE = "situations", "elsewhere"
-HANGING = Verdict.HANGING
+HANGING = PartitionVerdict.HANGING
 
 
 @pytest.fixture(params=["4.2.0", "3.9.1"])
@@ -121,7 +121,7 @@ def check(watch: Watch, played: Sequence[Situation], *, later_ms: int) -> Counte
     for each in played:
         truth = [late(*pin) for pin in each.truth] if later_ms else each.truth
         said: Truth = watch.said(*each.where)
-        verdict = max((pin[1] for pin in truth), key=ORDER.index, default=Verdict.CLEAR)
+        verdict = max((pin[1] for pin in truth), key=ORDER.index, default=PartitionVerdict.CLEAR)
         if said != truth or watch.verdict(*each.where) is not verdict:
             wrong.append(f"{each.name}, {each.kind}: {said}, {watch.verdict(*each.where)}; true is {truth}")
         figures[verdict] += 1
@@ -129,12 +129,18 @@ def check(watch: Watch, played: Sequence[Situation], *, later_ms: int) -> Counte
     return figures
 
 
-ORDER = (Verdict.CLEAR, Verdict.OPEN, Verdict.LATE, Verdict.HANGING)
+ORDER = (PartitionVerdict.CLEAR, PartitionVerdict.OPEN, PartitionVerdict.LATE, PartitionVerdict.HANGING)
 
 
-def late(name: str, verdict: Verdict, ground: Ground) -> tuple[str, Verdict, Ground]:
+def late(
+    name: str, verdict: PartitionVerdict, ground: VerdictReason
+) -> tuple[str, PartitionVerdict, VerdictReason]:
     """What is true of an open transaction once its timeout and the grace are over by our clock."""
-    return (name, Verdict.LATE, Ground.PAST_TIMEOUT) if verdict is Verdict.OPEN else (name, verdict, ground)
+    return (
+        (name, PartitionVerdict.LATE, VerdictReason.PAST_TIMEOUT)
+        if verdict is PartitionVerdict.OPEN
+        else (name, verdict, ground)
+    )
 
 
 def compare(broker: Broker, admin: JavaAdmin, watch: Watch, played: Sequence[Situation]) -> None:

@@ -18,10 +18,10 @@ from dashboard.config import ClusterConfig, Config
 from dashboard.models import ReplicaLook
 from dashboard.tasks import partitions as task
 from fenceline.facts import TopicPartition
-from fenceline.kafka.partitions import Ground, Offsets, Verdict
+from fenceline.kafka.partitions import Offsets, PartitionVerdict, VerdictReason
 from fenceline.plans.plan import Act
-from fenceline.plans.plan import Ground as PlanGround
-from sandbox.cluster import Cluster
+from fenceline.plans.plan import RefusalReason as PlanGround
+from sandbox.cluster import KafkaCluster
 from sandbox.errors import SandboxError
 from sandbox.wire import Identity
 from tests.brokers import kafka_three
@@ -39,20 +39,20 @@ __all__ = ["kafka_three"]
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 
-OWNED = Verdict.OPEN, Ground.OWNED
-HANGING = Verdict.HANGING, Ground.NOT_ITS_PARTITION
-UNSEEN = Verdict.UNKNOWN, Ground.UNSEEN
+OWNED = PartitionVerdict.OPEN, VerdictReason.OWNED
+HANGING = PartitionVerdict.HANGING, VerdictReason.NOT_ITS_PARTITION
+UNSEEN = PartitionVerdict.UNKNOWN, VerdictReason.UNSEEN
 
 
 @pytest.fixture
-def watch(kafka_three: Cluster) -> Iterator[Watch]:
+def watch(kafka_three: KafkaCluster) -> Iterator[Watch]:
     made = Watch(kafka_three.bootstrap)
     yield made
     made.close()
 
 
 @pytest.fixture
-def topic(kafka_three: Cluster, watch: Watch) -> str:
+def topic(kafka_three: KafkaCluster, watch: Watch) -> str:
     """A topic of three partitions, each with three replicas in sync and another leader."""
     name = f"three-{random.getrandbits(40):x}"
     client = AdminClient({"bootstrap.servers": kafka_three.bootstrap})
@@ -68,7 +68,7 @@ def in_sync(watch: Watch, topic: str) -> list[int]:
     return [len(found[each].in_sync) for each in sorted(found)]
 
 
-def hang(cluster: Cluster, watch: Watch, name: str, topic: str, partition: int) -> None:
+def hang(cluster: KafkaCluster, watch: Watch, name: str, topic: str, partition: int) -> None:
     leader = watch.watcher._reads.topology([topic]).partitions[TopicPartition(topic, partition)].leader
     assert leader is not None
     given = identity_of(cluster.node(leader), name)
@@ -79,7 +79,7 @@ def hang(cluster: Cluster, watch: Watch, name: str, topic: str, partition: int) 
 class Truth:
     """What is true of a topic while brokers come and go: open in 0 and 1, hanging in 2."""
 
-    def __init__(self, cluster: Cluster, watch: Watch, topic: str) -> None:
+    def __init__(self, cluster: KafkaCluster, watch: Watch, topic: str) -> None:
         self.watch, self.topic, self.dice = watch, topic, random.Random(SEED)
         open_in(cluster.bootstrap, topic, topic, 0, 1)
         hang(cluster, watch, f"{topic}-stray", topic, 2)
@@ -89,7 +89,7 @@ class Truth:
 
     expected = ([OWNED], [OWNED], [HANGING])
 
-    def told(self) -> tuple[list[tuple[Verdict, Ground]], ...]:
+    def told(self) -> tuple[list[tuple[PartitionVerdict, VerdictReason]], ...]:
         """What we say of each partition."""
         return tuple([pin[1:] for pin in self.watch.said(self.topic, number)] for number in range(3))  # type: ignore[misc]
 
@@ -113,7 +113,9 @@ class Truth:
         return self.told() == self.expected and not self.watch.gaps()
 
 
-def test_a_rolling_restart_makes_no_wrong_verdict(kafka_three: Cluster, watch: Watch, topic: str) -> None:
+def test_a_rolling_restart_makes_no_wrong_verdict(
+    kafka_three: KafkaCluster, watch: Watch, topic: str
+) -> None:
     truth = Truth(kafka_three, watch, topic)
     for broker in kafka_three.brokers:
         broker.stop()
@@ -126,7 +128,7 @@ def test_a_rolling_restart_makes_no_wrong_verdict(kafka_three: Cluster, watch: W
 
 
 def test_a_broker_that_is_killed_is_a_gap_and_no_accusation(
-    kafka_three: Cluster, watch: Watch, topic: str
+    kafka_three: KafkaCluster, watch: Watch, topic: str
 ) -> None:
     """Also of what only it has: one partition without another replica."""
     alone = f"{topic}-alone"
@@ -157,7 +159,9 @@ def test_a_broker_that_is_killed_is_a_gap_and_no_accusation(
     wait_for(lambda: in_sync(watch, topic) == [3, 3, 3], "all replicas are in sync", 120)
 
 
-def test_late_stuck_in_prepare_while_a_marker_may_not_be_written(kafka_three: Cluster, watch: Watch) -> None:
+def test_late_stuck_in_prepare_while_a_marker_may_not_be_written(
+    kafka_three: KafkaCluster, watch: Watch
+) -> None:
     """The leader lives; but its partition has too few replicas in sync to take a marker.
 
     Two of the three brokers have the topic, so killing the one that does not lead leaves one of two. The
@@ -190,8 +194,8 @@ def test_late_stuck_in_prepare_while_a_marker_may_not_be_written(kafka_three: Cl
         (seen,) = watch.pins(topic)
         assert seen.prepared_ms is not None
         watch.look(later_ms=30_000)
-        assert watch.said(topic) == [(topic, Verdict.LATE, Ground.STUCK_IN_PREPARE)]
-        assert watch.verdict(topic) is Verdict.LATE
+        assert watch.said(topic) == [(topic, PartitionVerdict.LATE, VerdictReason.STUCK_IN_PREPARE)]
+        assert watch.verdict(topic) is PartitionVerdict.LATE
         with closing(Desk(kafka_three.node(1))) as desk:
             for act, subject in (Act.FENCE, topic), (Act.ABORT_MARKER, f"{topic}-0"):
                 assert grounds(desk.forced(act, subject)) == [[PlanGround.PREPARE]], "it gets neither"
@@ -199,11 +203,11 @@ def test_late_stuck_in_prepare_while_a_marker_may_not_be_written(kafka_three: Cl
         kafka_three.start()
         kafka_three.wait_ready()
     wait_for(lambda: watch.look() and not watch.pins(topic), "the marker is written", 90)
-    wait_for(lambda: watch.look() and watch.verdict(topic) is Verdict.CLEAR, "it is released", 60)
+    wait_for(lambda: watch.look() and watch.verdict(topic) is PartitionVerdict.CLEAR, "it is released", 60)
 
 
 def test_offsets_are_right_within_a_moment_of_a_leader_s_fall(
-    kafka_three: Cluster, watch: Watch, topic: str
+    kafka_three: KafkaCluster, watch: Watch, topic: str
 ) -> None:
     """Never an LSO above the high watermark, and neither ever goes back, whoever leads."""
     producer = Producer({"bootstrap.servers": kafka_three.bootstrap, "acks": "all", "log_level": 0})
@@ -240,7 +244,7 @@ def test_offsets_are_right_within_a_moment_of_a_leader_s_fall(
 
 
 def test_every_replica_tells_of_the_producers_it_knows(
-    kafka_three: Cluster, watch: Watch, topic: str
+    kafka_three: KafkaCluster, watch: Watch, topic: str
 ) -> None:
     open_in(kafka_three.bootstrap, topic, topic, 1)
     cluster = ClusterConfig(watch.name, watch.properties)

@@ -8,12 +8,12 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from collectors.kafka.partitions import Seen, Watcher
+from collectors.kafka.partitions import ObservedPartitions, Watcher
 from dashboard.models import Collector, GapRecord, PartitionRecord, PinRecord
 from dashboard.partitions import store as save_partitions
 from dashboard.runtime import collector_store, leases
 from dashboard.runtime import loop as slices
-from fenceline.kafka.partitions import Ground, Verdict
+from fenceline.kafka.partitions import PartitionVerdict, VerdictReason
 from sandbox.kafka import Broker
 from transaction_admin.kafka_python import KafkaPythonAdmin
 from transaction_admin.kafka_reads import KafkaPythonReads
@@ -39,7 +39,7 @@ class Watch:
         lease = leases.acquire(self.name, save_partitions.NAME, holder="test", now_ms=slices.now_ms())
         assert lease is not None
         self.lease = lease
-        self.ours = save_partitions.Rows(lease, tails, vouched=vouched)
+        self.ours = save_partitions.PartitionRows(lease, tails, vouched=vouched)
         self.start()
 
     def start(self) -> None:
@@ -52,7 +52,7 @@ class Watch:
         """Close the connections."""
         self.watcher.close()
 
-    def look(self, *, full: bool = True, later_ms: int = 0) -> Seen:
+    def look(self, *, full: bool = True, later_ms: int = 0) -> ObservedPartitions:
         """Look and save; `later_ms`: by a clock that is so far ahead of this machine's."""
         self.watcher._full_at = time.monotonic() + (0 if full else 3_600)
         self.ours.now_ms = slices.now_ms() + later_ms
@@ -69,19 +69,21 @@ class Watch:
         """Return a partition's row."""
         return PartitionRecord.objects.get(cluster__name=self.name, topic=topic, partition=partition)
 
-    def verdict(self, topic: str, partition: int = 0) -> Verdict:
+    def verdict(self, topic: str, partition: int = 0) -> PartitionVerdict:
         """Return a partition's verdict."""
-        return Verdict(self.row(topic, partition).verdict)
+        return PartitionVerdict(self.row(topic, partition).verdict)
 
     def pins(self, topic: str, partition: int = 0) -> list[PinRecord]:
         """Return the transactions that are open in a partition, the first in the log first."""
         rows = PinRecord.objects.filter(cluster__name=self.name, topic=topic, partition=partition)
         return list(rows.order_by("start_offset"))
 
-    def said(self, topic: str, partition: int = 0) -> list[tuple[str, Verdict, Ground]]:
+    def said(self, topic: str, partition: int = 0) -> list[tuple[str, PartitionVerdict, VerdictReason]]:
         """Return id, verdict and ground of each of them."""
         rows = self.pins(topic, partition)
-        return [(row.transactional_id, Verdict(row.verdict), Ground(row.ground)) for row in rows]
+        return [
+            (row.transactional_id, PartitionVerdict(row.verdict), VerdictReason(row.ground)) for row in rows
+        ]
 
     def gaps(self) -> dict[str, str]:
         """Return what cannot be seen now: reasons by scope."""

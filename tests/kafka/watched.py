@@ -75,7 +75,7 @@ class Watch:
         for _ in range(times):
             if self._log:
                 self.read()
-            rows = save_groups.Rows(self.lease, slices.now_ms())
+            rows = save_groups.GroupRows(self.lease, slices.now_ms())
             found = self._groups.look(slices.now_ms(), rows, every_s=0)
             save_groups.save(self.lease, found, rows, now_ms=slices.now_ms())
         return {row.group_id: row for row in Group.objects.filter(cluster__name=self.cluster.name)}

@@ -16,8 +16,8 @@ from py4j.java_gateway import JavaGateway
 
 from fenceline.decode import consumer_offsets
 from fenceline.decode.transaction_state import decode
-from fenceline.facts import Confidence, Kind, State, TransactionRecord, Transition
-from fenceline.kafka.transitions import Life, derive, lived
+from fenceline.facts import Confidence, TransactionRecord, TransactionState, Transition, TransitionKind
+from fenceline.kafka.transitions import IdHistory, derive, lived
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.data import scenarios
@@ -60,15 +60,15 @@ def settled(stage: Stage) -> list[TransactionRecord]:
 
 def judged(records: list[TransactionRecord]) -> list[Transition]:
     """Return what is told of an id's records in the end, oldest first."""
-    life, told = Life(), dict[int, Transition]()
+    life, told = IdHistory(), dict[int, Transition]()
     for offset, record in enumerate(records):
         step = derive(life, record, 0, offset, whole=True)
         life = lived(life, record, step)
         told |= {each.offset: each for each in (step.revised, step.made) if each}
-    return [told[offset] for offset in sorted(told) if told[offset].kind is not Kind.EXTEND]
+    return [told[offset] for offset in sorted(told) if told[offset].kind is not TransitionKind.EXTEND]
 
 
-def raised(records: list[TransactionRecord], state: State) -> set[int]:
+def raised(records: list[TransactionRecord], state: TransactionState) -> set[int]:
     """Return by how much the epoch rose at each record in a state."""
     pairs = pairwise(records)
     return {after.producer_epoch - before.producer_epoch for before, after in pairs if after.state is state}
@@ -94,8 +94,13 @@ def test_a_clients_own_end_is_judged_right(
         (kind, abort if kind == "client_abort" else Confidence.CERTAIN) for kind in truth
     ]
     bump = {1 if speaks_2 else 0}
-    assert raised(records, State.PREPARE_COMMIT) | raised(records, State.PREPARE_ABORT) == bump
-    assert raised(records, State.COMPLETE_COMMIT) | raised(records, State.ONGOING) == {0}
+    assert (
+        raised(records, TransactionState.PREPARE_COMMIT) | raised(records, TransactionState.PREPARE_ABORT)
+        == bump
+    )
+    assert raised(records, TransactionState.COMPLETE_COMMIT) | raised(records, TransactionState.ONGOING) == {
+        0
+    }
     assert {each.client_version for each in records[1:]} == {2 if speaks_2 else 0}
     assert {each.value_version for each in records} == {expected.record_version}
 
@@ -109,13 +114,15 @@ def test_the_coordinators_own_abort_is_told_from_a_clients(
     truth = scenario(stage).split()
     records = settled(stage)
     told = judged(records)
-    assert raised(records, State.PREPARE_ABORT) == {expected.forced_bump}
-    assert raised(records, State.COMPLETE_ABORT) == {0}
-    forced = next(each for each in records if each.state is State.PREPARE_ABORT)
+    assert raised(records, TransactionState.PREPARE_ABORT) == {expected.forced_bump}
+    assert raised(records, TransactionState.COMPLETE_ABORT) == {0}
+    forced = next(each for each in records if each.state is TransactionState.PREPARE_ABORT)
     assert forced.client_version == expected.transaction_version
     if client == "java" and expected.speaks_2 and expected.forced_bump == 1 and "takeover" in truth:
         # The same bytes as a client's abort, and another producer after it (docs/design/kafka.md §0).
-        (abort,) = (each for each in told if each.open_ms is not None and each.kind is not Kind.COMMIT)
+        (abort,) = (
+            each for each in told if each.open_ms is not None and each.kind is not TransitionKind.COMMIT
+        )
         assert abort.confidence is Confidence.AMBIGUOUS
     else:
         assert [each.kind.value for each in told] == truth
@@ -133,7 +140,7 @@ def test_a_producer_id_that_is_used_up_is_followed_by_another(
     told = judged(records)
     assert [each.kind.value for each in told] == truth
     assert ("rotation" in truth) == expected.speaks_2
-    prepared = [each for each in records if each.state is State.PREPARE_COMMIT]
+    prepared = [each for each in records if each.state is TransactionState.PREPARE_COMMIT]
     if expected.speaks_2:
         following = records[-1].producer_id if expected.names_producer_ids else None
         assert (prepared[0].producer_epoch, prepared[0].next_producer_id) == (32_767, following)

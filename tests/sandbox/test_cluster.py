@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, PartitionMetadata
 
 from sandbox import topics
-from sandbox.cluster import SIZE, Cluster, require_size
+from sandbox.cluster import SIZE, KafkaCluster, require_size
 from sandbox.errors import SandboxError
 from sandbox.kafka import Broker, live_brokers
 from tests.brokers import kafka_three
@@ -43,7 +43,7 @@ def orders(bootstrap: str) -> dict[int, PartitionMetadata]:
 
 
 @pytest.mark.kafka
-def test_its_topics_have_three_replicas_and_any_node_may_be_asked(kafka_three: Cluster) -> None:
+def test_its_topics_have_three_replicas_and_any_node_may_be_asked(kafka_three: KafkaCluster) -> None:
     topics.ensure(kafka_three.bootstrap)
     for broker in kafka_three.brokers:
         partitions = orders(broker.bootstrap).values()
@@ -54,7 +54,7 @@ def test_its_topics_have_three_replicas_and_any_node_may_be_asked(kafka_three: C
 
 @pytest.mark.kafka
 def test_it_takes_records_while_a_node_is_dead_and_has_them_after_all_were_killed(tmp_path: Path) -> None:
-    with Cluster(tmp_path) as cluster:
+    with KafkaCluster(tmp_path) as cluster:
         topics.ensure(cluster.bootstrap)
         number = AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics(timeout=30).cluster_id
         victim = orders(cluster.bootstrap)[0].leader
@@ -67,7 +67,7 @@ def test_it_takes_records_while_a_node_is_dead_and_has_them_after_all_were_kille
         ports = [
             [getattr(broker, name) for broker in cluster.brokers] for name in ("port", "controller_port")
         ]
-    with Cluster(tmp_path, ports=ports[0], controller_ports=ports[1]) as again:
+    with KafkaCluster(tmp_path, ports=ports[0], controller_ports=ports[1]) as again:
         assert (
             AdminClient({"bootstrap.servers": again.bootstrap}).list_topics(timeout=30).cluster_id == number
         )
@@ -76,7 +76,7 @@ def test_it_takes_records_while_a_node_is_dead_and_has_them_after_all_were_kille
 
 
 @pytest.mark.kafka
-def test_a_node_that_goes_is_missed_and_comes_back(kafka_three: Cluster) -> None:
+def test_a_node_that_goes_is_missed_and_comes_back(kafka_three: KafkaCluster) -> None:
     kafka_three.node(2).stop()
     try:
         wait_for(lambda: live_brokers(kafka_three.node(1).bootstrap) == {1, 3}, "node 2 is gone", 60)
@@ -89,7 +89,7 @@ def test_a_folder_of_another_size_is_refused(tmp_path: Path) -> None:
     require_size(tmp_path / "none", 1)
     require_size(tmp_path / "none", SIZE)
     (tmp_path / "one" / "data").mkdir(parents=True)
-    Cluster(tmp_path / "three")
+    KafkaCluster(tmp_path / "three")
     for name, size in ("one", 1), ("three", SIZE):
         require_size(tmp_path / name, size)
         with pytest.raises(SandboxError, match=f"holds a Kafka of {size} brokers?: say BROKERS={size}, or"):
@@ -97,7 +97,7 @@ def test_a_folder_of_another_size_is_refused(tmp_path: Path) -> None:
 
 
 def test_all_its_nodes_are_formatted_alike(tmp_path: Path) -> None:
-    first, again = Cluster(tmp_path), Cluster(tmp_path)
+    first, again = KafkaCluster(tmp_path), KafkaCluster(tmp_path)
     assert len({broker.cluster_id for cluster in (first, again) for broker in cluster.brokers}) == 1
     assert len({broker.cluster_id for broker in (first.node(1), Broker(tmp_path / "alone"))}) == 2
 
@@ -105,4 +105,4 @@ def test_all_its_nodes_are_formatted_alike(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(SandboxError, match=r"cannot write to .*: free or repair it"):
-        Cluster(tmp_path / "file")
+        KafkaCluster(tmp_path / "file")

@@ -15,10 +15,10 @@ from confluent_kafka.admin import AdminClient
 from kafka.protocol.admin.transactions import DescribeProducersRequest, DescribeProducersResponse
 
 from fenceline.decode.transaction_state import decode
-from fenceline.facts import State, TransactionRecord
+from fenceline.facts import TransactionRecord, TransactionState
 from fenceline.kafka.encode import encode_key
 from sandbox import clients, demo, hanging, late_marker, scenes, topics, wire
-from sandbox.cluster import Cluster
+from sandbox.cluster import KafkaCluster
 from sandbox.errors import SandboxError
 from sandbox.kafka import Broker
 from sandbox.stage import Stage, open_transaction, producer
@@ -79,7 +79,7 @@ def test_fence_ends_a_healthy_transaction_and_leaves_nobody(stage: Stage) -> Non
     assert [line for line in said if line.startswith("3.") and "refused: _FENCED" in line]
     assert end_of(stage.bootstrap, "orders", 2, "read_committed") > 0
     last = last_record(stage.bootstrap, "demo-fence")
-    assert (last.state, last.producer_epoch, last.timeout_ms) == (State.EMPTY, 2, 30_000)
+    assert (last.state, last.producer_epoch, last.timeout_ms) == (TransactionState.EMPTY, 2, 30_000)
 
 
 @pytest.mark.kafka
@@ -89,7 +89,7 @@ def test_rotation_goes_on_under_another_producer_id_as_often_as_it_is_played(sta
         said: list[str] = []
         scenes.play("rotation", stage, said.append)
         last = last_record(stage.bootstrap, "demo-rotation")
-        assert (last.state, last.producer_epoch) == (State.COMPLETE_COMMIT, 1)
+        assert (last.state, last.producer_epoch) == (TransactionState.COMPLETE_COMMIT, 1)
         assert [line for line in said if f"producer id {last.producer_id}, epoch 0" in line]
         seen.add(last.producer_id)
     assert len(seen) == 2
@@ -97,15 +97,15 @@ def test_rotation_goes_on_under_another_producer_id_as_often_as_it_is_played(sta
 
 @pytest.mark.kafka
 def test_what_the_coordinator_refuses_is_said_in_words(stage: Stage) -> None:
-    with wire.Coordinator(stage.bootstrap, "refused") as coordinator:
+    with wire.CoordinatorConnection(stage.bootstrap, "refused") as coordinator:
         coordinator.init_producer_id()
-        with pytest.raises(wire.Refused, match=r"^InitProducerId was refused: PRODUCER_FENCED$"):
+        with pytest.raises(wire.CoordinatorRefused, match=r"^InitProducerId was refused: PRODUCER_FENCED$"):
             coordinator.init_producer_id(wire.Identity(12_345, 7))
 
 
 def test_a_kafka_that_is_gone_is_said_in_words() -> None:
     with pytest.raises(SandboxError, match=r"no Kafka answers at 127\.0\.0\.1:1"):
-        wire.Coordinator("127.0.0.1:1", "x")
+        wire.CoordinatorConnection("127.0.0.1:1", "x")
 
 
 @pytest.mark.kafka
@@ -139,7 +139,10 @@ def active_producers(stage: Stage) -> dict[int, int]:
 
 def stray_record(stage: Stage, name: str) -> int:
     """Write a record of a transaction that no coordinator was told of; return its offset. Raises Refused."""
-    with wire.Coordinator(stage.bootstrap, name) as coordinator, wire.Connection(stage.bootstrap) as broker:
+    with (
+        wire.CoordinatorConnection(stage.bootstrap, name) as coordinator,
+        wire.Connection(stage.bootstrap) as broker,
+    ):
         identity = coordinator.init_producer_id()
         return wire.produce(broker, name, identity, (STRAYS, 0), [b"x"])
 
@@ -159,12 +162,12 @@ def test_hanging_pins_the_lso_and_its_coordinator_knows_nothing_of_it(stage: Sta
         assert [line for line in said if line.startswith("4.") and line.endswith("it says Empty")]
         assert said[-1].endswith(f"abort --topic {hanging.TOPIC} --partition 0 --start-offset {held}")
         last = last_record(stage.bootstrap, f"demo-stray-{number}")
-        assert (last.state, last.partitions) == (State.EMPTY, None)
+        assert (last.state, last.partitions) == (TransactionState.EMPTY, None)
         assert active_producers(stage)[last.producer_id] == held
         assert end_of(stage.bootstrap, hanging.TOPIC, 0, "read_committed") == 0
         assert end_of(stage.bootstrap, hanging.TOPIC, 0, "read_uncommitted") == held + hanging.RECORDS
     make_topic_for_strays(stage)
-    with pytest.raises(wire.Refused) as refused:
+    with pytest.raises(wire.CoordinatorRefused) as refused:
         stray_record(stage, "refused-stray")
     assert refused.value.code in hanging.VERIFIED
 
@@ -203,7 +206,7 @@ def accepts_strays(stage: Stage) -> bool:
     """Whether the broker takes a transaction's record without asking its coordinator."""
     try:
         stray_record(stage, f"stray-{time.monotonic_ns()}")
-    except wire.Refused:
+    except wire.CoordinatorRefused:
         return False
     return True
 
@@ -215,7 +218,7 @@ def test_late_marker_needs_three_brokers(stage: Stage) -> None:
 
 
 @pytest.fixture
-def three(kafka_three: Cluster) -> Iterator[Stage]:
+def three(kafka_three: KafkaCluster) -> Iterator[Stage]:
     """Return a cluster of three brokers, which is whole again afterwards."""
     pids = {broker.node_id: broker.process.pid for broker in kafka_three.brokers if broker.process}
     yield Stage(kafka_three.bootstrap, pids)
@@ -233,7 +236,7 @@ def away(stage: Stage) -> list[int]:
 
 
 @pytest.mark.kafka
-def test_late_marker_keeps_a_decided_commit_from_its_end(three: Stage, kafka_three: Cluster) -> None:
+def test_late_marker_keeps_a_decided_commit_from_its_end(three: Stage, kafka_three: KafkaCluster) -> None:
     while_away: list[TransactionRecord] = []
 
     def listen(line: str) -> None:
@@ -243,10 +246,10 @@ def test_late_marker_keeps_a_decided_commit_from_its_end(three: Stage, kafka_thr
             while_away.append(last_record(kafka_three.node(alive).bootstrap, late_marker.TRANSACTIONAL_ID))
 
     late_marker.play(three, listen, away_s=3)
-    assert [record.state for record in while_away] == [State.PREPARE_COMMIT]
+    assert [record.state for record in while_away] == [TransactionState.PREPARE_COMMIT]
     assert {(topic, len(numbers)) for topic, numbers in while_away[0].partitions} == {(late_marker.TOPIC, 3)}
     last = last_record(three.bootstrap, late_marker.TRANSACTIONAL_ID)
-    assert (last.state, last.producer_id) == (State.COMPLETE_COMMIT, while_away[0].producer_id)
+    assert (last.state, last.producer_id) == (TransactionState.COMPLETE_COMMIT, while_away[0].producer_id)
     assert away(three) == []
 
 

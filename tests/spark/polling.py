@@ -16,9 +16,9 @@ from concurrent.futures import ThreadPoolExecutor
 from collectors.checkpoints import store as stores
 from collectors.checkpoints.collector import CheckpointsCollector
 from dashboard.config import CheckpointRoot
-from fenceline.spark.restart_prediction import Verdict, restart
+from fenceline.spark.restart_prediction import RestartVerdict, restart
 
-_HEALTHY = {Verdict.CLEAN, Verdict.REPLAY, Verdict.IN_FLIGHT}
+_HEALTHY = {RestartVerdict.CLEAN, RestartVerdict.REPLAY, RestartVerdict.IN_FLIGHT}
 
 
 def slow_down(stat_s: float) -> None:

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fenceline.decode.transaction_state import decode, decode_key
-from fenceline.facts import ABORTS, Kind, Tombstone, Transition, Undecoded
+from fenceline.facts import ABORTS, Tombstone, Transition, TransitionKind, Undecoded
 from fenceline.histograms import Histogram, bucket_of
 from fenceline.kafka.applications import application_of
-from fenceline.kafka.transitions import Life, derive, lived
+from fenceline.kafka.transitions import IdHistory, derive, lived
 from tests.kafka.observe import RawRecord
 
 #: By partition and offset: the id, its application, what happened.
@@ -35,7 +35,7 @@ def replay(records: Iterable[RawRecord]) -> tuple[Replay, Counter[str]]:
 
 
 def _replay(partition: int, records: list[RawRecord], found: Replay, undecoded: Counter[str]) -> None:
-    lives: dict[bytes, Life] = {}
+    lives: dict[bytes, IdHistory] = {}
     seen: dict[bytes, int] = {}
     following, hole, whole = 0, -1, True
     for each in records:
@@ -47,14 +47,14 @@ def _replay(partition: int, records: list[RawRecord], found: Replay, undecoded: 
         if isinstance(record, Undecoded):
             undecoded[record.reason] += 1
             if key in lives and lives[key].record is not None:
-                lives[key] = Life()
+                lives[key] = IdHistory()
             continue
         if isinstance(record, Tombstone):
             record = record._replace(at_ms=each.timestamp_ms)
         if seen.get(key, -1) < hole:
-            lives[key] = Life()
+            lives[key] = IdHistory()
         seen[key] = each.offset
-        life = lives.get(key, Life())
+        life = lives.get(key, IdHistory())
         step = derive(life, record, partition, each.offset, whole=whole)
         name = decode_key(each.key)
         assert isinstance(name, str)
@@ -71,20 +71,20 @@ def sums(found: Replay, *, by_id: bool) -> dict[tuple[str, ...], Mapping[str, ob
     opened: defaultdict[tuple[str, ...], Histogram] = defaultdict(dict)
     marked: defaultdict[tuple[str, ...], Histogram] = defaultdict(dict)
     for name, application, told in found.values():
-        if told.kind is Kind.BASELINE:
+        if told.kind is TransitionKind.BASELINE:
             continue
         where = (str(told.at_ms // _DAY_MS), application, *((name,) if by_id else ()))
         counts[where][str(told.kind)] += 1
         if told.previous_epoch is not None:
             epochs[where] += max(0, told.producer_epoch - told.previous_epoch)
-        if told.kind is Kind.COMMIT and told.open_ms is not None:
+        if told.kind is TransitionKind.COMMIT and told.open_ms is not None:
             if told.open_ms >= 0:
                 _add(opened[where], told.open_ms)
             if told.completed_ms is not None:
                 _add(marked[where], told.completed_ms - told.at_ms)
     return {
         where: {
-            "commits": each[Kind.COMMIT],
+            "commits": each[TransitionKind.COMMIT],
             "aborts": sum(each[kind] for kind in ABORTS),
             "epochs": epochs[where],
             "counts": dict(each),

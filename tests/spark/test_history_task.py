@@ -21,7 +21,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fenceline.decode.text import unescape
-from fenceline.facts import Confidence, Kind, Reason, State, TransactionRecord, Transition
+from fenceline.facts import (
+    Confidence,
+    TransactionRecord,
+    TransactionState,
+    Transition,
+    TransitionKind,
+    TransitionReason,
+)
 from fenceline.histograms import bucket_of
 from fenceline.kafka import transition_ring as recent
 from fenceline.kafka.encode import encode_key, encode_value
@@ -127,7 +134,7 @@ class Output:
 
 
 def transition_of(row: Row) -> tuple[str, str, Transition]:
-    words = Kind(row["kind"]), Confidence(row["confidence"]), Reason(row["reason"])
+    words = TransitionKind(row["kind"]), Confidence(row["confidence"]), TransitionReason(row["reason"])
     names = (
         "at_ms", "producer_id", "producer_epoch", "previous_epoch", "timeout_ms", "open_ms", "completed_ms",
         "gap_ms", "partition", "offset",
@@ -180,7 +187,7 @@ def test_a_snapshot_holds_everything_that_is_known_and_a_plain_batch_what_change
 
 
 def test_an_id_that_expired_long_ago_is_forgotten_by_a_snapshot() -> None:
-    old = TransactionRecord("old", State.EMPTY, 7, 0, 60_000, None, 1_000, None)
+    old = TransactionRecord("old", TransactionState.EMPTY, 7, 0, 60_000, None, 1_000, None)
     new = old._replace(transactional_id="new", updated_ms=40 * 86_400_000)
     output = Output()
     output.run(
@@ -196,7 +203,7 @@ def test_an_id_that_expired_long_ago_is_forgotten_by_a_snapshot() -> None:
 
 @pytest.mark.parametrize("offsets", [(0, 2, 1), (0, 0), (1, 0)])
 def test_records_out_of_order_are_refused(offsets: tuple[int, ...]) -> None:
-    value = encode_value(TransactionRecord("a", State.EMPTY, 7, 0, 60_000, None, 1_000, None))
+    value = encode_value(TransactionRecord("a", TransactionState.EMPTY, 7, 0, 60_000, None, 1_000, None))
     rows = pa.RecordBatch.from_pydict(
         {
             "partition": pa.array([0] * len(offsets), pa.int32()),
@@ -221,9 +228,20 @@ def test_records_that_were_read_before_are_refused() -> None:
 
 def test_entries_are_laid_out_as_recent_packs_them() -> None:
     told = Transition(
-        Kind.TIMEOUT, Confidence.PROBABLE, Reason.BROKER_LATE, 1_795_000_000_123, 2**40, 32_000, 31_999,
-        60_000, 61_234, 1_795_000_000_130, None, 3, 2**35,
-    )  # fmt: skip
+        TransitionKind.TIMEOUT,
+        Confidence.PROBABLE,
+        TransitionReason.BROKER_LATE,
+        1_795_000_000_123,
+        2**40,
+        32_000,
+        31_999,
+        60_000,
+        61_234,
+        1_795_000_000_130,
+        None,
+        3,
+        2**35,
+    )
     (entry,) = np.frombuffer(recent.entry(told), columns.ENTRY)
     assert columns.ENTRY.itemsize == recent.SIZE
     assert (entry["kind"], entry["confidence"], entry["reason"]) == recent.codes(*told[:3])
@@ -231,8 +249,8 @@ def test_entries_are_laid_out_as_recent_packs_them() -> None:
         told[3:8]
     )
     assert [int(entry[name]) for name in ("open", "done", "gap", "offset")] == [61_234, 7, recent.NONE, 2**35]
-    for code, kind in enumerate(Kind):
-        assert recent.codes(kind, Confidence.CERTAIN, Reason.FIRST_SEEN)[0] == code
+    for code, kind in enumerate(TransitionKind):
+        assert recent.codes(kind, Confidence.CERTAIN, TransitionReason.FIRST_SEEN)[0] == code
 
 
 def test_buckets_are_those_of_histograms() -> None:

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from fenceline.decode.checkpoint import is_sparse
-from fenceline.spark.restart_prediction import Restart, Verdict, restart
+from fenceline.spark.restart_prediction import Restart, RestartVerdict, restart
 from tests.spark.queries import (
     DEADLINE_S,
     PARTITIONS,
@@ -136,60 +136,83 @@ def _of_spark_2_1(folder: Path) -> None:
 
 
 GOES_ON = [
-    pytest.param(gone(), Verdict.CLEAN, 6, "runs batch 6", id="clean"),
-    pytest.param(gone("commits/5"), Verdict.REPLAY, 5, "batch 5 again with the same range", id="in flight"),
-    pytest.param(_only_batch_0_begun, Verdict.REPLAY, 0, "batch 0 again", id="first batch in flight"),
+    pytest.param(gone(), RestartVerdict.CLEAN, 6, "runs batch 6", id="clean"),
+    pytest.param(
+        gone("commits/5"), RestartVerdict.REPLAY, 5, "batch 5 again with the same range", id="in flight"
+    ),
+    pytest.param(_only_batch_0_begun, RestartVerdict.REPLAY, 0, "batch 0 again", id="first batch in flight"),
     pytest.param(
         gone("commits/5", "commits/4", "commits/3"),
-        Verdict.SILENT_GAP,
+        RestartVerdict.SILENT_GAP,
         5,
         "skips batches 3 to 4",
         id="commits deleted",
     ),
-    pytest.param(gone("commits"), Verdict.SILENT_GAP, 5, "skips batches 0 to 4", id="all commits deleted"),
-    pytest.param(_of_spark_2_1, Verdict.REPLAY, 5, "batch 5 again with the same range", id="of Spark 2.1"),
-    pytest.param(gone("offsets/2"), Verdict.HISTORY_GAP, 6, "1 older files", id="a hole in history"),
-    pytest.param(gone("offsets", "commits"), Verdict.NOT_STARTED, 0, "runs batch 0", id="both logs gone"),
     pytest.param(
-        written("commits/5", "v1\n"), Verdict.CLEAN, 6, "runs batch 6", id="a commit without a line"
+        gone("commits"), RestartVerdict.SILENT_GAP, 5, "skips batches 0 to 4", id="all commits deleted"
     ),
-    pytest.param(written("commits/4", ""), Verdict.CLEAN, 6, "runs batch 6", id="an older commit is empty"),
+    pytest.param(
+        _of_spark_2_1, RestartVerdict.REPLAY, 5, "batch 5 again with the same range", id="of Spark 2.1"
+    ),
+    pytest.param(gone("offsets/2"), RestartVerdict.HISTORY_GAP, 6, "1 older files", id="a hole in history"),
+    pytest.param(
+        gone("offsets", "commits"), RestartVerdict.NOT_STARTED, 0, "runs batch 0", id="both logs gone"
+    ),
+    pytest.param(
+        written("commits/5", "v1\n"), RestartVerdict.CLEAN, 6, "runs batch 6", id="a commit without a line"
+    ),
+    pytest.param(
+        written("commits/4", ""), RestartVerdict.CLEAN, 6, "runs batch 6", id="an older commit is empty"
+    ),
 ]
 
 FAILS = [
-    pytest.param(gone("offsets/4"), Verdict.PREVIOUS_MISSING, "batch 4 doesn't exist", id="previous missing"),
-    pytest.param(gone("offsets"), Verdict.OFFSETS_GONE, "assertion failed", id="offsets gone"),
+    pytest.param(
+        gone("offsets/4"), RestartVerdict.PREVIOUS_MISSING, "batch 4 doesn't exist", id="previous missing"
+    ),
+    pytest.param(gone("offsets"), RestartVerdict.OFFSETS_GONE, "assertion failed", id="offsets gone"),
     pytest.param(
         gone("metadata"),
-        Verdict.IDENTITY_LOST,
+        RestartVerdict.IDENTITY_LOST,
         "STREAMING_CHECKPOINT_MISSING_METADATA_FILE",
         id="metadata gone",
     ),
-    pytest.param(written("metadata", ""), Verdict.IDENTITY_BROKEN, "", id="metadata empty"),
-    pytest.param(written("metadata", "{}"), Verdict.IDENTITY_BROKEN, "", id="metadata without an id"),
-    pytest.param(written("offsets/5", ""), Verdict.TORN_OFFSETS, "Incomplete log file", id="offsets empty"),
-    pytest.param(written("offsets/4", ""), Verdict.TORN_OFFSETS, "Incomplete log file", id="previous empty"),
-    pytest.param(written("commits/5", ""), Verdict.TORN_COMMITS, "Incomplete log file", id="commit empty"),
+    pytest.param(written("metadata", ""), RestartVerdict.IDENTITY_BROKEN, "", id="metadata empty"),
+    pytest.param(written("metadata", "{}"), RestartVerdict.IDENTITY_BROKEN, "", id="metadata without an id"),
+    pytest.param(
+        written("offsets/5", ""), RestartVerdict.TORN_OFFSETS, "Incomplete log file", id="offsets empty"
+    ),
+    pytest.param(
+        written("offsets/4", ""), RestartVerdict.TORN_OFFSETS, "Incomplete log file", id="previous empty"
+    ),
+    pytest.param(
+        written("commits/5", ""), RestartVerdict.TORN_COMMITS, "Incomplete log file", id="commit empty"
+    ),
     pytest.param(
         cut("offsets/5", lambda text: text.rpartition("\n")[0]),
-        Verdict.FEWER_SOURCES,
+        RestartVerdict.FEWER_SOURCES,
         "There are [0] sources in the checkpoint offsets and now there are [1] sources",
         id="a source's line is gone",
     ),
     pytest.param(
-        written("offsets/5", "v9\n{}\n{}"), Verdict.NEWER_FORMAT, "INVALID_LOG_VERSION", id="newer offsets"
+        written("offsets/5", "v9\n{}\n{}"),
+        RestartVerdict.NEWER_FORMAT,
+        "INVALID_LOG_VERSION",
+        id="newer offsets",
     ),
     pytest.param(
-        written("commits/5", "v9\n{}"), Verdict.NEWER_FORMAT, "INVALID_LOG_VERSION", id="newer commit"
+        written("commits/5", "v9\n{}"), RestartVerdict.NEWER_FORMAT, "INVALID_LOG_VERSION", id="newer commit"
     ),
     # These fail with words of a parser: that they fail is what we say.
     pytest.param(
-        cut("offsets/5", lambda text: text[:200]), Verdict.TORN_OFFSETS, "", id="offsets cut in conf"
+        cut("offsets/5", lambda text: text[:200]), RestartVerdict.TORN_OFFSETS, "", id="offsets cut in conf"
     ),
-    pytest.param(cut("offsets/5", lambda text: text[:-5]), Verdict.TORN_OFFSETS, "", id="cut in a source"),
-    pytest.param(cut("commits/5", lambda text: text[:-5]), Verdict.TORN_COMMITS, "", id="commit cut"),
-    pytest.param(written("offsets/5", "v1\n"), Verdict.TORN_OFFSETS, "", id="a version and no more"),
-    pytest.param(written("offsets/5", "hello\n"), Verdict.TORN_OFFSETS, "", id="another file"),
+    pytest.param(
+        cut("offsets/5", lambda text: text[:-5]), RestartVerdict.TORN_OFFSETS, "", id="cut in a source"
+    ),
+    pytest.param(cut("commits/5", lambda text: text[:-5]), RestartVerdict.TORN_COMMITS, "", id="commit cut"),
+    pytest.param(written("offsets/5", "v1\n"), RestartVerdict.TORN_OFFSETS, "", id="a version and no more"),
+    pytest.param(written("offsets/5", "hello\n"), RestartVerdict.TORN_OFFSETS, "", id="another file"),
 ]
 
 
@@ -199,7 +222,7 @@ def test_spark_goes_on_where_we_said(
     base: Path,
     tmp_path: Path,
     damage: Damage,
-    verdict: Verdict,
+    verdict: RestartVerdict,
     first: int,
     words: str,
 ) -> None:
@@ -220,7 +243,7 @@ def test_spark_goes_on_where_we_said(
 
 @pytest.mark.parametrize(("damage", "verdict", "words"), FAILS)
 def test_spark_fails_as_we_said(
-    spark: SparkSession, base: Path, tmp_path: Path, damage: Damage, verdict: Verdict, words: str
+    spark: SparkSession, base: Path, tmp_path: Path, damage: Damage, verdict: RestartVerdict, words: str
 ) -> None:
     folder = damaged(base, tmp_path / "checkpoint", damage)
     said = foretold(folder)
@@ -240,7 +263,7 @@ def test_the_previous_batch_is_missed_while_the_newest_is_in_flight(
     spark: SparkSession, base: Path, tmp_path: Path
 ) -> None:
     folder = damaged(base, tmp_path / "checkpoint", gone("offsets/4", "commits/5"))
-    assert foretold(folder).verdict == Verdict.PREVIOUS_MISSING
+    assert foretold(folder).verdict == RestartVerdict.PREVIOUS_MISSING
     assert "Previous batch 4 not found in offset log" in restarted(spark, folder).failure
 
 
@@ -251,7 +274,7 @@ def test_a_lost_file_is_not_taken_for_asynchronous_progress(
     lost = ("offsets/3", "offsets/5", "commits/3", "commits/4", "commits/5")
     folder = damaged(base, tmp_path / "checkpoint", gone(*lost))
     said = foretold(folder)
-    assert (said.verdict, said.first_batch) == (Verdict.PREVIOUS_MISSING, None)
+    assert (said.verdict, said.first_batch) == (RestartVerdict.PREVIOUS_MISSING, None)
     assert "asynchronous progress tracking leaves such logs too" in said.sentence
     did = restarted(spark, folder)
     assert "Previous batch 3 not found in offset log" in did.failure
@@ -264,7 +287,7 @@ def test_rolled_back_offsets_write_to_the_sink_before_they_fail(
 ) -> None:
     folder = damaged(base, tmp_path / "checkpoint", gone("offsets/5", "offsets/4", *missing))
     said = foretold(folder)
-    assert (said.verdict, said.first_batch) == (Verdict.ROLLED_BACK, first)
+    assert (said.verdict, said.first_batch) == (RestartVerdict.ROLLED_BACK, first)
     assert "then fails: CONCURRENT_STREAM_LOG_UPDATE" in said.sentence
 
     ran: list[int] = []
@@ -282,31 +305,31 @@ def test_what_spark_leaves_lying_about_harms_nothing(spark: SparkSession, base: 
     (folder / "_SUCCESS").write_text("")
     look = look_at(folder)
     assert look.checkpoint.foreign == ("_SUCCESS", "offsets/README.txt")
-    assert restart(look.checkpoint, alive=None).verdict == Verdict.CLEAN
+    assert restart(look.checkpoint, alive=None).verdict == RestartVerdict.CLEAN
     assert restarted(spark, folder).ran[0] == 6
 
 
 @pytest.mark.parametrize(
     ("damage", "verdict", "words"),
     [
-        pytest.param(gone("commits/3", "commits/2"), Verdict.SILENT_GAP, "", id="commits deleted"),
+        pytest.param(gone("commits/3", "commits/2"), RestartVerdict.SILENT_GAP, "", id="commits deleted"),
         pytest.param(
             gone("state"),
-            Verdict.STATE_GONE,
+            RestartVerdict.STATE_GONE,
             "STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY",
             id="state gone",
         ),
         pytest.param(
             gone("offsets", "commits"),
-            Verdict.STATE_LEFT,
+            RestartVerdict.STATE_LEFT,
             "STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY",
             id="state left",
         ),
-        pytest.param(gone("offsets"), Verdict.OFFSETS_GONE, "", id="offsets gone"),
+        pytest.param(gone("offsets"), RestartVerdict.OFFSETS_GONE, "", id="offsets gone"),
     ],
 )
 def test_state_fails_as_we_said(
-    spark: SparkSession, stateful: Path, tmp_path: Path, damage: Damage, verdict: Verdict, words: str
+    spark: SparkSession, stateful: Path, tmp_path: Path, damage: Damage, verdict: RestartVerdict, words: str
 ) -> None:
     folder = damaged(stateful, tmp_path / "checkpoint", damage)
     said = foretold(folder)
@@ -323,7 +346,7 @@ def test_state_is_read_on_where_nothing_is_missing(
     spark: SparkSession, stateful: Path, tmp_path: Path
 ) -> None:
     folder = damaged(stateful, tmp_path / "checkpoint", gone("commits/3"))
-    assert foretold(folder).verdict == Verdict.REPLAY
+    assert foretold(folder).verdict == RestartVerdict.REPLAY
     with _in_state(spark):
         did = _watched(noop(counts(numbers(spark)), folder, "update").start(), [])
     assert did.failure == ""
@@ -369,9 +392,9 @@ def test_asynchronous_progress_goes_on_over_holes_and_synchronous_does_not(
     checkpoint = look_at(folder).checkpoint
     newest = checkpoint.offsets[-1]
     assert is_sparse(checkpoint.offsets, checkpoint.commits)
-    assert restart(checkpoint, alive=None).verdict == Verdict.PREVIOUS_MISSING
+    assert restart(checkpoint, alive=None).verdict == RestartVerdict.PREVIOUS_MISSING
     said = restart(checkpoint, alive=None, asynchronous=True)
-    assert (said.verdict, said.first_batch) == (Verdict.ASYNC, newest + 1)
+    assert (said.verdict, said.first_batch) == (RestartVerdict.ASYNC, newest + 1)
     assert f"without it, it fails: batch {newest - 1} doesn't exist" in said.sentence
 
     synchronous = damaged(sparse, tmp_path / "sync", gone())
@@ -389,7 +412,7 @@ def test_asynchronous_progress_runs_several_batches_again_as_one(
     newest, before = checkpoint.offsets[-1], checkpoint.offsets[-2]
     folder = damaged(sparse, tmp_path / "checkpoint", gone(f"commits/{newest}"))
     said = restart(look_at(folder).checkpoint, alive=None, asynchronous=True)
-    assert (said.verdict, said.first_batch) == (Verdict.ASYNC, newest)
+    assert (said.verdict, said.first_batch) == (RestartVerdict.ASYNC, newest)
     assert f"runs batch {newest} from offsets/{before} on" in said.sentence
 
     did = _watched(noop(numbers(spark), folder, **ASYNC).start(), [])
@@ -414,6 +437,6 @@ def test_continuous_processing_goes_on_from_the_newest_commit(spark: SparkSessio
     trim(folder, 3)
     remove(folder, "commits/3", "commits/2")
     said = foretold(folder)
-    assert (said.verdict, said.first_batch) == (Verdict.CONTINUOUS, 2)
+    assert (said.verdict, said.first_batch) == (RestartVerdict.CONTINUOUS, 2)
     run_until(4)
     assert {"2", "3", "4"} <= {file.name for file in (folder / "commits").iterdir()}

@@ -12,13 +12,13 @@ from dashboard.transactions import store
 from fenceline.decode import text
 from fenceline.facts import (
     Confidence,
-    Kind,
-    Look,
     PositionMove,
     RawRecord,
-    Reason,
+    TailBatch,
     Tombstone,
     TransactionRecord,
+    TransitionKind,
+    TransitionReason,
 )
 from fenceline.kafka.coordinator import java_hash
 from fenceline.kafka.encode import encode_key, encode_value
@@ -71,7 +71,7 @@ def save(of: Cluster, *lives_of_ids: Sequence[TransactionRecord | Tombstone]) ->
         PositionMove(partition, positions[partition].next_offset, ends[partition], ends[partition])
         for partition in sorted(records)
     ]
-    look = Look(records, tuple(moves), sum(map(len, lives_of_ids)))
+    look = TailBatch(records, tuple(moves), sum(map(len, lives_of_ids)))
     lease = Lease(of.name, of.pk, tail.name, tail.token)
     store.save_look(lease, look, topic_id=positions[0].topic_id, rate=0.0, now_ms=seed.now_ms())
 
@@ -129,9 +129,9 @@ def caused(episode: Recovery, action: Action) -> TransitionRecord:
     )  # fmt: skip
     return TransitionRecord.objects.create(
         **{name: getattr(episode, name) for name in columns},
-        kind=Kind.ADMIN_FENCE.value,
+        kind=TransitionKind.ADMIN_FENCE.value,
         confidence=Confidence.CERTAIN.value,
-        reason=Reason.FENCED_BY_ACTION.value,
+        reason=TransitionReason.FENCED_BY_ACTION.value,
         at_ms=episode.opened_ms,
         timeout_ms=60_000,
         action=action,

@@ -17,7 +17,7 @@ from dashboard.models import (
     ReplicaLook,
 )
 from fenceline.decode import text
-from fenceline.facts import State
+from fenceline.facts import TransactionState
 from fenceline.kafka.applications import application_of
 from fenceline.kafka.families import family_of
 from fenceline.kafka.transactional_ids import key_of
@@ -314,7 +314,12 @@ def busy(of: Cluster) -> None:
         of, "connect-9", outcome="unseen", released_ms=None, resumed_ms=None, resumed_by="", cause="abort"
     )
     seed.transaction(
-        of, "hangs-elsewhere", State.COMPLETE_ABORT, producer_id=4017, partitions={}, log_offset=24_900
+        of,
+        "hangs-elsewhere",
+        TransactionState.COMPLETE_ABORT,
+        producer_id=4017,
+        partitions={},
+        log_offset=24_900,
     )
     findings(of)
 

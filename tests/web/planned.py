@@ -10,18 +10,28 @@ from typing import Any
 from dashboard.actions import store as rows
 from dashboard.models import Action, Cluster
 from dashboard.system.access import ROLES, Actor
-from fenceline.plans.plan import LIVES_MS, Act, Bound, Effect, Ground, Plan, Refusal, Step, SubjectPlan
+from fenceline.plans.plan import (
+    LIVES_MS,
+    Act,
+    Bound,
+    Effect,
+    Plan,
+    PlanStep,
+    Refusal,
+    RefusalReason,
+    SubjectPlan,
+)
 from tests.web import seed
 
 ADA = Actor("ada", "page", ROLES["admin"])
 HEALTHY = Refusal(
-    Ground.HEALTHY,
+    RefusalReason.HEALTHY,
     "It is within its limit and wrote 4 s ago: its producer lives. Wait for it, or stop that producer.",
     True,
 )
-PREPARE = Refusal(Ground.PREPARE, "Its coordinator has decided: look at the leader of payments-0.")
+PREPARE = Refusal(RefusalReason.PREPARE, "Its coordinator has decided: look at the leader of payments-0.")
 NOT_PREPARED = Refusal(
-    Ground.NOT_PREPARED, "No decision to commit it is in the ledger: roll it back instead."
+    RefusalReason.NOT_PREPARED, "No decision to commit it is in the ledger: roll it back instead."
 )
 
 
@@ -35,7 +45,11 @@ def fence(name: str = "payments-7", **fields: Any) -> SubjectPlan:
         f"transaction:{name}",
         name,
         {"transactional_id": name, "producer_id": 4017, "producer_epoch": 3, "started_ms": 1_795_000_000_000},
-        (Step("InitProducerId", f"To the coordinator of {name} (broker 2), with its own timeout of 10 m."),),
+        (
+            PlanStep(
+                "InitProducerId", f"To the coordinator of {name} (broker 2), with its own timeout of 10 m."
+            ),
+        ),
         (
             Effect("records_released", 1_707, RELEASED, Bound.AT_LEAST),
             Effect("groups_released", 1, "1 group is blocked there now and can read on: billing."),
@@ -61,7 +75,7 @@ def marker(start_offset: int = 48_211) -> SubjectPlan:
         "partition:payments-0",
         f"payments-0 at offset {start_offset:,}",
         seen,
-        (Step("WriteTxnMarkers", words),),
+        (PlanStep("WriteTxnMarkers", words),),
         (Effect("records_released", 1_707, RELEASED, Bound.AT_LEAST),),
         held=(("payments", 0, start_offset, 49_981, 49_981),),
         waiting=("billing",),
@@ -72,8 +86,10 @@ def batch(ident: str, number: int, *refusals: Refusal) -> SubjectPlan:
     """Return what finishing a batch would do, or why it may not be done."""
     seen = {"query": ident, "batch_id": number, "transactions": [["orders-3f9c11d2-p0-g1-b1-s0", 1, 2, 3]]}
     steps = (
-        Step("EndTxn", "commit, for 3 transactions that are still open with the same producer id and epoch"),
-        Step("ledger", f"create {number}.0.done"),
+        PlanStep(
+            "EndTxn", "commit, for 3 transactions that are still open with the same producer id and epoch"
+        ),
+        PlanStep("ledger", f"create {number}.0.done"),
     )
     return SubjectPlan(
         f"query:{ident}",

@@ -14,7 +14,7 @@ from fenceline.reports import (
     PROGRESS,
     STRANGE,
     Manifest,
-    Part,
+    ReportPart,
     folder_of,
     manifest_name,
     part_folder,
@@ -110,7 +110,7 @@ def _write(folder: Path, before: Manifest, batch: int, found: pa.Table) -> Manif
         before.cluster, before.topic, before.query, batch, NOW_MS, {0: told[PROGRESS]["offset"]},
         records=before.records + told[PROGRESS]["n"], undecoded=undecoded,
         strange=dict.fromkeys(undecoded, (0, 7, "value version 99")),
-        parts=(*before.parts, Part(name, 0, min(days), max(days))),
+        parts=(*before.parts, ReportPart(name, 0, min(days), max(days))),
     )  # fmt: skip
     publish(folder.parent, manifest)
     return manifest

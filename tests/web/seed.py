@@ -10,7 +10,7 @@ from django.db.models import F
 
 from dashboard.models import Cluster, Collector, FindingRecord, GapRecord, Position, StateCount, Transaction
 from fenceline.decode import text
-from fenceline.facts import State
+from fenceline.facts import TransactionState
 from fenceline.kafka.applications import application_of
 from fenceline.kafka.transactional_ids import key_of
 
@@ -75,7 +75,7 @@ def seen(of: Cluster) -> None:
 def transaction(
     of: Cluster,
     raw: bytes | str = b"orders-gateway-1",
-    state: State = State.ONGOING,
+    state: TransactionState = TransactionState.ONGOING,
     *,
     age_ms: int = 2_000,
     partitions: dict[str, list[int]] | None = None,
@@ -93,7 +93,7 @@ def transaction(
         "producer_id": 2051,
         "producer_epoch": 17,
         "timeout_ms": 60_000,
-        "started_ms": None if state is State.EMPTY else begun,
+        "started_ms": None if state is TransactionState.EMPTY else begun,
         "updated_ms": begun + min(age_ms, 40),
         "partitions": json.dumps(list(named.items())) if named else "",
         "partition_count": sum(map(len, named.values())),
@@ -145,11 +145,11 @@ def busy(of: Cluster, ids: int = 300) -> None:
     """Fill a watched cluster with ids in every state, two of which need somebody."""
     seen(of)
     done = {"partitions": {}}
-    states = [State.COMPLETE_COMMIT] * 12 + [
-        State.COMPLETE_ABORT,
-        State.EMPTY,
-        State.ONGOING,
-        State.PREPARE_COMMIT,
+    states = [TransactionState.COMPLETE_COMMIT] * 12 + [
+        TransactionState.COMPLETE_ABORT,
+        TransactionState.EMPTY,
+        TransactionState.ONGOING,
+        TransactionState.PREPARE_COMMIT,
     ]
     names = (
         "orders-gateway",
@@ -160,7 +160,7 @@ def busy(of: Cluster, ids: int = 300) -> None:
     )
     for n in range(ids):
         state = states[n % len(states)]
-        extra = {} if state in (State.ONGOING, State.PREPARE_COMMIT) else done
+        extra = {} if state in (TransactionState.ONGOING, TransactionState.PREPARE_COMMIT) else done
         transaction(
             of,
             f"{names[n % len(names)]}-{n}",
@@ -174,7 +174,7 @@ def busy(of: Cluster, ids: int = 300) -> None:
     stuck = {"stock": [1, 4], "stock-audit": list(range(12)), "__consumer_offsets": [17]}
     transaction(of, "inventory-sync-stuck-3", age_ms=842_000, timeout_ms=900_000, partitions=stuck)
     transaction(of, "payments-ledger-7", age_ms=3_900_000, timeout_ms=60_000, partitions={"payments": [0]})
-    transaction(of, "orders-aborting", State.PREPARE_ABORT, age_ms=4_000)
+    transaction(of, "orders-aborting", TransactionState.PREPARE_ABORT, age_ms=4_000)
     finding(of, "transaction:inventory-sync-stuck-3")
     finding(
         of,

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 
 from dashboard.models import Batch, Cluster, Query, Run, SinkDecision
-from fenceline.facts import State
+from fenceline.facts import TransactionState
 from tests.web import held, seed
 
 LEDGER = "3f9c11d2-7a54-4e0b-9a61-0c1d2e3f4a5b"
@@ -182,10 +182,10 @@ def decision(of: Query, number: int, outcome: str = "committed", **fields: objec
     return SinkDecision.objects.create(query=of, batch_id=number, **(defaults | fields))
 
 
-def coordinated(of: Query, of_decision: SinkDecision, *states: State) -> None:
+def coordinated(of: Query, of_decision: SinkDecision, *states: TransactionState) -> None:
     """Let the coordinators have the transactions of a decision in some states, the rest Ongoing."""
     for number, told in enumerate(of_decision.transactions):
-        state = states[number] if number < len(states) else State.ONGOING
+        state = states[number] if number < len(states) else TransactionState.ONGOING
         seed.transaction(
             of.cluster,
             told["transactional_id"],
@@ -235,7 +235,7 @@ def abandoned(of: Cluster) -> Query:
     for number in range(1_196, 1_204):
         decision(row, number, decided_ms=now - (1_204 - number) * 1_000 - 52_000)
     planned(row, 1_204)
-    coordinated(row, decision(row, 1_204, outcome=""), State.COMPLETE_COMMIT)
+    coordinated(row, decision(row, 1_204, outcome=""), TransactionState.COMPLETE_COMMIT)
     run(row, ended_ms=now - 46_000, heard_ms=now - 45_900, exception=row.exception, batch_id=1_203)
     run(
         row,

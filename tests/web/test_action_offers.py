@@ -13,7 +13,7 @@ from django.test import Client
 
 from dashboard.actions.producers import producers_of_rows
 from dashboard.models import Action, Cluster, Transaction
-from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, State
+from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, TransactionState
 from fenceline.kafka.transactional_ids import key_of
 from fenceline.plans.producers import plan_fence
 from tests.web import held, planned, roles, seed, streams
@@ -37,10 +37,16 @@ def test_an_open_transaction_offers_to_fence_its_producer(
 
 @pytest.mark.parametrize(
     "state",
-    [State.PREPARE_COMMIT, State.PREPARE_ABORT, State.COMPLETE_COMMIT, State.COMPLETE_ABORT, State.EMPTY],
+    [
+        TransactionState.PREPARE_COMMIT,
+        TransactionState.PREPARE_ABORT,
+        TransactionState.COMPLETE_COMMIT,
+        TransactionState.COMPLETE_ABORT,
+        TransactionState.EMPTY,
+    ],
 )
 def test_what_is_decided_or_idle_offers_nothing(
-    page: Client, operator: User, prod: Cluster, state: State
+    page: Client, operator: User, prod: Cluster, state: TransactionState
 ) -> None:
     seed.transaction(prod, "payments-7", state)
     assert 'name="act"' not in read(page, "/transactions/prod/payments-7")
@@ -109,7 +115,7 @@ def test_one_driver_crash_offers_no_fence_anywhere(
 ) -> None:
     """Its transactions are open too long and late, and a fence would lose its prepared batch."""
     row = streams.abandoned(prod)
-    opened = list(Transaction.objects.filter(cluster=prod, state=State.ONGOING.value))
+    opened = list(Transaction.objects.filter(cluster=prod, state=TransactionState.ONGOING.value))
     assert len(opened) == 3
     seed.finding(prod, f"query:{row.ident}", "critical", rule="batch_prepared")
     for rule in ("open_too_long", "late"):
@@ -146,8 +152,8 @@ APPRAISED: list[tuple[int, dict[str, Any], str, str]] = [
     (1, {"age_ms": 600_000}, "fence", ""),
     (2, {"age_ms": 2_000}, "", "looks healthy"),
     (3, {"age_ms": 600_000, "timeout_ms": TWO_PHASE_COMMIT_TIMEOUT_MS}, "", "two-phase commit"),
-    (4, {"age_ms": 600_000, "state": State.PREPARE_ABORT}, "", ""),
-    (5, {"age_ms": 600_000, "state": State.COMPLETE_COMMIT}, "", ""),
+    (4, {"age_ms": 600_000, "state": TransactionState.PREPARE_ABORT}, "", ""),
+    (5, {"age_ms": 600_000, "state": TransactionState.COMPLETE_COMMIT}, "", ""),
     (6, {"age_ms": 600_000, "raw": "sink-0-17"}, "fence", ""),
     (7, {"age_ms": 600_000, "raw": "orders-0a1b2c3d-p0-g1-b1-s0"}, "", "Fenceline's sink, and no ledger"),
 ]
@@ -190,8 +196,8 @@ def test_a_batch_that_has_lost_a_part_is_not_offered_to_be_finished(
     page: Client, operator: User, prod: Cluster
 ) -> None:
     row = streams.abandoned(prod)
-    of = Transaction.objects.filter(cluster=prod, state=State.ONGOING.value)
-    of.filter(pk=of[0].pk).update(state=State.COMPLETE_ABORT.value)
+    of = Transaction.objects.filter(cluster=prod, state=TransactionState.ONGOING.value)
+    of.filter(pk=of[0].pk).update(state=TransactionState.COMPLETE_ABORT.value)
     assert acts(read(page, f"/queries/prod/{row.ident}")) == []
 
 

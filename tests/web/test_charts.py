@@ -14,7 +14,7 @@ from dashboard.history.buckets import Bucket
 from dashboard.labels.transition import LOOKS, NOTABLE
 from dashboard.web.charts import figures as charts
 from dashboard.web.charts.figures import Bar, Mark
-from fenceline.facts import ABORTS, EVERYDAY, Kind
+from fenceline.facts import ABORTS, EVERYDAY, TransitionKind
 
 STATIC = Path(__file__).parents[2] / "dashboard" / "static"
 MINUTE_MS = 60_000
@@ -22,21 +22,23 @@ NOW_MS = 1_795_000_000_000
 SHEETS = "".join(path.read_text() for path in (STATIC / "css").glob("*.css"))
 
 
-def minutes(*counts: dict[Kind, int]) -> list[Bucket]:
+def minutes(*counts: dict[TransitionKind, int]) -> list[Bucket]:
     return [Bucket(NOW_MS + n * MINUTE_MS, MINUTE_MS, each) for n, each in enumerate(counts)]
 
 
-EVERYTHING = {kind: n + 1 for n, kind in enumerate(Kind)}
+EVERYTHING = {kind: n + 1 for n, kind in enumerate(TransitionKind)}
 BARS = [
-    Bar(NOW_MS, NOW_MS + 4, Kind.COMMIT, "commit"),
+    Bar(NOW_MS, NOW_MS + 4, TransitionKind.COMMIT, "commit"),
     *(Bar(NOW_MS + 500, NOW_MS + 900, kind, "<b>a & b</b>") for kind in sorted(ABORTS)),
     Bar(NOW_MS + 5_000, NOW_MS + 60_000, None, "Ongoing"),
 ]
-MARKS = [Mark(NOW_MS + 100, kind, f"{kind}") for kind in (*NOTABLE, Kind.INIT, Kind.BASELINE)]
+MARKS = [
+    Mark(NOW_MS + 100, kind, f"{kind}") for kind in (*NOTABLE, TransitionKind.INIT, TransitionKind.BASELINE)
+]
 FIGURES = {
-    "over time": charts.over_time(minutes(EVERYTHING, {}, {Kind.TIMEOUT: 3}), NOTABLE),
-    "one kind": charts.over_time(minutes({}, EVERYTHING), [Kind.TAKEOVER]),
-    "strip": charts.strip(minutes(EVERYTHING, {}, {Kind.COMMIT: 12_000})),
+    "over time": charts.over_time(minutes(EVERYTHING, {}, {TransitionKind.TIMEOUT: 3}), NOTABLE),
+    "one kind": charts.over_time(minutes({}, EVERYTHING), [TransitionKind.TAKEOVER]),
+    "strip": charts.strip(minutes(EVERYTHING, {}, {TransitionKind.COMMIT: 12_000})),
     "timeline": charts.timeline(BARS, MARKS, now_ms=NOW_MS + 60_000),
     "one instant": charts.timeline([], MARKS[:1], now_ms=NOW_MS),
     "open only": charts.timeline([Bar(NOW_MS, NOW_MS, None, "open")], [], now_ms=NOW_MS),
@@ -76,10 +78,10 @@ def test_kinds_of_one_tone_differ_in_their_pattern() -> None:
 
 
 def test_every_kind_has_a_look_a_word_and_a_shape() -> None:
-    assert set(LOOKS) == set(Kind)
-    assert set(NOTABLE) == set(Kind) - EVERYDAY
+    assert set(LOOKS) == set(TransitionKind)
+    assert set(NOTABLE) == set(TransitionKind) - EVERYDAY
     assert len({look.words for look in LOOKS.values()}) == len(LOOKS)
-    assert all(f".mark-{kind}" in SHEETS for kind in Kind)
+    assert all(f".mark-{kind}" in SHEETS for kind in TransitionKind)
 
 
 def test_stacks_hold_every_count() -> None:
@@ -89,7 +91,7 @@ def test_stacks_hold_every_count() -> None:
 
 
 def test_a_kind_that_never_came_takes_no_place() -> None:
-    figure = charts.over_time(minutes({Kind.TIMEOUT: 1}), NOTABLE)
+    figure = charts.over_time(minutes({TransitionKind.TIMEOUT: 1}), NOTABLE)
     assert [trace["name"] for trace in figure["data"]] == ["timeouts"]
 
 

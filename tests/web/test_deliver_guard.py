@@ -12,7 +12,7 @@ import pytest
 
 from dashboard.alerts import http as sending
 from dashboard.alerts import ssrf as guard
-from dashboard.alerts.ssrf import Guard, Refused
+from dashboard.alerts.ssrf import TargetGuard, TargetRefused
 from dashboard.config import ConfigError, load
 from tests.receivers import Receiver, answer
 
@@ -23,7 +23,7 @@ def answers(*lists: Sequence[str]) -> guard.Resolver:
     return lambda host, port: left.pop(0) if len(left) > 1 else left[0]
 
 
-def send(url: str, judge: Guard) -> sending.Answer:
+def send(url: str, judge: TargetGuard) -> sending.HttpAnswer:
     return sending.send(guard.parse(url), b"{}", {}, timeout_s=5, guard=judge)
 
 
@@ -42,8 +42,8 @@ def send(url: str, judge: Guard) -> sending.Answer:
 )  # fmt: skip
 def test_an_address_that_is_not_public_is_refused(address: str) -> None:
     target = guard.parse("https://hooks.example/x")
-    with pytest.raises(Refused) as caught:
-        Guard(resolver=answers([address])).addresses(target)
+    with pytest.raises(TargetRefused) as caught:
+        TargetGuard(resolver=answers([address])).addresses(target)
     assert f"hooks.example resolves to {address}, which is" in str(caught.value)
     assert "adds hooks.example to [alerts] allow_private in fenceline.toml" in str(caught.value)
 
@@ -53,7 +53,9 @@ def test_an_address_that_is_not_public_is_refused(address: str) -> None:
     ["8.8.8.8", "1.1.1.1", "172.15.0.1", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "64:ff9b::808:808"],
 )
 def test_a_public_address_is_permitted(address: str) -> None:
-    assert Guard(resolver=answers([address])).addresses(guard.parse("https://hooks.example/x")) == [address]
+    assert TargetGuard(resolver=answers([address])).addresses(guard.parse("https://hooks.example/x")) == [
+        address
+    ]
 
 
 @pytest.mark.parametrize(
@@ -67,7 +69,7 @@ def test_a_public_address_is_permitted(address: str) -> None:
 def test_no_spelling_of_this_machine_gets_past_the_systems_resolver(host: str) -> None:
     with Receiver() as receiver:
         with pytest.raises(sending.NotSent) as caught:
-            send(f"http://{host}:{receiver.port}/", Guard())
+            send(f"http://{host}:{receiver.port}/", TargetGuard())
         assert receiver.received == []
     assert not caught.value.retry
 
@@ -87,7 +89,7 @@ def test_no_spelling_of_this_machine_gets_past_the_systems_resolver(host: str) -
 )
 def test_what_allow_private_names_may_be_reached(allowed: tuple[str, ...], permitted: bool) -> None:
     with Receiver() as receiver:
-        judge = Guard(allowed, answers(["127.0.0.1"]))
+        judge = TargetGuard(allowed, answers(["127.0.0.1"]))
         if permitted:
             assert send(f"http://hooks.example:{receiver.port}/", judge).status == 200
             assert receiver.received[0].headers["host"] == f"hooks.example:{receiver.port}"
@@ -107,7 +109,7 @@ def test_a_changing_answer_moves_nothing() -> None:
             asked.append(host)
             return moving(host, port)
 
-        judge = Guard(("127.0.0.2/32",), resolver)
+        judge = TargetGuard(("127.0.0.2/32",), resolver)
         url = f"http://hooks.example:{meant.port}/"
         assert send(url, judge).address == "127.0.0.2"
         assert asked == ["hooks.example"], "resolved once for each try"
@@ -118,14 +120,14 @@ def test_a_changing_answer_moves_nothing() -> None:
 
 def test_of_several_addresses_only_the_permitted_are_tried_in_turn() -> None:
     with Receiver(host="127.0.0.2") as receiver, Receiver() as refused:
-        judge = Guard(("127.0.0.2/31",), answers(["127.0.0.1", "127.0.0.3", "127.0.0.2"]))
+        judge = TargetGuard(("127.0.0.2/31",), answers(["127.0.0.1", "127.0.0.3", "127.0.0.2"]))
         sent = send(f"http://hooks.example:{receiver.port}/", judge)
         assert (sent.address, len(receiver.received), refused.received) == ("127.0.0.2", 1, [])
 
 
 def test_a_redirect_into_the_network_is_not_followed() -> None:
     with Receiver() as inside, Receiver(usually=answer(302, location=inside.url)) as outside:
-        sent = send(outside.url, Guard(("127.0.0.1",)))
+        sent = send(outside.url, TargetGuard(("127.0.0.1",)))
         assert (sent.status, len(outside.received), inside.received) == (302, 1, [])
 
 
@@ -154,7 +156,7 @@ def test_an_address_is_taken_apart(url: str, host: str, port: int, path: str) ->
     ],
 )  # fmt: skip
 def test_what_is_no_web_address_is_refused_in_words(url: str) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(TargetRefused) as caught:
         guard.parse(url)
     assert str(caught.value).endswith(".")
 
@@ -162,7 +164,7 @@ def test_what_is_no_web_address_is_refused_in_words(url: str) -> None:
 def test_the_address_of_a_name_is_unwrapped_before_it_is_judged() -> None:
     assert guard.unwrapped(ipaddress.ip_address("::ffff:8.8.8.8")) == ipaddress.ip_address("8.8.8.8")
     with pytest.raises(sending.NotSent, match=r"cannot be resolved: .*Check its spelling and DNS") as caught:
-        send("http://no-such-host.invalid/", Guard())
+        send("http://no-such-host.invalid/", TargetGuard())
     assert caught.value.retry, "a name may have an address later"
 
 

@@ -16,8 +16,8 @@ import pytest
 
 from dashboard.alerts import apprise_channels as vendors
 from dashboard.alerts import http as sending
-from dashboard.alerts.senders import Message, Outcome, attempt
-from dashboard.alerts.ssrf import Guard
+from dashboard.alerts.senders import OutgoingMessage, SendOutcome, attempt
+from dashboard.alerts.ssrf import TargetGuard
 from tests.receivers import Authority, Manner, Receiver, answer
 
 BODY = "LSO of payments-0 <b> @everyone <!here>"
@@ -98,16 +98,16 @@ def pleased(handler: Any) -> None:
     answer(200, says, content_type="application/json")(handler)
 
 
-def send(vendor: Receiver, url: str, resolver: Any = None, **words: str) -> Outcome:
+def send(vendor: Receiver, url: str, resolver: Any = None, **words: str) -> SendOutcome:
     """Send words about an alert; all names are 127.0.0.1, its port 443 the receiver's."""
 
     def connect(address: tuple[str, int], seconds: float) -> socket.socket:
         assert address == ("127.0.0.1", 443)
         return socket.create_connection(("127.0.0.1", vendor.port), seconds)
 
-    judge = Guard(("127.0.0.0/8",), resolver or (lambda host, port: ["127.0.0.1"]), connect)
+    judge = TargetGuard(("127.0.0.0/8",), resolver or (lambda host, port: ["127.0.0.1"]), connect)
     words = {"title": "[FIRING:1] lso_pinned", "body": BODY, "type": "failure", **words}
-    return attempt(Message("apprise", url, (), "msg_1", "group", words, 5), judge)
+    return attempt(OutgoingMessage("apprise", url, (), "msg_1", "group", words, 5), judge)
 
 
 @pytest.mark.parametrize(("url", "host"), ADDRESSES, ids=[url.partition("://")[0] for url, _ in ADDRESSES])

@@ -13,7 +13,7 @@ from dashboard.models import Action, Cluster, TransitionRecord
 from dashboard.runtime.write_transactions import cluster_transaction
 from dashboard.transactions import attributions
 from dashboard.transactions.attributions import WrittenRecord
-from fenceline.facts import State, TopicPartitions, TransactionRecord
+from fenceline.facts import TopicPartitions, TransactionRecord, TransactionState
 from tests.web import happened, held, planned, seed
 from tests.web.acting import operator, read, text
 
@@ -26,19 +26,19 @@ NAME, PRODUCER, EPOCH = "payments-7", 4_000, 3
 
 def life(done_ms: int, *, back: bool = False) -> list[TransactionRecord]:
     steps = [
-        (State.EMPTY, EPOCH, done_ms - 60_000),
-        (State.ONGOING, EPOCH, done_ms - 50_000),
-        (State.PREPARE_ABORT, EPOCH + 1, done_ms - 10),
-        (State.COMPLETE_ABORT, EPOCH + 1, done_ms),
-        (State.EMPTY, EPOCH + 2, done_ms + 100),
-        *([(State.EMPTY, EPOCH + 3, done_ms + 5_000)] if back else []),
+        (TransactionState.EMPTY, EPOCH, done_ms - 60_000),
+        (TransactionState.ONGOING, EPOCH, done_ms - 50_000),
+        (TransactionState.PREPARE_ABORT, EPOCH + 1, done_ms - 10),
+        (TransactionState.COMPLETE_ABORT, EPOCH + 1, done_ms),
+        (TransactionState.EMPTY, EPOCH + 2, done_ms + 100),
+        *([(TransactionState.EMPTY, EPOCH + 3, done_ms + 5_000)] if back else []),
     ]
     orders = (TopicPartitions("orders", (0,)),)
     return [
         TransactionRecord(
             NAME, state, PRODUCER, epoch, 600_000,
-            orders if state in (State.ONGOING, State.PREPARE_ABORT) else None, at_ms,
-            None if state is State.EMPTY else done_ms - 50_000,
+            orders if state in (TransactionState.ONGOING, TransactionState.PREPARE_ABORT) else None, at_ms,
+            None if state is TransactionState.EMPTY else done_ms - 50_000,
         )
         for state, epoch, at_ms in steps
     ]  # fmt: skip
@@ -50,8 +50,8 @@ def fenced(of: Cluster, *, back: bool = False) -> tuple[Action, int]:
     happened.save(of, life(done_ms, back=back))
     action = planned.executed()
     written = [
-        WrittenRecord(NAME, PRODUCER, EPOCH + 1, State.PREPARE_ABORT.value, fence=True),
-        WrittenRecord(NAME, PRODUCER, EPOCH + 2, State.EMPTY.value, fence=True),
+        WrittenRecord(NAME, PRODUCER, EPOCH + 1, TransactionState.PREPARE_ABORT.value, fence=True),
+        WrittenRecord(NAME, PRODUCER, EPOCH + 2, TransactionState.EMPTY.value, fence=True),
     ]
     with cluster_transaction(of.name, of.pk) as write:
         attributions.save(action, written, rev=write.next_rev(), now_ms=seed.now_ms())

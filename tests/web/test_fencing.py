@@ -13,7 +13,7 @@ from django.test import Client
 from dashboard.history import queries as history
 from dashboard.labels.transition import LOOKS, NOTABLE
 from dashboard.models import Cluster, Tally, TransitionRecord
-from fenceline.facts import Kind
+from fenceline.facts import TransitionKind
 from tests.web import happened, seed
 
 pytestmark = pytest.mark.django_db
@@ -44,7 +44,7 @@ def test_each_kind_has_its_word_its_shape_and_its_evidence(page: Client, prod: C
     text = read(page, "?since=24h&kind=all")
     assert len(kinds(text)) > 4
     for kind in kinds(text):
-        assert f'mark-{kind}" aria-hidden="true"></i>{LOOKS[Kind(kind)].words}</span>' in text
+        assert f'mark-{kind}" aria-hidden="true"></i>{LOOKS[TransitionKind(kind)].words}</span>' in text
     assert "Nothing was open, and the epoch rose" in text
     assert re.search(r"Revised from [\w ,-]+ at <time", text)
 
@@ -198,8 +198,8 @@ def test_any_id_is_shown_escaped_and_leads_to_its_page(page: Client, raw: bytes)
 def test_what_is_counted_for_all_is_the_sum_of_the_applications(prod: Cluster) -> None:
     for span_s in (60, 3600):
         rows = Tally.objects.filter(span_s=span_s)
-        every: Counter[Kind] = Counter()
-        each: Counter[Kind] = Counter()
+        every: Counter[TransitionKind] = Counter()
+        each: Counter[TransitionKind] = Counter()
         now = seed.now_ms()
         spans = {"since_ms": now - 7 * 86_400_000, "until_ms": now, "step_s": span_s}
         for bucket in history.buckets("prod", **spans):
@@ -208,7 +208,7 @@ def test_what_is_counted_for_all_is_the_sum_of_the_applications(prod: Cluster) -
             for bucket in history.buckets("prod", application=name, **spans):
                 each.update(bucket.counts)
         assert every == each
-        assert every[Kind.COMMIT] > 100
+        assert every[TransitionKind.COMMIT] > 100
 
 
 def test_applications_are_listed_with_most_first_and_what_happened(page: Client, prod: Cluster) -> None:

@@ -13,7 +13,7 @@ from django.test import Client
 from dashboard.labels.status import STATUS_LOOKS, trend
 from dashboard.models import Cluster, Group
 from dashboard.web import addresses
-from fenceline.kafka.groups import Status
+from fenceline.kafka.groups import GroupStatus
 from tests.web import held, seed
 
 pytestmark = pytest.mark.django_db
@@ -181,12 +181,12 @@ def test_who_reads_uncommitted_is_told_what_that_means(page: Client, prod: Clust
     assert "It reads uncommitted." in read(page, "/groups/prod/mirror")
 
 
-@pytest.mark.parametrize("status", Status)
-def test_each_status_is_said(page: Client, prod: Cluster, status: Status) -> None:
+@pytest.mark.parametrize("status", GroupStatus)
+def test_each_status_is_said(page: Client, prod: Cluster, status: GroupStatus) -> None:
     held.offset(held.group(prod, "billing", status.value))
     text = read(page, "/groups/prod/billing")
     assert f"</i>{status}</span>" in text
-    said = "It keeps up." if status is Status.OK else STATUS_LOOKS[status].means[1:]
+    said = "It keeps up." if status is GroupStatus.OK else STATUS_LOOKS[status].means[1:]
     assert said in text
 
 

@@ -12,7 +12,7 @@ from django.test import Client
 
 from dashboard.config import ClusterConfig, Config
 from dashboard.history import parquet as reports
-from fenceline.facts import ABORTS, Kind
+from fenceline.facts import ABORTS, TransitionKind
 from fenceline.reports import Manifest, folder_of, total
 from tests.web import reported, seed
 
@@ -52,7 +52,7 @@ def read(page: Client, query: str = "") -> str:
 
 def whole(place: Path, manifest: Manifest, first: str = "2026-01-01", last: str = "2026-12-31") -> Any:
     days = reports.applications(place.as_uri(), manifest, first, last)
-    assert not isinstance(days, reports.Trouble), days
+    assert not isinstance(days, reports.ReportTrouble), days
     return total(each.figures for each in days)
 
 
@@ -65,7 +65,7 @@ def test_each_figure_is_the_sum_of_the_reports(page: Client, place: Path, manife
     assert "value version 99" in shown
     for name in "orders", "payments":
         assert f"<bdi>{name}</bdi>" in shown
-    assert sums.counts[Kind.TIMEOUT] > 0
+    assert sums.counts[TransitionKind.TIMEOUT] > 0
     assert sums.aborts == sum(sums.counts.get(kind, 0) for kind in ABORTS)
 
 
@@ -83,7 +83,7 @@ def test_an_application_and_a_range_narrow_everything(page: Client, place: Path,
 def test_the_busiest_ids_are_those_with_the_most(place: Path, manifest: Manifest) -> None:
     for by in "commits", "aborts", "epochs":
         found = reports.busiest(place.as_uri(), manifest, "2026-01-01", "2026-12-31", by=by, most=500)
-        assert not isinstance(found, reports.Trouble)
+        assert not isinstance(found, reports.ReportTrouble)
         numbers = [getattr(each.figures, by) for each in found.items]
         assert numbers == sorted(numbers, reverse=True)
         assert found.whole
@@ -92,7 +92,7 @@ def test_the_busiest_ids_are_those_with_the_most(place: Path, manifest: Manifest
     one = reports.busiest(
         place.as_uri(), manifest, "2026-01-01", "2026-12-31", application="orders", by="commits", most=3
     )
-    assert not isinstance(one, reports.Trouble)
+    assert not isinstance(one, reports.ReportTrouble)
     assert [each.application for each in one.items] == ["orders"] * 3
 
 
@@ -101,7 +101,7 @@ def test_no_more_ids_are_ranked_than_memory_has_room_for(
 ) -> None:
     monkeypatch.setattr(reports, "MOST_IDS", 5)
     found = reports.busiest(place.as_uri(), manifest, "2026-01-01", "2026-12-30", by="commits", most=500)
-    assert not isinstance(found, reports.Trouble)
+    assert not isinstance(found, reports.ReportTrouble)
     assert (found.number, found.whole) == (5, False)
 
 

@@ -14,12 +14,12 @@ from django.test.utils import CaptureQueriesContext
 from dashboard.models import Transaction
 from dashboard.transactions import queries as ids
 from dashboard.transactions import queries as transaction_queries
-from dashboard.transactions.queries import SORTS, Filter
-from fenceline.facts import OPEN_STATES, State
+from dashboard.transactions.queries import SORTS, TransactionCriteria
+from fenceline.facts import OPEN_STATES, TransactionState
 from tests.web import seed
 
 pytestmark = pytest.mark.django_db
-STATES = ("", "open", *(state.value for state in State))
+STATES = ("", "open", *(state.value for state in TransactionState))
 
 
 @pytest.fixture
@@ -30,13 +30,13 @@ def now_ms() -> int:
         of = seed.cluster(name)
         seed.seen(of)
         for n in range(number):
-            state = dice.choice([State.COMPLETE_COMMIT] * 9 + list(State))
+            state = dice.choice([TransactionState.COMPLETE_COMMIT] * 9 + list(TransactionState))
             raw = f"{dice.choice(('orders', 'Payments'))}-{dice.randrange(4)}-{n}"
             seed.transaction(of, raw, state, age_ms=dice.randrange(100_000), producer_epoch=dice.randrange(4))
     return seed.now_ms()
 
 
-def plainly(wanted: Filter, now_ms: int) -> list[Transaction]:
+def plainly(wanted: TransactionCriteria, now_ms: int) -> list[Transaction]:
     """Return what matches, in order, by reading every row."""
     rows = [row for row in Transaction.objects.select_related("cluster") if fits(row, wanted, now_ms)]
     rows.sort(key=lambda row: row.pk)
@@ -49,7 +49,7 @@ def plainly(wanted: Filter, now_ms: int) -> list[Transaction]:
     return rows + blank if wanted.descending else blank + rows
 
 
-def fits(row: Transaction, wanted: Filter, now_ms: int) -> bool:
+def fits(row: Transaction, wanted: TransactionCriteria, now_ms: int) -> bool:
     is_open = row.state in OPEN_STATES
     old = is_open and row.started_ms is not None
     if wanted.min_age_s is not None:
@@ -63,7 +63,7 @@ def fits(row: Transaction, wanted: Filter, now_ms: int) -> bool:
     )
 
 
-def check(wanted: Filter, now_ms: int) -> None:
+def check(wanted: TransactionCriteria, now_ms: int) -> None:
     expected = plainly(wanted, now_ms)
     page = ids.transactions(wanted, now_ms=now_ms, size=50)
     assert [row.pk for row in page.items] == [row.pk for row in expected[:50]], wanted
@@ -75,15 +75,15 @@ def check(wanted: Filter, now_ms: int) -> None:
 @pytest.mark.parametrize("state", STATES)
 def test_every_filter_holds_what_matches(now_ms: int, state: str) -> None:
     for cluster, q, application in product(("", "prod", "nowhere"), ("", "PAY", "-1-"), ("", "orders")):
-        check(Filter(cluster=cluster, state=state, q=q, application=application), now_ms)
-    check(Filter(state=state, min_age_s=50), now_ms)
-    check(Filter(state=state, min_age_s=50, q="pay"), now_ms)
+        check(TransactionCriteria(cluster=cluster, state=state, q=q, application=application), now_ms)
+    check(TransactionCriteria(state=state, min_age_s=50), now_ms)
+    check(TransactionCriteria(state=state, min_age_s=50, q="pay"), now_ms)
 
 
 @pytest.mark.parametrize("sort", SORTS)
 def test_every_order_is_kept(now_ms: int, sort: str) -> None:
     for state, q, descending in product(("", "open", "Empty"), ("", "orders"), (False, True)):
-        check(Filter(state=state, q=q, sort=sort, descending=descending), now_ms)
+        check(TransactionCriteria(state=state, q=q, sort=sort, descending=descending), now_ms)
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -92,12 +92,16 @@ def test_what_is_found_does_not_depend_on_the_index(
 ) -> None:
     monkeypatch.setattr(ids, "_DENSE", 0)  # No state counts as dense: each is read from its own index.
     for q in ("", "orders"):
-        check(Filter(state=state, q=q), now_ms)
+        check(TransactionCriteria(state=state, q=q), now_ms)
 
 
 def test_counting_and_paging_end_and_say_so(now_ms: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ids, "MOST_COUNTED", 10)
-    for wanted in (Filter(q="-"), Filter(q="-", sort="epoch"), Filter(q="-", state="CompleteCommit")):
+    for wanted in (
+        TransactionCriteria(q="-"),
+        TransactionCriteria(q="-", sort="epoch"),
+        TransactionCriteria(q="-", state="CompleteCommit"),
+    ):
         page = ids.transactions(wanted, now_ms=now_ms, size=5, page=99)
         assert (page.total, page.whole, page.number, page.pages) == (10, False, 2, 2)
         assert [row.pk for row in page.items] == [row.pk for row in plainly(wanted, now_ms)[5:10]]
@@ -107,23 +111,25 @@ def test_an_order_without_an_index_is_refused_where_too_many_would_be_read(
     now_ms: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ids, "MOST_SCANNED", 20)
-    page = ids.transactions(Filter(sort="epoch"), now_ms=now_ms)
+    page = ids.transactions(TransactionCriteria(sort="epoch"), now_ms=now_ms)
     assert not page.sorted
-    assert [row.pk for row in page.items] == [row.pk for row in plainly(Filter(), now_ms)[:50]]
-    check(Filter(sort="epoch", state="open"), now_ms)  # Open ones are few, whatever the number of ids.
+    assert [row.pk for row in page.items] == [row.pk for row in plainly(TransactionCriteria(), now_ms)[:50]]
+    check(
+        TransactionCriteria(sort="epoch", state="open"), now_ms
+    )  # Open ones are few, whatever the number of ids.
 
 
 @pytest.mark.parametrize(
     ("wanted", "index"),
     [
-        (Filter(), "transaction_name"),
-        (Filter(q="x"), "transaction_name"),
-        (Filter(application="orders"), "transaction_application"),
-        (Filter(state="open", sort="started"), "transaction_open"),
-        (Filter(min_age_s=1, sort="epoch"), "transaction_open"),
+        (TransactionCriteria(), "transaction_name"),
+        (TransactionCriteria(q="x"), "transaction_name"),
+        (TransactionCriteria(application="orders"), "transaction_application"),
+        (TransactionCriteria(state="open", sort="started"), "transaction_open"),
+        (TransactionCriteria(min_age_s=1, sort="epoch"), "transaction_open"),
     ],
 )
-def test_a_list_goes_along_its_index(now_ms: int, wanted: Filter, index: str) -> None:
+def test_a_list_goes_along_its_index(now_ms: int, wanted: TransactionCriteria, index: str) -> None:
     with CaptureQueriesContext(connection) as asked:
         ids.transactions(wanted, now_ms=now_ms)
     assert any(index in plan for plan in plans(asked, index))
@@ -168,4 +174,6 @@ def leave_only(cursor: CursorWrapper, index: str) -> None:
 def test_letters_of_any_script_are_searched_for(now_ms: int) -> None:
     row = seed.transaction(seed.cluster("prod"), "größe-Ω-1")
     for asked in ("größe", "GRößE", "Ω-1"):
-        assert [each.pk for each in ids.transactions(Filter(q=asked), now_ms=now_ms).items] == [row.pk]
+        assert [each.pk for each in ids.transactions(TransactionCriteria(q=asked), now_ms=now_ms).items] == [
+            row.pk
+        ]

@@ -7,7 +7,7 @@ import re
 import pytest
 from django.test import Client
 
-from fenceline.facts import State
+from fenceline.facts import TransactionState
 from tests.web import seed
 
 pytestmark = pytest.mark.django_db
@@ -18,8 +18,8 @@ def three(page: Client) -> Client:
     prod = seed.cluster()
     seed.seen(prod)
     seed.transaction(prod, "a-1", age_ms=90_000, producer_epoch=3)
-    seed.transaction(prod, "b-2", State.COMPLETE_COMMIT, age_ms=10_000, producer_epoch=1)
-    seed.transaction(prod, "c-1", State.PREPARE_ABORT, age_ms=300_000, producer_epoch=2)
+    seed.transaction(prod, "b-2", TransactionState.COMPLETE_COMMIT, age_ms=10_000, producer_epoch=1)
+    seed.transaction(prod, "c-1", TransactionState.PREPARE_ABORT, age_ms=300_000, producer_epoch=2)
     return page
 
 

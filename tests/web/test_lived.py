@@ -14,24 +14,36 @@ from dashboard.history import queries as history
 from dashboard.models import Recent, Transaction
 from dashboard.web import transaction_steps as way
 from dashboard.web import transaction_timeline as lived
-from fenceline.facts import Confidence, Kind, Reason, Tombstone, Transition
+from fenceline.facts import Confidence, Tombstone, Transition, TransitionKind, TransitionReason
 from tests.web import happened, seed
 
 pytestmark = pytest.mark.django_db
 AT_MS = 1_795_000_000_000
 
 
-def told(kind: Kind, second: float, **fields: object) -> Transition:
+def told(kind: TransitionKind, second: float, **fields: object) -> Transition:
     """Return a transition at that second; ends were open for 1 s and their markers took 5 ms."""
     at_ms = AT_MS + int(second * 1000)
     ended = {"open_ms": 1_000, "completed_ms": at_ms + 5} if kind in _ENDS else {}
     blank = Transition(
-        kind, Confidence.CERTAIN, Reason.SAME_EPOCH, at_ms, 7, 3, 2, 60_000, None, None, None, 4, int(second)
+        kind,
+        Confidence.CERTAIN,
+        TransitionReason.SAME_EPOCH,
+        at_ms,
+        7,
+        3,
+        2,
+        60_000,
+        None,
+        None,
+        None,
+        4,
+        int(second),
     )
     return blank._replace(**(ended | fields))
 
 
-_ENDS = (Kind.COMMIT, Kind.TAKEOVER, Kind.TIMEOUT, Kind.CLIENT_ABORT)
+_ENDS = (TransitionKind.COMMIT, TransitionKind.TAKEOVER, TransitionKind.TIMEOUT, TransitionKind.CLIENT_ABORT)
 
 
 def newest_first(*facts: Transition) -> list[Transition]:
@@ -41,72 +53,77 @@ def newest_first(*facts: Transition) -> list[Transition]:
 def test_the_newest_transaction_is_told_from_its_beginning() -> None:
     now = lived.newest(
         newest_first(
-            told(Kind.INIT, 0), told(Kind.BEGIN, 1), told(Kind.COMMIT, 2), told(Kind.BEGIN, 3),
-            told(Kind.EXTEND, 4), told(Kind.EXTEND, 5), told(Kind.CLIENT_ABORT, 6),
+            told(TransitionKind.INIT, 0),
+            told(TransitionKind.BEGIN, 1),
+            told(TransitionKind.COMMIT, 2),
+            told(TransitionKind.BEGIN, 3),
+            told(TransitionKind.EXTEND, 4),
+            told(TransitionKind.EXTEND, 5),
+            told(TransitionKind.CLIENT_ABORT, 6),
         )
-    )  # fmt: skip
-    assert now.begun == told(Kind.BEGIN, 3)
-    assert now.extended == [told(Kind.EXTEND, 4), told(Kind.EXTEND, 5)]
-    assert now.end == told(Kind.CLIENT_ABORT, 6)
-    assert (now.initialised, now.initialised_ms) == (told(Kind.INIT, 0), AT_MS)
+    )
+    assert now.begun == told(TransitionKind.BEGIN, 3)
+    assert now.extended == [told(TransitionKind.EXTEND, 4), told(TransitionKind.EXTEND, 5)]
+    assert now.end == told(TransitionKind.CLIENT_ABORT, 6)
+    assert (now.initialised, now.initialised_ms) == (told(TransitionKind.INIT, 0), AT_MS)
 
 
 def test_an_open_one_has_no_end() -> None:
-    now = lived.newest(newest_first(told(Kind.COMMIT, 2), told(Kind.BEGIN, 3)))
-    assert (now.begun, now.end, now.initialised) == (told(Kind.BEGIN, 3), None, None)
+    now = lived.newest(newest_first(told(TransitionKind.COMMIT, 2), told(TransitionKind.BEGIN, 3)))
+    assert (now.begun, now.end, now.initialised) == (told(TransitionKind.BEGIN, 3), None, None)
 
 
 def test_an_end_whose_beginning_is_not_kept_is_an_end() -> None:
-    now = lived.newest(newest_first(told(Kind.COMMIT, 1), told(Kind.COMMIT, 2)))
-    assert (now.begun, now.end) == (None, told(Kind.COMMIT, 2))
+    now = lived.newest(newest_first(told(TransitionKind.COMMIT, 1), told(TransitionKind.COMMIT, 2)))
+    assert (now.begun, now.end) == (None, told(TransitionKind.COMMIT, 2))
 
 
 def test_an_abort_of_nothing_takes_nothing_of_the_transaction_before_it() -> None:
-    empty = told(Kind.EMPTY_ABORT, 3, open_ms=0)
-    now = lived.newest(newest_first(told(Kind.BEGIN, 1), told(Kind.COMMIT, 2), empty))
+    empty = told(TransitionKind.EMPTY_ABORT, 3, open_ms=0)
+    now = lived.newest(newest_first(told(TransitionKind.BEGIN, 1), told(TransitionKind.COMMIT, 2), empty))
     assert (now.end, now.begun, list(now.extended)) == (empty, None, [])
 
 
 def test_who_took_over_was_initialised_after_the_abort() -> None:
-    taken = told(Kind.TAKEOVER, 9, gap_ms=100)
-    now = lived.newest(newest_first(told(Kind.BEGIN, 8), taken))
+    taken = told(TransitionKind.TAKEOVER, 9, gap_ms=100)
+    now = lived.newest(newest_first(told(TransitionKind.BEGIN, 8), taken))
     assert (now.initialised, now.initialised_ms) == (taken, AT_MS + 9_105)
     assert (now.begun, now.end) == (None, None)  # What it will begin is still to come.
 
 
 def test_an_older_initialisation_is_found_among_the_notable_ones() -> None:
-    before = told(Kind.REINIT, -500)
-    now = lived.newest(newest_first(told(Kind.BEGIN, 1), told(Kind.COMMIT, 2)), [before])
+    before = told(TransitionKind.REINIT, -500)
+    now = lived.newest(newest_first(told(TransitionKind.BEGIN, 1), told(TransitionKind.COMMIT, 2)), [before])
     assert now.initialised == before
 
 
 def test_bars_run_from_begin_to_completion_and_to_now_while_open() -> None:
     row = seed.transaction(seed.cluster(), age_ms=3_000)
     assert row.started_ms is not None
-    recent = newest_first(told(Kind.COMMIT, 2), told(Kind.TIMEOUT, 70, open_ms=61_000))
+    recent = newest_first(told(TransitionKind.COMMIT, 2), told(TransitionKind.TIMEOUT, 70, open_ms=61_000))
     bars = lived.bars(recent, row, row.started_ms + 3_000)
     assert [(bar.begun_ms - AT_MS, bar.until_ms - AT_MS, bar.end) for bar in bars[:2]] == [
-        (1_000, 2_005, Kind.COMMIT),
-        (9_000, 70_005, Kind.TIMEOUT),
+        (1_000, 2_005, TransitionKind.COMMIT),
+        (9_000, 70_005, TransitionKind.TIMEOUT),
     ]
     assert (bars[2].begun_ms, bars[2].until_ms, bars[2].end) == (row.started_ms, row.started_ms + 3_000, None)
 
 
 def test_a_clock_that_went_back_makes_no_bar_of_negative_length() -> None:
-    (bar,) = lived.bars([told(Kind.COMMIT, 2, open_ms=-3_600_000)], None, AT_MS)
+    (bar,) = lived.bars([told(TransitionKind.COMMIT, 2, open_ms=-3_600_000)], None, AT_MS)
     assert bar.begun_ms <= bar.until_ms
 
 
 def test_what_is_no_transaction_is_a_mark() -> None:
-    everything = [told(kind, n) for n, kind in enumerate(Kind)]
+    everything = [told(kind, n) for n, kind in enumerate(TransitionKind)]
     marks = {mark.kind for mark in lived.marks(everything)}
     bars = {bar.end for bar in lived.bars(everything, None, AT_MS)}
-    assert marks | bars == set(Kind) - {Kind.BEGIN, Kind.EXTEND}
+    assert marks | bars == set(TransitionKind) - {TransitionKind.BEGIN, TransitionKind.EXTEND}
     assert not marks & bars
 
 
 def test_usual_durations_are_this_id_s_and_its_application_s() -> None:
-    recent = [told(Kind.COMMIT, n, open_ms=ms) for n, ms in enumerate((10, 20, 30, 40, 1_000))]
+    recent = [told(TransitionKind.COMMIT, n, open_ms=ms) for n, ms in enumerate((10, 20, 30, 40, 1_000))]
     mine, markers, theirs = lived.usual(recent, "orders", {5: 10}, {})
     assert (mine.whose, mine.number, mine.p50, mine.p99) == (lived.THIS, 5, 30, 1_000)
     assert (markers.p50, markers.p99) == (5, 5)
@@ -114,7 +131,7 @@ def test_usual_durations_are_this_id_s_and_its_application_s() -> None:
 
 
 def test_a_commit_that_another_broker_completed_with_another_clock_has_no_usual_duration() -> None:
-    recent = [told(Kind.COMMIT, 1), told(Kind.COMMIT, 2, completed_ms=AT_MS + 1_200)]
+    recent = [told(TransitionKind.COMMIT, 1), told(TransitionKind.COMMIT, 2, completed_ms=AT_MS + 1_200)]
     markers = lived.usual(recent, "orders", {}, {})[1]
     assert (markers.what, markers.number, markers.p50) == ("decision to first marker", 1, 5)
 
@@ -122,12 +139,18 @@ def test_a_commit_that_another_broker_completed_with_another_clock_has_no_usual_
 COMPLETED_MS = st.integers(AT_MS - 60_000, AT_MS + 60_000)
 
 
-@given(COMPLETED_MS, st.sampled_from([Kind.COMMIT, Kind.TIMEOUT, Kind.CLIENT_ABORT]), st.integers(-30, 30))
-def test_instants_of_the_lifecycle_never_go_back(completed_ms: int, kind: Kind, begun_s: int) -> None:
+@given(
+    COMPLETED_MS,
+    st.sampled_from([TransitionKind.COMMIT, TransitionKind.TIMEOUT, TransitionKind.CLIENT_ABORT]),
+    st.integers(-30, 30),
+)
+def test_instants_of_the_lifecycle_never_go_back(
+    completed_ms: int, kind: TransitionKind, begun_s: int
+) -> None:
     """Each record has the clock of the broker that coordinated the id then: another one may lie behind."""
     end = told(kind, 0, completed_ms=completed_ms)
-    now = lived.newest(newest_first(told(Kind.INIT, -20), told(Kind.BEGIN, begun_s), end))
-    committed = kind is Kind.COMMIT
+    now = lived.newest(newest_first(told(TransitionKind.INIT, -20), told(TransitionKind.BEGIN, begun_s), end))
+    committed = kind is TransitionKind.COMMIT
     row = Transaction(
         transactional_id="a", state="CompleteCommit" if committed else "CompleteAbort", producer_id=7,
         producer_epoch=3, timeout_ms=60_000, started_ms=AT_MS + begun_s * 1_000, updated_ms=completed_ms,

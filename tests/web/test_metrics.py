@@ -26,9 +26,9 @@ from dashboard.models import (
     Token,
 )
 from dashboard.transactions import sql as rows
-from fenceline.facts import Kind, State
+from fenceline.facts import TransactionState, TransitionKind
 from fenceline.kafka import transactional_ids
-from fenceline.kafka.aggregate import Tally
+from fenceline.kafka.aggregate import MinuteTally
 from sandbox.options import ROOT
 from tests.web import seed
 
@@ -195,10 +195,12 @@ def test_alerts_channels_deliveries_and_actions_are_counted(value: Value) -> Non
 
 def test_counters_of_transitions_never_fall(client: Client, value: Value) -> None:
     of = seed.cluster("prod")
-    first = Tally({Kind.TIMEOUT: 2, Kind.COMMIT: 3}, {2: 2, 40: 1}, {1: 3})
+    first = MinuteTally({TransitionKind.TIMEOUT: 2, TransitionKind.COMMIT: 3}, {2: 2, 40: 1}, {1: 3})
     rows.add_tallies(of.pk, 0, {("payments", MINUTE_MS): first})
     # A verdict that is revised is taken back where it was counted; a counter keeps it and counts it anew.
-    revised = Tally({Kind.TIMEOUT: -1, Kind.TAKEOVER: 1, Kind.COMMIT: 1}, {2: 1}, {1: 1})
+    revised = MinuteTally(
+        {TransitionKind.TIMEOUT: -1, TransitionKind.TAKEOVER: 1, TransitionKind.COMMIT: 1}, {2: 1}, {1: 1}
+    )
     rows.add_tallies(of.pk, 1, {("payments", MINUTE_MS): revised})
     assert value("transitions_total", cluster="prod", kind="timeout") == 2
     assert value("transitions_total", cluster="prod", kind="takeover") == 1
@@ -217,7 +219,7 @@ def test_a_scrape_asks_as_much_and_says_as_much_however_much_there_is(client: Cl
     with CaptureQueriesContext(connection) as few:
         lines = len(told(client).splitlines())
     for number, raw in enumerate(seed.NASTY):
-        seed.transaction(of, raw, State.ONGOING)
+        seed.transaction(of, raw, TransactionState.ONGOING)
         partition(of, number, verdict="open")
         group(of, f"group-{number}")
     with CaptureQueriesContext(connection) as many:

@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 
 from dashboard.models import Cluster
-from fenceline.facts import State
+from fenceline.facts import TransactionState
 from tests.web import held, seed
 
 pytestmark = pytest.mark.django_db
@@ -48,7 +48,7 @@ def test_a_first_look_under_way_tells_how_far_it_is(page: Client) -> None:
 def test_a_calm_cluster_is_fine_and_says_what_was_looked_at(page: Client) -> None:
     prod = seed.cluster()
     seed.seen(prod)
-    seed.transaction(prod, state=State.COMPLETE_COMMIT, partitions={})
+    seed.transaction(prod, state=TransactionState.COMPLETE_COMMIT, partitions={})
     text = read(page, "/")
     assert "Nothing is stuck." in text
     assert "1 transactional id" in text

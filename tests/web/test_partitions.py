@@ -15,7 +15,7 @@ from dashboard.labels.status import NEXT_STEPS
 from dashboard.models import Cluster, PartitionRecord, PinRecord
 from dashboard.web.pages import partitions as views
 from fenceline.explanations import because
-from fenceline.kafka.partitions import Ground, Verdict
+from fenceline.kafka.partitions import PartitionVerdict, VerdictReason
 from tests.web import held, seed
 from tests.web.roles import give
 
@@ -121,23 +121,25 @@ def test_many_are_paged(page: Client, prod: Cluster) -> None:
     assert len(names(page, "?page=99")) == 20
 
 
-@pytest.mark.parametrize("ground", Ground)
-def test_every_ground_is_put_into_words_with_a_next_step(page: Client, prod: Cluster, ground: Ground) -> None:
+@pytest.mark.parametrize("ground", VerdictReason)
+def test_every_ground_is_put_into_words_with_a_next_step(
+    page: Client, prod: Cluster, ground: VerdictReason
+) -> None:
     held.pinned(prod, "payments", ground=ground.value)
     text = html.unescape(read(page, ONE))
     assert because(ground)[1:] in text
     assert NEXT_STEPS[ground] in text
 
 
-@pytest.mark.parametrize("verdict", [each for each in Verdict if each != Verdict.CLEAR])
+@pytest.mark.parametrize("verdict", [each for each in PartitionVerdict if each != PartitionVerdict.CLEAR])
 def test_a_pinned_partition_says_since_when_and_how_much(
-    page: Client, prod: Cluster, verdict: Verdict
+    page: Client, prod: Cluster, verdict: PartitionVerdict
 ) -> None:
     held.pinned(prod, "payments", verdict=verdict.value, age_ms=90_000)
     text = read(page, ONE)
     assert "Its LSO has stood at 48,211 for" in text
     assert "1,770 offsets lie behind it, at most as many records" in text
-    assert ("kafka-transactions.sh" in text) is (verdict is Verdict.HANGING)
+    assert ("kafka-transactions.sh" in text) is (verdict is PartitionVerdict.HANGING)
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from django.test import Client
 from dashboard.models import Batch, Cluster, PartitionRecord, Query
 from dashboard.streaming import lag as reading
 from dashboard.web.charts import query_figures as query_charts
-from fenceline.facts import State
+from fenceline.facts import TransactionState
 from fenceline.spark.records import QueryState
-from fenceline.spark.restart_prediction import Verdict
+from fenceline.spark.restart_prediction import RestartVerdict
 from tests.web import held, seed, streams
 from tests.web.querying import ONE, headline, prod
 from tests.web.roles import read
@@ -58,7 +58,7 @@ def test_an_earlier_batch_is_opened_with_what_became_of_it(page: Client, prod: C
     streams.batches(row, (1_202, 1_203))
     for number in (1_202, 1_203):
         decided = streams.decision(row, number)
-    streams.coordinated(row, decided, *[State.COMPLETE_COMMIT] * 4)
+    streams.coordinated(row, decided, *[TransactionState.COMPLETE_COMMIT] * 4)
     assert 'href="?batch=1202#chain"' in read(page, ONE)
     text = read(page, f"{ONE}?batch=1202")
     assert "not the newest" in text
@@ -72,7 +72,7 @@ def test_an_id_that_went_on_is_told_by_its_ledger(page: Client, prod: Cluster) -
     streams.batches(row, (1_201, 1_203))
     streams.decision(row, 1_201)
     newest = streams.decision(row, 1_203, transactions=streams.sent(row, 1_203, age_ms=2_000))
-    streams.coordinated(row, newest, *[State.COMPLETE_COMMIT] * 4)
+    streams.coordinated(row, newest, *[TransactionState.COMPLETE_COMMIT] * 4)
     text = read(page, f"{ONE}?batch=1201")
     # The ledger's word is named as such: a coordinator that cannot confirm it any more is no confirmation.
     assert text.count("id used again; ledger: committed") == 4
@@ -141,8 +141,8 @@ def test_one_that_fell_silent_is_not_called_running(page: Client, prod: Cluster)
     assert "</i>running</span>" not in text
 
 
-@pytest.mark.parametrize("verdict", Verdict)
-def test_each_verdict_on_a_restart_is_said(page: Client, prod: Cluster, verdict: Verdict) -> None:
+@pytest.mark.parametrize("verdict", RestartVerdict)
+def test_each_verdict_on_a_restart_is_said(page: Client, prod: Cluster, verdict: RestartVerdict) -> None:
     detail = streams.detail(restart={"first_batch": None, "severity": "critical", "remedy": "do this"})
     streams.query(prod, restart=verdict.value, restart_words="fails: so and so", detail=detail)
     text = read(page, ONE)

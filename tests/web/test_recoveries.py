@@ -11,7 +11,7 @@ from django.test import Client
 
 from dashboard.labels.status import OUTCOME_LOOKS
 from dashboard.models import Cluster, Recovery
-from fenceline.recoveries import Outcome
+from fenceline.recoveries import RecoveryOutcome
 from tests.web import held, seed
 
 pytestmark = pytest.mark.django_db
@@ -86,16 +86,16 @@ def test_the_headline_says_what_is_left_to_do(
     assert said in read(page, "/recoveries")
 
 
-@pytest.mark.parametrize("outcome", Outcome)
-def test_each_outcome_has_its_page(page: Client, prod: Cluster, outcome: Outcome) -> None:
-    times = {} if outcome is Outcome.RESUMED else {"resumed_ms": None, "resumed_by": ""}
-    if outcome in (Outcome.OPEN, Outcome.UNSEEN):
+@pytest.mark.parametrize("outcome", RecoveryOutcome)
+def test_each_outcome_has_its_page(page: Client, prod: Cluster, outcome: RecoveryOutcome) -> None:
+    times = {} if outcome is RecoveryOutcome.RESUMED else {"resumed_ms": None, "resumed_by": ""}
+    if outcome in (RecoveryOutcome.OPEN, RecoveryOutcome.UNSEEN):
         times |= {"released_ms": None, "records_released": None}
     row = held.episode(prod, outcome=outcome.value, **times)
     text = read(page, f"/recoveries/prod/{row.pk}")
     assert OUTCOME_LOOKS[outcome].words in text
     waits = "Waiting for the LSO to pass everywhere" in text
-    assert waits is (outcome is Outcome.OPEN)
+    assert waits is (outcome is RecoveryOutcome.OPEN)
 
 
 def test_what_was_lost_is_a_range_for_each_partition_sure_or_at_most(page: Client, prod: Cluster) -> None:

@@ -10,7 +10,7 @@ from django.template import Context, Template
 from django.test import Client
 
 from dashboard.models import Transaction
-from fenceline.facts import NOT_FROM_LOG, NOT_TOLD, TWO_PHASE_COMMIT_TIMEOUT_MS, State
+from fenceline.facts import NOT_FROM_LOG, NOT_TOLD, TWO_PHASE_COMMIT_TIMEOUT_MS, TransactionState
 from tests.web import seed
 
 pytestmark = pytest.mark.django_db
@@ -28,15 +28,15 @@ def read(page: Client, row: Transaction) -> str:
 @pytest.mark.parametrize(
     ("state", "words"),
     [
-        (State.EMPTY, "Idle."),
-        (State.ONGOING, "Open for"),
-        (State.PREPARE_COMMIT, "Decided to commit"),
-        (State.PREPARE_ABORT, "Decided to abort"),
-        (State.COMPLETE_COMMIT, "Committed"),
-        (State.COMPLETE_ABORT, "Aborted"),
+        (TransactionState.EMPTY, "Idle."),
+        (TransactionState.ONGOING, "Open for"),
+        (TransactionState.PREPARE_COMMIT, "Decided to commit"),
+        (TransactionState.PREPARE_ABORT, "Decided to abort"),
+        (TransactionState.COMPLETE_COMMIT, "Committed"),
+        (TransactionState.COMPLETE_ABORT, "Aborted"),
     ],
 )
-def test_each_state_is_said_and_lit(page: Client, state: State, words: str) -> None:
+def test_each_state_is_said_and_lit(page: Client, state: TransactionState, words: str) -> None:
     text = read(page, seed.transaction(seed.cluster(), state=state))
     assert words in text
     lit = re.findall(r'box-lit[^"]*"><rect [^>]*/><text [^>]*>(\w+)<', text)
@@ -127,7 +127,11 @@ def test_what_a_coordinators_list_does_not_tell_is_never_a_number(page: Client) 
     """Where the topic may not be read, an id's epoch, timeout and place are not known at first."""
     unknown = {"producer_epoch": NOT_TOLD, "timeout_ms": NOT_TOLD, "log_partition": NOT_TOLD}
     row = seed.transaction(
-        seed.cluster(), state=State.COMPLETE_COMMIT, started_ms=None, log_offset=NOT_FROM_LOG, **unknown
+        seed.cluster(),
+        state=TransactionState.COMPLETE_COMMIT,
+        started_ms=None,
+        log_offset=NOT_FROM_LOG,
+        **unknown,
     )
     text = read(page, row)
     assert "its state was told by the coordinator" in text

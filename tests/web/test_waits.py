@@ -10,7 +10,7 @@ import pytest
 from django.test import Client
 
 from dashboard.models import Cluster
-from fenceline.facts import NOT_TOLD, State
+from fenceline.facts import NOT_TOLD, TransactionState
 from tests.web import held, seed, streams
 
 pytestmark = pytest.mark.django_db
@@ -87,7 +87,7 @@ def test_a_pin_of_another_cluster_is_none_of_its(page: Client, prod: Cluster) ->
 def test_a_transaction_that_an_earlier_epoch_left_hangs_beside_a_complete_one(
     page: Client, prod: Cluster
 ) -> None:
-    seed.transaction(prod, "payments-7", State.COMPLETE_COMMIT, producer_id=4017, partitions={})
+    seed.transaction(prod, "payments-7", TransactionState.COMPLETE_COMMIT, producer_id=4017, partitions={})
     held.pinned(prod, "payments", 0, "hanging", ground="not_its_partition")
     text = read(page)
     assert "</i>hanging</span>" in text
@@ -95,7 +95,7 @@ def test_a_transaction_that_an_earlier_epoch_left_hangs_beside_a_complete_one(
 
 
 def test_an_end_that_overtook_a_pin_is_no_verdict(page: Client, prod: Cluster) -> None:
-    seed.transaction(prod, "payments-7", State.COMPLETE_COMMIT, producer_id=4017, partitions={})
+    seed.transaction(prod, "payments-7", TransactionState.COMPLETE_COMMIT, producer_id=4017, partitions={})
     held.pinned(prod, "payments", 0, "late")
     assert "</i>late</span> <button" not in read(page)
 

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 from dashboard.actions import inspect as looking
 from dashboard.actions.connections import Hands
-from dashboard.actions.results import Fate, Part, Result, failed, stale
+from dashboard.actions.results import RequestResult, Result, SubjectOutcome, failed, stale
 from fenceline.explanations import because
 from fenceline.facts import TopicPartition
-from fenceline.kafka.partitions import ProducerState, Verdict
+from fenceline.kafka.partitions import PartitionVerdict, ProducerState
 from fenceline.plans.markers import Marked
 from fenceline.plans.plan import SubjectPlan
 from transaction_admin.api import CannotAdminister, Ended, Marker, Unseen, grant
@@ -31,7 +31,7 @@ _FOR_NOW = (3, 5, 6, 9, 19, 56, 74, 75)
 _MAY_BE_WRITTEN = (None, 7, 20)
 
 
-class Seen(NamedTuple):
+class MarkerPlanFacts(NamedTuple):
     """What the plan saw of it."""
 
     topic: str
@@ -50,33 +50,35 @@ class Seen(NamedTuple):
         return TopicPartition(self.topic, self.partition)
 
 
-class Differs(Exception):
+class MarkerPlanStale(Exception):
     """It is not as it was seen; the text says what differs."""
 
 
-def seen_of(subject: SubjectPlan) -> Seen:
+def seen_of(subject: SubjectPlan) -> MarkerPlanFacts:
     """Return what a plan saw; raises KeyError for one that is none of this act."""
     said: Mapping[str, Any] = subject.seen
-    return Seen(*(said[name] for name in Seen._fields))
+    return MarkerPlanFacts(*(said[name] for name in MarkerPlanFacts._fields))
 
 
 def do(subject: SubjectPlan, hands: Hands) -> Result:
     """Write the marker where all still is as it was seen. Raises `CannotAdminister`."""
     seen = seen_of(subject)
     until = time.monotonic() + _PATIENCE_S
-    asked: tuple[Part, ...] = ()
+    asked: tuple[RequestResult, ...] = ()
     while True:
         try:
             verify(seen, hands)
-        except Differs as what:
+        except MarkerPlanStale as what:
             return _stale(str(what), asked)
         hands.before_write(REQUEST)
         if _find(seen, hands) is None:
             return _stale("it has ended a moment ago", asked)
         ended = _ask(seen, hands)
-        part = Part(str(seen.where), ended.code, ended.word or "abort marker written")
+        part = RequestResult(str(seen.where), ended.code, ended.word or "abort marker written")
         if ended.code == 0:
-            return Result(Fate.DONE, "the abort marker is written: its records are aborted there", (part,))
+            return Result(
+                SubjectOutcome.DONE, "the abort marker is written: its records are aborted there", (part,)
+            )
         if ended.code in _MAY_BE_WRITTEN:
             return _uncertain(seen, part, hands)
         if ended.code not in _FOR_NOW:
@@ -92,41 +94,46 @@ def look(subject: SubjectPlan, hands: Hands) -> Result:
     seen = seen_of(subject)
     if _find(seen, hands) is None:
         return Result(
-            Fate.DONE, "it has ended there; whether by this action's marker or another one cannot be told"
+            SubjectOutcome.DONE,
+            "it has ended there; whether by this action's marker or another one cannot be told",
         )
     return failed("it is still open as it was seen: no marker was written")
 
 
-def verify(seen: Seen, hands: Hands) -> None:
-    """Raise `Differs` unless all is as it was seen and it still hangs; `CannotAdminister`."""
+def verify(seen: MarkerPlanFacts, hands: Hands) -> None:
+    """Raise `MarkerPlanStale` unless all is as it was seen and it still hangs; `CannotAdminister`."""
     found = looking.marked(hands.eyes, [seen.where])[seen.where]
     _verify_leader(seen, found)
     if found.log.unseen:
         raise CannotAdminister(f"{seen.where}: {found.log.unseen}")
     pins = [pin for pin in found.pins if pin.producer_id == seen.producer_id]
     if not pins:
-        raise Differs(f"it has ended: nothing of producer id {seen.producer_id} is open there")
+        raise MarkerPlanStale(f"it has ended: nothing of producer id {seen.producer_id} is open there")
     pin = pins[0]
     if pin.producer_epoch != seen.producer_epoch:
-        raise Differs(f"another producer took it over: epoch {seen.producer_epoch} → {pin.producer_epoch}")
+        raise MarkerPlanStale(
+            f"another producer took it over: epoch {seen.producer_epoch} → {pin.producer_epoch}"
+        )
     if pin.start_offset != seen.start_offset:
-        raise Differs(
+        raise MarkerPlanStale(
             f"it has ended, and another one has begun: offset {seen.start_offset:,} → {pin.start_offset:,}"
         )
-    if pin.verdict is not Verdict.HANGING:
-        raise Differs(f"it is not hanging but {pin.verdict.value} now: {because(pin.ground)}")
+    if pin.verdict is not PartitionVerdict.HANGING:
+        raise MarkerPlanStale(f"it is not hanging but {pin.verdict.value} now: {because(pin.ground)}")
 
 
-def _verify_leader(seen: Seen, found: Marked) -> None:
+def _verify_leader(seen: MarkerPlanFacts, found: Marked) -> None:
     if found.leader is None:
         raise CannotAdminister(f"{seen.where} has no leader, or cannot be seen: {found.log.unseen}")
     if found.leader != seen.leader:
-        raise Differs(f"its leader has moved: broker {seen.leader} → {found.leader}")
+        raise MarkerPlanStale(f"its leader has moved: broker {seen.leader} → {found.leader}")
     if found.leader_epoch != seen.leader_epoch:
-        raise Differs(f"its leader has moved: leader epoch {seen.leader_epoch} → {found.leader_epoch}")
+        raise MarkerPlanStale(
+            f"its leader has moved: leader epoch {seen.leader_epoch} → {found.leader_epoch}"
+        )
 
 
-def _find(seen: Seen, hands: Hands) -> ProducerState | None:
+def _find(seen: MarkerPlanFacts, hands: Hands) -> ProducerState | None:
     """Return the transaction as it was seen, None where it is open no more."""
     found = hands.reads.producers([seen.where])[seen.where]
     if isinstance(found, Unseen):
@@ -135,32 +142,32 @@ def _find(seen: Seen, hands: Hands) -> ProducerState | None:
     return next((each for each in found if (*each[:2], each.start_offset) == same), None)
 
 
-def _ask(seen: Seen, hands: Hands) -> Ended:
+def _ask(seen: MarkerPlanFacts, hands: Hands) -> Ended:
     hands.asked = REQUEST
     marker = Marker(seen.where, seen.producer_id, seen.producer_epoch, seen.coordinator_epoch or 0)
     return hands.admin.write_abort_marker(marker, leader=seen.leader)
 
 
-def _stale(words: str, asked: tuple[Part, ...]) -> Result:
+def _stale(words: str, asked: tuple[RequestResult, ...]) -> Result:
     """Return that it is not as it was seen; every request before was refused."""
     if not asked:
         return stale(words)
-    return Result(Fate.STALE, f"plan is stale: {words}; its leader has taken no marker", asked)
+    return Result(SubjectOutcome.STALE, f"plan is stale: {words}; its leader has taken no marker", asked)
 
 
-def _uncertain(seen: Seen, part: Part, hands: Hands) -> Result:
+def _uncertain(seen: MarkerPlanFacts, part: RequestResult, hands: Hands) -> Result:
     """Return what came of a request whose answer does not tell whether the marker is written."""
     said = f"its leader did not say that it is written ({part.words})"
     if _find(seen, hands) is None:
-        return Result(Fate.DONE, f"{said}, and it has ended there", (part,))
+        return Result(SubjectOutcome.DONE, f"{said}, and it has ended there", (part,))
     return Result(
-        Fate.UNKNOWN,
+        SubjectOutcome.UNKNOWN,
         f"{said}, and it is still open: the marker may be on its way; look again, and make a new plan",
         (part,),
     )
 
 
-def _refused(ended: Ended, part: Part, hands: Hands) -> Result:
+def _refused(ended: Ended, part: RequestResult, hands: Hands) -> Result:
     if ended.code == _FORBIDDEN:
         remedy = grant(hands.admin.principal, "ALTER", "--cluster")
         return failed(

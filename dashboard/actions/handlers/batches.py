@@ -15,26 +15,26 @@ from dashboard.actions.connections import Hands
 from dashboard.actions.handlers.sink_transactions import (
     Found,
     Opened,
-    Standing,
+    SinkTransactionState,
     end,
     not_ended,
     standings,
     those,
     written,
 )
-from dashboard.actions.results import Fate, Part, Result, failed, stale
+from dashboard.actions.results import RequestResult, Result, SubjectOutcome, failed, stale
 from dashboard.runtime import loop as slices
 from fenceline.decode.ledger import Round
 from fenceline.formatting import count, some
 from fenceline.plans.plan import SubjectPlan
-from fenceline.spark.records import Decided, Decision, Done, Ledger, Outcome, SinkTransaction
+from fenceline.spark.records import Decided, Decision, DecisionOutcome, Done, Ledger, SinkTransaction
 from spark_pipeline.sink.ledger import LedgerFolder
 
 OPERATOR = "operator"
 LEDGER, END_TXN = "ledger", "EndTxn"
 
 
-class Seen(NamedTuple):
+class BatchPlanFacts(NamedTuple):
     """What the plan saw of the batch."""
 
     query: str
@@ -61,14 +61,14 @@ class Seen(NamedTuple):
         return tuple(Opened(*each) for each in self.transactions)
 
 
-class Differs(Exception):
+class BatchPlanStale(Exception):
     """It is not as it was seen; the text says what differs."""
 
 
-def seen_of(subject: SubjectPlan) -> Seen:
+def seen_of(subject: SubjectPlan) -> BatchPlanFacts:
     """Return what a plan saw; raises KeyError for one that is none of these acts."""
     said: Mapping[str, Any] = subject.seen
-    return Seen(*(said[name] for name in Seen._fields))
+    return BatchPlanFacts(*(said[name] for name in BatchPlanFacts._fields))
 
 
 def finish(subject: SubjectPlan, hands: Hands) -> Result:
@@ -77,7 +77,7 @@ def finish(subject: SubjectPlan, hands: Hands) -> Result:
     ledger = hands.ledger(seen.root, seen.checkpoint)
     try:
         decision = _still_prepared(seen, ledger)
-    except Differs as what:
+    except BatchPlanStale as what:
         return stale(str(what))
     every = [_opened(each) for each in decision.transactions]
     parts = _end_open(every, hands, commit=True)
@@ -91,12 +91,12 @@ def roll_back(subject: SubjectPlan, hands: Hands) -> Result:
     ledger = hands.ledger(seen.root, seen.checkpoint)
     try:
         identity = _still_undecided(seen, ledger)
-    except Differs as what:
+    except BatchPlanStale as what:
         return stale(str(what))
     found = standings(seen.opened, hands)
-    for each in those(found, Standing.UNSEEN):
+    for each in those(found, SinkTransactionState.UNSEEN):
         return failed(f"{each.transactional_id}: {found[each].words}")
-    is_open = those(found, Standing.OPEN)
+    is_open = those(found, SinkTransactionState.OPEN)
     if not is_open:
         return stale("nothing of it is open any more as it was seen")
     ledger.refuse_weak()
@@ -107,8 +107,8 @@ def roll_back(subject: SubjectPlan, hands: Hands) -> Result:
     if held != decision:
         words = f"{held.by} has decided in the meantime: the batch is {held.decided.value}"
         return stale(words)
-    parts: tuple[Part, ...] = (
-        Part(f"{ledger.path}/{seen.batch_id}.{seen.round}.decision", 0, "decided: aborted"),
+    parts: tuple[RequestResult, ...] = (
+        RequestResult(f"{ledger.path}/{seen.batch_id}.{seen.round}.decision", 0, "decided: aborted"),
     )
     parts += _end_open(is_open, hands, commit=False)
     result = _aborted(seen, is_open, ledger, hands, parts)
@@ -121,8 +121,8 @@ def look_finished(subject: SubjectPlan, hands: Hands) -> Result:
     ledger = hands.ledger(seen.root, seen.checkpoint)
     done = ledger.outcome(seen.which)
     if done is not None:
-        return Result(Fate.DONE, f"the ledger says that it is {done.outcome.value}, by {done.by}")
-    left = _counted(standings(seen.opened, hands), Standing.COMMITTED)
+        return Result(SubjectOutcome.DONE, f"the ledger says that it is {done.outcome.value}, by {done.by}")
+    left = _counted(standings(seen.opened, hands), SinkTransactionState.COMMITTED)
     return failed(f"it stays prepared, {left}: start the query, which finishes it first, or make a new plan")
 
 
@@ -136,70 +136,76 @@ def look_rolled_back(subject: SubjectPlan, hands: Hands) -> Result:
     if held.by != OPERATOR:
         return stale(f"{held.by} has decided in the meantime: the batch is {held.decided.value}")
     if ledger.outcome(seen.which) is not None:
-        return Result(Fate.DONE, "the ledger says that it is rolled back")
+        return Result(SubjectOutcome.DONE, "the ledger says that it is rolled back")
     found = standings(seen.opened, hands)
-    if len(those(found, Standing.GONE)) == len(found):
-        return Result(Fate.DONE, "it is decided against, and nothing of it is open any more")
+    if len(those(found, SinkTransactionState.GONE)) == len(found):
+        return Result(SubjectOutcome.DONE, "it is decided against, and nothing of it is open any more")
     return Result(
-        Fate.UNKNOWN,
-        f"it is decided against, {_counted(found, Standing.GONE)}: the rest ends when the query starts, "
-        "or at its timeout",
+        SubjectOutcome.UNKNOWN,
+        f"it is decided against, {_counted(found, SinkTransactionState.GONE)}: "
+        "the rest ends when the query starts, or at its timeout",
     )
 
 
-def _still_prepared(seen: Seen, ledger: LedgerFolder) -> Decision:
-    """Return the decision to carry out; raise `Differs` where it is carried out, or is another one."""
+def _still_prepared(seen: BatchPlanFacts, ledger: LedgerFolder) -> Decision:
+    """Return the decision to carry out; raise `BatchPlanStale` where it is carried out, or is another one."""
     names = ledger.names()
     _same_ledger(seen, ledger.identity())
     if seen.which not in names.decisions:
-        raise Differs(f"the ledger has no decision {seen.batch_id}.{seen.round} any more")
+        raise BatchPlanStale(f"the ledger has no decision {seen.batch_id}.{seen.round} any more")
     done = ledger.outcome(seen.which)
     if done is not None:
-        raise Differs(f"batch {seen.batch_id} is {done.outcome.value} already, by {done.by}")
+        raise BatchPlanStale(f"batch {seen.batch_id} is {done.outcome.value} already, by {done.by}")
     decision = ledger.decision(seen.which)
     if decision.decided is not Decided.PREPARED:
-        raise Differs(f"batch {seen.batch_id} is {decision.decided.value}, not prepared")
+        raise BatchPlanStale(f"batch {seen.batch_id} is {decision.decided.value}, not prepared")
     _same_generation(seen, names.generation)
     others = set(seen.opened) - {_opened(each) for each in decision.transactions}
     if others:
-        raise Differs(f"the decision does not name {some(sorted(each.transactional_id for each in others))}")
+        raise BatchPlanStale(
+            f"the decision does not name {some(sorted(each.transactional_id for each in others))}"
+        )
     return decision
 
 
-def _still_undecided(seen: Seen, ledger: LedgerFolder) -> Ledger:
-    """Return whose ledger it is; raise `Differs` where a decision is there, or another driver."""
+def _still_undecided(seen: BatchPlanFacts, ledger: LedgerFolder) -> Ledger:
+    """Return whose ledger it is; raise `BatchPlanStale` where a decision is there, or another driver."""
     identity = _same_ledger(seen, ledger.identity())
     names = ledger.names()
     if seen.which in names.decisions:
         held = ledger.decision(seen.which)
-        raise Differs(f"the decision is there already: {held.by} has it {held.decided.value}")
+        raise BatchPlanStale(f"the decision is there already: {held.by} has it {held.decided.value}")
     last = ledger.last(names, seen.batch_id)
     if last is not None and last.decided is Decided.PREPARED:
-        raise Differs(f"batch {seen.batch_id} is prepared in round {last.round}: it can only be finished")
+        raise BatchPlanStale(
+            f"batch {seen.batch_id} is prepared in round {last.round}: it can only be finished"
+        )
     rounds = names.rounds(seen.batch_id)
     if seen.round != (rounds[-1].round + 1 if rounds else 0):
-        raise Differs(f"batch {seen.batch_id} is in another round now: {len(rounds)}, not {seen.round}")
+        raise BatchPlanStale(
+            f"batch {seen.batch_id} is in another round now: {len(rounds)}, not {seen.round}"
+        )
     _same_generation(seen, names.generation)
     return identity
 
 
-def _same_ledger(seen: Seen, found: Ledger | None) -> Ledger:
+def _same_ledger(seen: BatchPlanFacts, found: Ledger | None) -> Ledger:
     if found is None or (found.ledger_id, found.query_id) != (seen.ledger_id, seen.query_id):
-        raise Differs("the checkpoint has another ledger now, or none: the query was started anew")
+        raise BatchPlanStale("the checkpoint has another ledger now, or none: the query was started anew")
     return found
 
 
-def _same_generation(seen: Seen, now: int) -> None:
+def _same_generation(seen: BatchPlanFacts, now: int) -> None:
     if now != seen.generation:
-        raise Differs(
+        raise BatchPlanStale(
             f"another driver has started: generation {seen.generation} → {now}; it ends what was left"
         )
 
 
-def _end_open(wanted: Sequence[Opened], hands: Hands, *, commit: bool) -> tuple[Part, ...]:
+def _end_open(wanted: Sequence[Opened], hands: Hands, *, commit: bool) -> tuple[RequestResult, ...]:
     """End those that are open as they were seen; nothing else is asked for."""
     found = standings(wanted, hands)
-    is_open = those(found, Standing.OPEN)
+    is_open = those(found, SinkTransactionState.OPEN)
     if not is_open:
         return ()
     hands.before_write(END_TXN)
@@ -208,7 +214,11 @@ def _end_open(wanted: Sequence[Opened], hands: Hands, *, commit: bool) -> tuple[
 
 
 def _committed(
-    subject: SubjectPlan, decision: Decision, ledger: LedgerFolder, hands: Hands, parts: tuple[Part, ...]
+    subject: SubjectPlan,
+    decision: Decision,
+    ledger: LedgerFolder,
+    hands: Hands,
+    parts: tuple[RequestResult, ...],
 ) -> Result:
     """Note in the ledger that all is committed; where something is open or cannot be told, say so instead."""
     seen = seen_of(subject)
@@ -216,21 +226,27 @@ def _committed(
     done = ledger.outcome(seen.which)
     if done is not None:
         # A driver was faster; it may have the ids in use again.
-        return Result(Fate.DONE, f"the ledger says that it is {done.outcome.value}, by {done.by}", parts)
-    waiting = those(found, Standing.OPEN, Standing.UNSEEN)
+        return Result(
+            SubjectOutcome.DONE, f"the ledger says that it is {done.outcome.value}, by {done.by}", parts
+        )
+    waiting = those(found, SinkTransactionState.OPEN, SinkTransactionState.UNSEEN)
     if waiting:
         return not_ended(waiting, found, parts, hands, f"batch {seen.batch_id} stays prepared")
-    lost = [each for each in decision.transactions if found[_opened(each)].standing is Standing.GONE]
+    lost = [
+        each for each in decision.transactions if found[_opened(each)].standing is SinkTransactionState.GONE
+    ]
     if lost and not _is_accepted(subject, lost):
         return _lost(seen, decision, lost, found, parts)
-    outcome = Outcome.LOST if lost else Outcome.COMMITTED
+    outcome = DecisionOutcome.LOST if lost else DecisionOutcome.COMMITTED
     ids = tuple(each.transactional_id for each in lost)
     hands.before_write(LEDGER)
     hands.asked = LEDGER
     ledger.finish(Done(seen.batch_id, seen.round, outcome, slices.now_ms(), OPERATOR, ids))
-    parts += (Part(f"{ledger.path}/{seen.batch_id}.{seen.round}.done", 0, outcome.value),)
+    parts += (RequestResult(f"{ledger.path}/{seen.batch_id}.{seen.round}.done", 0, outcome.value),)
     words = f"batch {seen.batch_id} is committed: {count(len(decision.transactions), 'transaction')}"
-    return Result(Fate.DONE, f"{words}, but for the loss that was accepted" if lost else words, parts)
+    return Result(
+        SubjectOutcome.DONE, f"{words}, but for the loss that was accepted" if lost else words, parts
+    )
 
 
 def _is_accepted(subject: SubjectPlan, lost: Sequence[SinkTransaction]) -> bool:
@@ -241,41 +257,41 @@ def _is_accepted(subject: SubjectPlan, lost: Sequence[SinkTransaction]) -> bool:
 
 
 def _aborted(
-    seen: Seen,
+    seen: BatchPlanFacts,
     aborted: Sequence[Opened],
     ledger: LedgerFolder,
     hands: Hands,
-    parts: tuple[Part, ...],
+    parts: tuple[RequestResult, ...],
 ) -> Result:
     found = standings(aborted, hands)
-    waiting = those(found, Standing.OPEN, Standing.UNSEEN)
+    waiting = those(found, SinkTransactionState.OPEN, SinkTransactionState.UNSEEN)
     if waiting:
         return not_ended(waiting, found, parts, hands, f"batch {seen.batch_id} is decided against")
     hands.before_write(LEDGER)
     hands.asked = LEDGER
-    ledger.finish(Done(seen.batch_id, seen.round, Outcome.ABORTED, slices.now_ms(), OPERATOR))
-    parts += (Part(f"{ledger.path}/{seen.batch_id}.{seen.round}.done", 0, "aborted"),)
+    ledger.finish(Done(seen.batch_id, seen.round, DecisionOutcome.ABORTED, slices.now_ms(), OPERATOR))
+    parts += (RequestResult(f"{ledger.path}/{seen.batch_id}.{seen.round}.done", 0, "aborted"),)
     number = count(len(aborted), "transaction")
     return Result(
-        Fate.DONE,
+        SubjectOutcome.DONE,
         f"batch {seen.batch_id} is rolled back: {number} aborted; it runs again when its query starts",
         parts,
     )
 
 
 def _lost(
-    seen: Seen,
+    seen: BatchPlanFacts,
     decision: Decision,
     lost: Sequence[SinkTransaction],
     found: Found,
-    parts: tuple[Part, ...],
+    parts: tuple[RequestResult, ...],
 ) -> Result:
     """Say what is lost; nothing in the ledger says so before somebody has accepted it."""
     records = sum(each.records for each in lost)
     of = count(len(decision.transactions), "transaction")
-    told = tuple(Part(each.transactional_id, None, found[_opened(each)].words) for each in lost)
+    told = tuple(RequestResult(each.transactional_id, None, found[_opened(each)].words) for each in lost)
     return Result(
-        Fate.FAILED,
+        SubjectOutcome.FAILED,
         f"batch {seen.batch_id} has lost {count(records, 'record')}: {len(lost)} of its {of} had ended "
         "before they could be committed; the others are committed. It stays prepared until the loss is "
         "accepted: make a new plan, which tells it, or start the query with "
@@ -284,11 +300,11 @@ def _lost(
     )
 
 
-def _decision(seen: Seen, ledger: Ledger, found: Found) -> Decision:
+def _decision(seen: BatchPlanFacts, ledger: Ledger, found: Found) -> Decision:
     """Return the decision against a batch; what of a transaction only its task knew is left at nothing."""
     transactions = tuple(
         SinkTransaction(0, 0, *each[:3], (), 0, each.started_ms, found[each].timeout_ms)
-        for each in those(found, Standing.OPEN)
+        for each in those(found, SinkTransactionState.OPEN)
     )
     return Decision(
         seen.batch_id, seen.round, Decided.ABORTED, OPERATOR, slices.now_ms(), ledger.ledger_id,
@@ -305,5 +321,5 @@ def _opened(transaction: SinkTransaction) -> Opened:
     )
 
 
-def _counted(found: Found, wanted: Standing) -> str:
+def _counted(found: Found, wanted: SinkTransactionState) -> str:
     return f"{len(those(found, wanted))} of {count(len(found), 'transaction')} {wanted.value}"

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from dashboard.actions.connections import Hands
-from dashboard.actions.results import Fate, Part, Result, failed, stale
+from dashboard.actions.results import RequestResult, Result, SubjectOutcome, failed, stale
 from dashboard.transactions.attributions import WrittenRecord
-from fenceline.facts import State
+from fenceline.facts import TransactionState
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 from fenceline.plans.plan import SubjectPlan
 from fenceline.plans.producers import asked_timeout_ms
@@ -27,11 +27,11 @@ _PATIENCE_S, _PAUSE_S, _LONGEST_PAUSE_S = 30.0, 0.05, 0.5
 _CONCURRENT, _TIMEOUT_TOO_LONG, _FORBIDDEN = 51, 50, 53
 #: The coordinator moves or loads (14-16), or was too slow (7); another producer has the id (47, 90).
 _FOR_NOW = (_CONCURRENT, 7, 14, 15, 16, 47, 90)
-_COMMITTED = (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
-_ABORTED = (State.PREPARE_ABORT, State.COMPLETE_ABORT)
+_COMMITTED = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
+_ABORTED = (TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT)
 
 
-class Seen(NamedTuple):
+class FencePlanFacts(NamedTuple):
     """What the plan saw of the id."""
 
     transactional_id: str
@@ -50,9 +50,9 @@ class _Asked:
         #: Whether a coordinator has confirmed that it began while the id was as it was seen.
         self.confirmed = False
         self.unanswered = False
-        self.parts: tuple[Part, ...] = ()
+        self.parts: tuple[RequestResult, ...] = ()
 
-    def note(self, seen: Seen, before: Described, ended: Ended) -> Part:
+    def note(self, seen: FencePlanFacts, before: Described, ended: Ended) -> RequestResult:
         """Take an answer in; return it as a part of the result, which has the last one alone.
 
         `before` is what its coordinator said of the id right before it was asked.
@@ -60,15 +60,15 @@ class _Asked:
         self.confirmed = self.confirmed or (_same(seen, before) and ended.code == _CONCURRENT)
         self.unanswered = self.unanswered or ended.code is None
         self.began = self.began or ended.code in (None, _CONCURRENT)
-        part = Part(seen.transactional_id, ended.code, ended.word or "initialised")
+        part = RequestResult(seen.transactional_id, ended.code, ended.word or "initialised")
         self.parts = (part,)
         return part
 
 
-def seen_of(subject: SubjectPlan) -> Seen:
+def seen_of(subject: SubjectPlan) -> FencePlanFacts:
     """Return what a plan saw; raises KeyError for one that is none of this act."""
     said: Mapping[str, Any] = subject.seen
-    return Seen(*(said[name] for name in Seen._fields))
+    return FencePlanFacts(*(said[name] for name in FencePlanFacts._fields))
 
 
 def do(subject: SubjectPlan, hands: Hands) -> Result:
@@ -87,23 +87,25 @@ def look(subject: SubjectPlan, hands: Hands) -> Result:
     seen = seen_of(subject)
     said = hands.describe(seen.transactional_id)
     if isinstance(said, NotDescribed):
-        return Result(Fate.UNKNOWN, said.text)
+        return Result(SubjectOutcome.UNKNOWN, said.text)
     if _same(seen, said):
         return failed("it is still open as it was seen: nothing was done")
     raised = said.producer_epoch - seen.producer_epoch
-    ours = said.state is State.EMPTY and raised == 2 and said.producer_id == seen.producer_id
+    ours = said.state is TransactionState.EMPTY and raised == 2 and said.producer_id == seen.producer_id
     if ours or _is_our_abort(seen, said):
         return Result(
-            Fate.DONE,
+            SubjectOutcome.DONE,
             f"it is aborted: {_epochs(seen, said)}, {said.state.value}; whether by this action, by its "
             "timeout or by another producer cannot be told",
         )
     if said.state in _COMMITTED or (said.producer_id == seen.producer_id and raised < 2):
-        return Result(Fate.STALE, f"plan is stale: {difference(seen, said)}")
-    return Result(Fate.UNKNOWN, f"whether this action has ended it cannot be told: {difference(seen, said)}")
+        return Result(SubjectOutcome.STALE, f"plan is stale: {difference(seen, said)}")
+    return Result(
+        SubjectOutcome.UNKNOWN, f"whether this action has ended it cannot be told: {difference(seen, said)}"
+    )
 
 
-def difference(seen: Seen, said: Described) -> str:
+def difference(seen: FencePlanFacts, said: Described) -> str:
     """Return in words what is otherwise than it was seen."""
     if said.producer_id != seen.producer_id:
         return f"another producer took it over: {_epochs(seen, said)}"
@@ -114,27 +116,27 @@ def difference(seen: Seen, said: Described) -> str:
         return f"its producer has aborted it, it is {said.state.value} now"
     if said.state in _ABORTED and raised == 1:
         return _aborted(seen)
-    if said.state is State.ONGOING and raised in (0, 1):
+    if said.state is TransactionState.ONGOING and raised in (0, 1):
         return "it was ended, and another transaction has begun since"
     if raised:
         return f"another producer took it over: {_epochs(seen, said)}"
     return f"it is {said.state.value}, not open"
 
 
-def _aborted(seen: Seen) -> str:
+def _aborted(seen: FencePlanFacts) -> str:
     if seen.started_ms is not None and _now_ms() >= seen.started_ms + seen.timeout_ms:
         return "its transaction timed out: its coordinator has aborted it"
     return "it was aborted, by its producer or by another one that takes it over"
 
 
-def _ask_until(seen: Seen, hands: Hands) -> Result:
+def _ask_until(seen: FencePlanFacts, hands: Hands) -> Result:
     until, pause = time.monotonic() + _PATIENCE_S, _PAUSE_S
     asked = _Asked()
     while True:
         hands.before_write(REQUEST)
         now = hands.describe(seen.transactional_id)
         if isinstance(now, NotDescribed):
-            part = Part(seen.transactional_id, None, now.text)
+            part = RequestResult(seen.transactional_id, None, now.text)
         elif not (_same(seen, now) or (asked.began and _is_our_abort(seen, now))):
             return _settled(seen, now, asked)
         else:
@@ -150,7 +152,7 @@ def _ask_until(seen: Seen, hands: Hands) -> Result:
         pause = min(2 * pause, _LONGEST_PAUSE_S)
 
 
-def _ask(seen: Seen, said: Described, hands: Hands) -> Ended:
+def _ask(seen: FencePlanFacts, said: Described, hands: Hands) -> Ended:
     """Ask once, as the producer that has it right now: the coordinator compares."""
     name = seen.transactional_id
     hands.asked = REQUEST
@@ -158,47 +160,51 @@ def _ask(seen: Seen, said: Described, hands: Hands) -> Ended:
     return hands.admin.fence_producers([fencing], timeout_s=0)[name]
 
 
-def _fenced(seen: Seen, before: Described, ended: Ended, asked: _Asked, hands: Hands) -> Result:
+def _fenced(seen: FencePlanFacts, before: Described, ended: Ended, asked: _Asked, hands: Hands) -> Result:
     said = hands.describe(seen.transactional_id)
     now = f": {_epochs(seen, said)}, {said.state.value}" if isinstance(said, Described) else ""
     records = _written(seen, ended, asked)
-    if before.state is State.ONGOING and not asked.began:
+    if before.state is TransactionState.ONGOING and not asked.began:
         words = f"plan is stale: it ended between the last look and the request{now}"
-        return Result(Fate.STALE, words, asked.parts, records)
-    return Result(Fate.DONE, f"what was open is aborted and its producer fenced{now}", asked.parts, records)
+        return Result(SubjectOutcome.STALE, words, asked.parts, records)
+    return Result(
+        SubjectOutcome.DONE, f"what was open is aborted and its producer fenced{now}", asked.parts, records
+    )
 
 
-def _written(seen: Seen, ended: Ended, asked: _Asked) -> tuple[WrittenRecord, ...]:
+def _written(seen: FencePlanFacts, ended: Ended, asked: _Asked) -> tuple[WrittenRecord, ...]:
     """Return the records of the fence: the initialisation that was answered, and the abort before it."""
     if ended.producer_id is None or ended.producer_epoch is None:
         return ()
     name = seen.transactional_id
-    initialised = WrittenRecord(name, ended.producer_id, ended.producer_epoch, State.EMPTY.value, True)
+    initialised = WrittenRecord(
+        name, ended.producer_id, ended.producer_epoch, TransactionState.EMPTY.value, True
+    )
     if not asked.confirmed:
         return (initialised,)
-    aborted = name, seen.producer_id, seen.producer_epoch + 1, State.PREPARE_ABORT.value, True
+    aborted = name, seen.producer_id, seen.producer_epoch + 1, TransactionState.PREPARE_ABORT.value, True
     return WrittenRecord(*aborted), initialised
 
 
-def _settled(seen: Seen, said: Described, asked: _Asked) -> Result:
+def _settled(seen: FencePlanFacts, said: Described, asked: _Asked) -> Result:
     """Return what came of requests behind which it is neither as it was nor as our abort makes it."""
     if not asked.began:
         return stale(difference(seen, said))
     raised = said.producer_epoch - seen.producer_epoch
     if said.producer_id == seen.producer_id and (said.state in _COMMITTED or raised < 2):
         words = f"plan is stale: {difference(seen, said)}; it was not fenced"
-        return Result(Fate.STALE, words, asked.parts)
-    if said.state is State.EMPTY and asked.unanswered:
+        return Result(SubjectOutcome.STALE, words, asked.parts)
+    if said.state is TransactionState.EMPTY and asked.unanswered:
         words = f"what was open is aborted and its producer fenced: {_epochs(seen, said)}"
-        return Result(Fate.DONE, words, asked.parts)
+        return Result(SubjectOutcome.DONE, words, asked.parts)
     return Result(
-        Fate.DONE,
+        SubjectOutcome.DONE,
         f"what was open has ended and its producer is fenced; {difference(seen, said)}, which is left alone",
         asked.parts,
     )
 
 
-def _refused(seen: Seen, ended: Ended, part: Part, hands: Hands) -> Result:
+def _refused(seen: FencePlanFacts, ended: Ended, part: RequestResult, hands: Hands) -> Result:
     name = seen.transactional_id
     if ended.code == _FORBIDDEN:
         remedy = grant(hands.admin.principal, "WRITE", f"--transactional-id '{name}'")
@@ -213,14 +219,14 @@ def _refused(seen: Seen, ended: Ended, part: Part, hands: Hands) -> Result:
     return failed(f"its coordinator refuses: {ended.word}", part)
 
 
-def _given_up(seen: Seen, said: Described | NotDescribed, part: Part) -> Result:
+def _given_up(seen: FencePlanFacts, said: Described | NotDescribed, part: RequestResult) -> Result:
     after = f"after {_PATIENCE_S:g} s"
     if isinstance(said, NotDescribed):
-        return Result(Fate.UNKNOWN, f"{after} its coordinator does not tell: {said.text}", (part,))
+        return Result(SubjectOutcome.UNKNOWN, f"{after} its coordinator does not tell: {said.text}", (part,))
     if _same(seen, said):
         return failed(f"{after} it is still open as it was seen: {part.words}", part)
     return Result(
-        Fate.UNKNOWN,
+        SubjectOutcome.UNKNOWN,
         f"{after} it is {said.state.value} with {_epochs(seen, said)}: its markers are being written, and "
         "its producer is not fenced for certain; see to the leaders of its partitions",
         (part,),
@@ -231,18 +237,22 @@ def _not_described(said: NotDescribed) -> Result:
     return stale(said.text) if said.obstacle is Obstacle.UNKNOWN else failed(said.text)
 
 
-def _same(seen: Seen, said: Described) -> bool:
+def _same(seen: FencePlanFacts, said: Described) -> bool:
     now = said.producer_id, said.producer_epoch, said.started_ms
-    return said.state is State.ONGOING and now == (seen.producer_id, seen.producer_epoch, seen.started_ms)
+    return said.state is TransactionState.ONGOING and now == (
+        seen.producer_id,
+        seen.producer_epoch,
+        seen.started_ms,
+    )
 
 
-def _is_our_abort(seen: Seen, said: Described) -> bool:
+def _is_our_abort(seen: FencePlanFacts, said: Described) -> bool:
     """Whether it is as the first request makes it: the coordinator aborts at the next epoch."""
     raised = said.producer_epoch - seen.producer_epoch
     return said.producer_id == seen.producer_id and said.state in _ABORTED and raised == 1
 
 
-def _epochs(seen: Seen, said: Described) -> str:
+def _epochs(seen: FencePlanFacts, said: Described) -> str:
     epochs = f"epoch {seen.producer_epoch} → {said.producer_epoch}"
     if said.producer_id == seen.producer_id:
         return epochs

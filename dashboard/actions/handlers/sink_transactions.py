@@ -7,9 +7,9 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from dashboard.actions.connections import Hands
-from dashboard.actions.results import Fate, Part, Result, failed
+from dashboard.actions.results import RequestResult, Result, SubjectOutcome, failed
 from dashboard.transactions.attributions import WrittenRecord
-from fenceline.facts import State
+from fenceline.facts import TransactionState
 from fenceline.formatting import some
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 from transaction_admin.api import Ending, grant
@@ -17,10 +17,10 @@ from transaction_admin.api import Ending, grant
 #: For how long coordinators are asked to end what they refuse for now. Shorter than a worker's lease.
 _PATIENCE_S = 8.0
 _FORBIDDEN = 53
-_COMMITTED = (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
+_COMMITTED = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 
 
-class Standing(StrEnum):
+class SinkTransactionState(StrEnum):
     """How a transaction is now."""
 
     OPEN = "open"
@@ -40,15 +40,15 @@ class Opened(NamedTuple):
     started_ms: int
 
 
-class Now(NamedTuple):
+class CurrentTransaction(NamedTuple):
     """How one is now, what its coordinator says in words, and its timeout where that is told."""
 
-    standing: Standing
+    standing: SinkTransactionState
     words: str
     timeout_ms: int = 0
 
 
-Found = Mapping[Opened, Now]
+Found = Mapping[Opened, CurrentTransaction]
 
 
 def standings(wanted: Sequence[Opened], hands: Hands) -> Found:
@@ -58,37 +58,42 @@ def standings(wanted: Sequence[Opened], hands: Hands) -> Found:
     return {each: _now(each, said[each.transactional_id]) for each in wanted}
 
 
-def those(found: Found, *standing: Standing) -> list[Opened]:
+def those(found: Found, *standing: SinkTransactionState) -> list[Opened]:
     """Return those that are as asked for."""
     return [each for each, now in found.items() if now.standing in standing]
 
 
-def _now(wanted: Opened, said: Described | NotDescribed) -> Now:
+def _now(wanted: Opened, said: Described | NotDescribed) -> CurrentTransaction:
     if isinstance(said, NotDescribed):
-        return Now(Standing.GONE if said.obstacle is Obstacle.UNKNOWN else Standing.UNSEEN, said.text)
+        return CurrentTransaction(
+            SinkTransactionState.GONE if said.obstacle is Obstacle.UNKNOWN else SinkTransactionState.UNSEEN,
+            said.text,
+        )
     words = f"it is {said.state.value}, epoch {wanted.producer_epoch} → {said.producer_epoch}"
     same = said.producer_id == wanted.producer_id
     if same and said.state in _COMMITTED and said.producer_epoch - wanted.producer_epoch in (0, 1):
         # Transaction protocol 2 raises the epoch with each end (KIP-890).
-        return Now(Standing.COMMITTED, words, said.timeout_ms)
+        return CurrentTransaction(SinkTransactionState.COMMITTED, words, said.timeout_ms)
     now = said.state, said.producer_epoch, said.started_ms
-    if same and now == (State.ONGOING, wanted.producer_epoch, wanted.started_ms):
-        return Now(Standing.OPEN, words, said.timeout_ms)
-    return Now(Standing.GONE, words, said.timeout_ms)
+    if same and now == (TransactionState.ONGOING, wanted.producer_epoch, wanted.started_ms):
+        return CurrentTransaction(SinkTransactionState.OPEN, words, said.timeout_ms)
+    return CurrentTransaction(SinkTransactionState.GONE, words, said.timeout_ms)
 
 
-def end(wanted: Sequence[Opened], hands: Hands, *, commit: bool) -> tuple[Part, ...]:
+def end(wanted: Sequence[Opened], hands: Hands, *, commit: bool) -> tuple[RequestResult, ...]:
     """End them all as decided; return what their coordinators say."""
     endings = [Ending(*each[:3], commit=commit) for each in wanted]
     answers = hands.admin.end_transactions(endings, timeout_s=_PATIENCE_S)
     word = "committed" if commit else "aborted"
-    return tuple(Part(name, ended.code, ended.word or word) for name, ended in answers.items())
+    return tuple(RequestResult(name, ended.code, ended.word or word) for name, ended in answers.items())
 
 
-def written(ended: Sequence[Opened], parts: Sequence[Part], *, commit: bool) -> tuple[WrittenRecord, ...]:
+def written(
+    ended: Sequence[Opened], parts: Sequence[RequestResult], *, commit: bool
+) -> tuple[WrittenRecord, ...]:
     """Return the decisions that coordinators confirmed for transactions that were open right before."""
     confirmed = {part.where for part in parts if part.code == 0}
-    state = State.PREPARE_COMMIT if commit else State.PREPARE_ABORT
+    state = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
     # EndTxn before version 5 keeps the epoch (KIP-890).
     return tuple(
         WrittenRecord(each.transactional_id, each.producer_id, each.producer_epoch, state.value, fence=False)
@@ -98,7 +103,7 @@ def written(ended: Sequence[Opened], parts: Sequence[Part], *, commit: bool) -> 
 
 
 def not_ended(
-    waiting: Sequence[Opened], found: Found, parts: tuple[Part, ...], hands: Hands, so: str
+    waiting: Sequence[Opened], found: Found, parts: tuple[RequestResult, ...], hands: Hands, so: str
 ) -> Result:
     """Return that some are open still, or cannot be seen, and why."""
     names = [each.transactional_id for each in waiting]
@@ -107,8 +112,8 @@ def not_ended(
     if forbidden is not None:
         remedy = grant(hands.admin.principal, "WRITE", f"--transactional-id '{forbidden}'")
         return failed(f"no WRITE on {some(names)}; grant it: {remedy}. {so.capitalize()}", *parts)
-    unseen = [each for each in waiting if found[each].standing is Standing.UNSEEN]
+    unseen = [each for each in waiting if found[each].standing is SinkTransactionState.UNSEEN]
     if unseen:
         words = f"{unseen[0].transactional_id}: {found[unseen[0]].words}. {so.capitalize()}"
-        return Result(Fate.UNKNOWN, words, parts)
+        return Result(SubjectOutcome.UNKNOWN, words, parts)
     return failed(f"still open: {some(names)}. {so.capitalize()}; look again, and make a new plan", *parts)

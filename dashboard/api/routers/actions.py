@@ -22,7 +22,7 @@ from dashboard.runtime import loop as slices
 from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import ACTIONS
 from dashboard.system import access
-from fenceline.plans.plan import MOST_SUBJECTS, Act, Bound, Ground, Refusal, SubjectPlan
+from fenceline.plans.plan import MOST_SUBJECTS, Act, Bound, Refusal, RefusalReason, SubjectPlan
 
 router = Router(tags=["actions"])
 StateFilter = Literal["", "planned", "executing", "done", "partly", "stale", "failed", "unknown"]
@@ -52,7 +52,7 @@ class EffectOut(Schema):
 class RefusalOut(Schema):
     """A reason not to do it; `forceable`: an admin may, with a reason."""
 
-    ground: Ground
+    ground: RefusalReason
     words: str
     forceable: bool
 
@@ -160,7 +160,7 @@ class ActionList(schemas.Listing):
     items: list[ActionOut]
 
 
-class Wanted(Schema):
+class ActionFilters(Schema):
     """The query string of the list; `q` is a part of a subject, `who` a whole name."""
 
     cluster: schemas.Name = ""
@@ -194,9 +194,9 @@ class ExecuteIn(Schema):
 
 
 @router.get("", response=ActionList, summary="List actions")
-def list_actions(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, object]:
+def list_actions(request: HttpRequest, wanted: Query[ActionFilters]) -> dict[str, object]:
     """Plans and what came of them, the newest first; kept for ever."""
-    matching = rows.Filter(
+    matching = rows.ActionCriteria(
         cluster=wanted.cluster, act=wanted.act, state=wanted.state, q=wanted.q, actor=wanted.who
     )
     (place,) = cursors.read(wanted.cursor, "actions", (int,)) or (None,)
@@ -245,7 +245,7 @@ def execute_plan(request: HttpRequest, number: int, said: ExecuteIn) -> tuple[in
             actor=access.actor_of(request, "api"),
             now_ms=slices.now_ms(),
         )
-    except execute.Refused as refused:
+    except execute.ExecutionRefused as refused:
         raise HttpError(refused.status, refused.text) from refused
     return 202, _one(row)
 

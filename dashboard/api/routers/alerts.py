@@ -39,7 +39,7 @@ class FateOut(Schema):
     why: str
 
     @classmethod
-    def told(cls, fate: alerting.Fate) -> FateOut:
+    def told(cls, fate: alerting.NotificationOutcome) -> FateOut:
         """Return a fate as the API tells it."""
         channel, delivery = fate.channel, fate.delivery
         return cls(
@@ -98,7 +98,7 @@ class AlertList(schemas.Listing):
     items: list[AlertOut]
 
 
-class Wanted(Schema):
+class AlertFilters(Schema):
     """The query string of the list.
 
     `voice`: quiet ones are those that something keeps from being told; `q` is a part of a subject or a rule.
@@ -117,10 +117,10 @@ class Wanted(Schema):
 
 
 @router.get("", response=AlertList, summary="List alerts")
-def list_alerts(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, object]:
+def list_alerts(request: HttpRequest, wanted: Query[AlertFilters]) -> dict[str, object]:
     """Alerts, the newest first; those that fire or are pending unless `state` says otherwise."""
     (place,) = cursors.read(wanted.cursor, "alerts", (int,)) or (None,)
-    matching = alerting.Filter(
+    matching = alerting.AlertCriteria(
         cluster=wanted.cluster,
         state=wanted.state,
         severity=str(wanted.severity),
@@ -151,7 +151,7 @@ def get_alert(request: HttpRequest, number: int) -> AlertDetail:
     return AlertDetail(**_out(row, alerting.told([row])[row.pk]), changes=changes)
 
 
-def _change(change: alerting.Change) -> ChangeOut:
+def _change(change: alerting.DecidedChange) -> ChangeOut:
     return ChangeOut(
         id=change.of.pk,
         old=change.of.old,
@@ -162,7 +162,7 @@ def _change(change: alerting.Change) -> ChangeOut:
     )
 
 
-def _out(row: Alert, told: Sequence[alerting.Fate]) -> dict[str, Any]:
+def _out(row: Alert, told: Sequence[alerting.NotificationOutcome]) -> dict[str, Any]:
     return {
         "id": row.pk,
         "fingerprint": bytes(row.fingerprint).hex(),

@@ -51,7 +51,7 @@ class ApplicationList(schemas.Listing):
     items: list[ApplicationOut]
 
 
-class Wanted(Schema):
+class ApplicationFilters(Schema):
     """The query string of the list."""
 
     cluster: schemas.Name = ""
@@ -61,7 +61,7 @@ class Wanted(Schema):
 
 
 @router.get("", response=ApplicationList, summary="List applications")
-def list_applications(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, object]:
+def list_applications(request: HttpRequest, wanted: Query[ApplicationFilters]) -> dict[str, object]:
     """Every application that has an id, by cluster and name.
 
     A page may hold fewer than `limit` and have a `next` all the same: the longer the window, the fewer.
@@ -76,7 +76,7 @@ def list_applications(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, 
     }
 
 
-def _names(wanted: Wanted, most: int) -> Sequence[tuple[str, str]]:
+def _names(wanted: ApplicationFilters, most: int) -> Sequence[tuple[str, str]]:
     """Return cluster and name of the next applications."""
     at = cursors.read(wanted.cursor, "applications", (str, str)) or ("", "")
     found: list[tuple[str, str]] = []
@@ -104,7 +104,7 @@ def _out(page: Sequence[tuple[str, str]], window_s: int) -> Iterator[Application
         )
         known, opened = ids.sizes(cluster, names)
         for name in names:
-            figure = figures.get(name, history.Figures())
+            figure = figures.get(name, history.ApplicationHistory())
             yield ApplicationOut(
                 cluster=cluster,
                 application=name,

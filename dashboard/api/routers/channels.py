@@ -96,7 +96,7 @@ class ChannelList(schemas.Listing):
     items: list[ChannelOut]
 
 
-class Wanted(Schema):
+class ChannelFilters(Schema):
     """The query string of the list."""
 
     limit: int = Field(100, ge=1, le=500)
@@ -104,7 +104,7 @@ class Wanted(Schema):
 
 
 @router.get("", response=ChannelList, summary="List channels")
-def list_channels(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, object]:
+def list_channels(request: HttpRequest, wanted: Query[ChannelFilters]) -> dict[str, object]:
     """Every channel, by name."""
     (place,) = cursors.read(wanted.cursor, "channels", (str,)) or ("",)
     # By code point: a cursor must not depend on how a database sorts.
@@ -196,7 +196,7 @@ def _found(number: int) -> Channel:
     return row
 
 
-def _draft(asked: Settings, *, kind: str, row: Channel | None = None) -> channels.Draft:
+def _draft(asked: Settings, *, kind: str, row: Channel | None = None) -> channels.ChannelDraft:
     """Return what is asked for; what was not sent is as it is, or as usual for a new channel."""
     known = row or Channel(min_severity="warning")
     sent = asked.model_fields_set
@@ -206,7 +206,7 @@ def _draft(asked: Settings, *, kind: str, row: Channel | None = None) -> channel
         return getattr(known, name) if name not in sent or (value is None and name not in _WAITS) else value
 
     matchers = partial(read, asked.matchers) if asked.matchers is not None else lambda: known.matchers
-    return channels.Draft(
+    return channels.ChannelDraft(
         name=said("name"),
         kind=kind,
         url=asked.url or "",

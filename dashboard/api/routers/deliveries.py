@@ -79,7 +79,7 @@ class DeliveryList(schemas.Listing):
     items: list[DeliveryOut]
 
 
-class Wanted(Schema):
+class DeliveryFilters(Schema):
     """The query string of the list; `channel` is a channel's id."""
 
     channel: int | None = Field(None, ge=0, lt=2**63)
@@ -90,7 +90,7 @@ class Wanted(Schema):
 
 
 @router.get("", response=DeliveryList, summary="List deliveries")
-def list_deliveries(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, object]:
+def list_deliveries(request: HttpRequest, wanted: Query[DeliveryFilters]) -> dict[str, object]:
     """Deliveries, the newest first."""
     (place,) = cursors.read(wanted.cursor, "deliveries", (int,)) or (None,)
     matching = alerting.DeliveryFilter(wanted.channel, wanted.state, wanted.origin)

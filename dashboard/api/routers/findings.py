@@ -55,7 +55,7 @@ class FindingList(schemas.Listing):
     items: list[FindingOut]
 
 
-class Wanted(Schema):
+class FindingFilters(Schema):
     """The query string of the list."""
 
     cluster: schemas.Name = ""
@@ -68,7 +68,7 @@ class Wanted(Schema):
 
 
 @router.get("", response=FindingList, summary="List findings")
-def list_findings(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, object]:
+def list_findings(request: HttpRequest, wanted: Query[FindingFilters]) -> dict[str, object]:
     """Findings, the newest first; the open ones unless `state` says otherwise."""
     (place,) = cursors.read(wanted.cursor, "findings", (int,)) or (None,)
     found = finding_queries.findings_before(

@@ -15,7 +15,7 @@ from dashboard.models import Group, GroupOffset
 from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import GROUPS
 from dashboard.system import owners
-from fenceline.kafka.groups import Status, Waiting
+from fenceline.kafka.groups import GroupStatus, Waiting
 
 router = Router(tags=["groups"])
 
@@ -36,7 +36,7 @@ class GroupOut(Schema):
     cluster: str
     group: str
     family: str
-    status: Status
+    status: GroupStatus
     state: str
     kind: str
     members: int | None
@@ -62,7 +62,7 @@ class OffsetOut(Schema):
 
     topic: str
     partition: int
-    status: Status
+    status: GroupStatus
     offset: int | None
     committed_at: str | None
     metadata: str
@@ -97,7 +97,7 @@ class GroupList(schemas.Listing):
     items: list[GroupOut]
 
 
-class Wanted(Schema):
+class GroupFilters(Schema):
     """The query string of the list; `q` is a part of a group's id, `pending` groups have a commit pending."""
 
     cluster: schemas.Name = ""
@@ -109,9 +109,11 @@ class Wanted(Schema):
 
 
 @router.get("", response=GroupList, summary="List consumer groups")
-def list_groups(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, object]:
+def list_groups(request: HttpRequest, wanted: Query[GroupFilters]) -> dict[str, object]:
     """Every consumer group that matches, as it was first seen; families are not folded."""
-    matching = groups.Filter(cluster=wanted.cluster, status=wanted.status, q=wanted.q, family=wanted.family)
+    matching = groups.GroupCriteria(
+        cluster=wanted.cluster, status=wanted.status, q=wanted.q, family=wanted.family
+    )
     (place,) = cursors.read(wanted.cursor, "groups", (int,)) or (0,)
     found = groups.after(matching, place=int(place), limit=wanted.limit + 1)
     page, more = found[: wanted.limit], len(found) > wanted.limit
@@ -144,7 +146,7 @@ def _told(row: Group) -> dict[str, Any]:
         "cluster": row.cluster.name,
         "group": row.group_id,
         "family": row.family,
-        "status": Status(row.status),
+        "status": GroupStatus(row.status),
         "state": row.state,
         "kind": row.kind,
         "members": row.members,
@@ -166,7 +168,7 @@ def _offset(row: GroupOffset) -> OffsetOut:
     return OffsetOut(
         topic=row.topic,
         partition=row.partition,
-        status=Status(row.status),
+        status=GroupStatus(row.status),
         offset=row.offset,
         committed_at=schemas.iso(row.commit_ms),
         metadata=row.metadata,

@@ -14,11 +14,11 @@ from pydantic import Field
 
 from dashboard.api import schemas
 from dashboard.history import parquet as reports
-from dashboard.history.parquet import Day, Trouble
+from dashboard.history.parquet import Day, ReportTrouble
 from dashboard.runtime import visibility
 from fenceline import histograms
 from fenceline.histograms import Histogram
-from fenceline.reports import Figures, Manifest, total
+from fenceline.reports import Manifest, ReportFigures, total
 
 router = Router(tags=["history"])
 
@@ -96,7 +96,7 @@ class DayReports(Reported):
     items: list[DayOut]
 
 
-class Wanted(Schema):
+class HistoryFilters(Schema):
     """The query string: days are UTC; without `first_day` the last 30 of which there are reports."""
 
     cluster: schemas.Name = ""
@@ -105,7 +105,7 @@ class Wanted(Schema):
     application: schemas.Name = ""
 
 
-class WantedIds(Wanted):
+class WantedIds(HistoryFilters):
     """The same, and what ids are ranked by."""
 
     by: Literal["commits", "aborts", "epochs"] = "commits"
@@ -113,10 +113,10 @@ class WantedIds(Wanted):
 
 
 @router.get("/applications", response=ApplicationReports, summary="Reports by application")
-def list_applications(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, object]:
+def list_applications(request: HttpRequest, wanted: Query[HistoryFilters]) -> dict[str, object]:
     """Every application of which a transaction ended or an id changed in these days, by name."""
     manifest, first, last = _span(wanted)
-    by_name: dict[str, list[Figures]] = {}
+    by_name: dict[str, list[ReportFigures]] = {}
     for each in _days(manifest, first, last, wanted.application):
         by_name.setdefault(each.application, []).append(each.figures)
     items = [{"application": name, **_out(total(parts))} for name, parts in sorted(by_name.items())]
@@ -131,7 +131,7 @@ def list_ids(request: HttpRequest, wanted: Query[WantedIds]) -> dict[str, object
         settings.FENCELINE.history_url, manifest, first, last,
         application=wanted.application, by=wanted.by, most=wanted.limit,
     )  # fmt: skip
-    if isinstance(found, Trouble):
+    if isinstance(found, ReportTrouble):
         raise _cannot(found)
     items = [
         {"transactional_id": each.transactional_id, "application": each.application, **_out(each.figures)}
@@ -141,17 +141,17 @@ def list_ids(request: HttpRequest, wanted: Query[WantedIds]) -> dict[str, object
 
 
 @router.get("/days", response=DayReports, summary="Reports by day")
-def list_days(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, object]:
+def list_days(request: HttpRequest, wanted: Query[HistoryFilters]) -> dict[str, object]:
     """Every day on which something happened, oldest first."""
     manifest, first, last = _span(wanted)
-    by_day: dict[str, list[Figures]] = {}
+    by_day: dict[str, list[ReportFigures]] = {}
     for each in _days(manifest, first, last, wanted.application):
         by_day.setdefault(each.day, []).append(each.figures)
     items = [{"day": day, **_out(total(parts))} for day, parts in sorted(by_day.items())]
     return {"items": items, **_seen(manifest, first, last)}
 
 
-def _span(wanted: Wanted) -> tuple[Manifest, str, str]:
+def _span(wanted: HistoryFilters) -> tuple[Manifest, str, str]:
     """Return the newest manifest and the days asked for. Whatever is in the way is a problem in words."""
     clusters = [row.name for row in visibility.clusters()]
     if not wanted.cluster and len(clusters) != 1:
@@ -165,7 +165,7 @@ def _span(wanted: Wanted) -> tuple[Manifest, str, str]:
         raise HttpError(404, "No place for reports is configured: set [history] url.")
     standing = reports.standing(settings.FENCELINE.history_url, cluster)
     if standing.manifest is None:
-        raise _cannot(standing.trouble or Trouble(reports.NONE_YET, "", "Run the history job."))
+        raise _cannot(standing.trouble or ReportTrouble(reports.NONE_YET, "", "Run the history job."))
     newest = reports.last_day(standing.manifest)
     last = wanted.last_day or (date.fromisoformat(newest) if newest else datetime.now(UTC).date())
     first = wanted.first_day or last - timedelta(days=29)
@@ -174,14 +174,14 @@ def _span(wanted: Wanted) -> tuple[Manifest, str, str]:
     return standing.manifest, str(first), str(last)
 
 
-def _cannot(trouble: Trouble) -> HttpError:
+def _cannot(trouble: ReportTrouble) -> HttpError:
     absent = trouble.what == reports.NONE_YET
     return HttpError(404 if absent else 503, f"{trouble.what}: {trouble.why} {trouble.remedy}")
 
 
 def _days(manifest: Manifest, first: str, last: str, application: str) -> Sequence[Day]:
     found = reports.applications(settings.FENCELINE.history_url, manifest, first, last)
-    if isinstance(found, Trouble):
+    if isinstance(found, ReportTrouble):
         raise _cannot(found)
     return [each for each in found if not application or each.application == application]
 
@@ -199,7 +199,7 @@ def _seen(manifest: Manifest, first: str, last: str) -> dict[str, object]:
     }
 
 
-def _out(figures: Figures) -> dict[str, object]:
+def _out(figures: ReportFigures) -> dict[str, object]:
     return {
         "commits": figures.commits,
         "aborts": figures.aborts,

@@ -19,7 +19,7 @@ from dashboard.runtime.collector_names import PARTITIONS
 from dashboard.system import owners
 from fenceline.kafka.end_offset_history import unpack
 from fenceline.kafka.groups import Waiting
-from fenceline.kafka.partitions import Ground, Verdict
+from fenceline.kafka.partitions import PartitionVerdict, VerdictReason
 
 router = Router(tags=["partitions"])
 
@@ -29,7 +29,9 @@ _MOST_READERS = 1_000
 _LARGEST = 2**31
 
 #: Written in full: refusals of acts have a `Ground` of their own, and a description knows a name once.
-PinGround = Annotated[Ground, WithJsonSchema({"type": "string", "enum": [each.value for each in Ground]})]
+PinGround = Annotated[
+    VerdictReason, WithJsonSchema({"type": "string", "enum": [each.value for each in VerdictReason]})
+]
 
 
 class OpenTransaction(Schema):
@@ -45,7 +47,7 @@ class OpenTransaction(Schema):
     start_offset: int
     last_sequence: int
     coordinator_epoch: int | None
-    verdict: Verdict
+    verdict: PartitionVerdict
     ground: PinGround
     first_seen_at: str | None
     last_record_at: str | None
@@ -62,7 +64,7 @@ class PartitionOut(Schema):
     cluster: str
     topic: str
     partition: int
-    verdict: Verdict
+    verdict: PartitionVerdict
     log_start: int | None
     lso: int | None
     high_watermark: int | None
@@ -128,7 +130,7 @@ class PartitionList(schemas.Listing):
     items: list[PartitionOut]
 
 
-class Wanted(Schema):
+class PartitionFilters(Schema):
     """The query string of the list; `q` is part of a topic's name, or `topic-partition`."""
 
     cluster: schemas.Name = ""
@@ -142,9 +144,9 @@ class Wanted(Schema):
 
 
 @router.get("", response=PartitionList, summary="List partitions")
-def list_partitions(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, object]:
+def list_partitions(request: HttpRequest, wanted: Query[PartitionFilters]) -> dict[str, object]:
     """Every partition that a transaction, a group or a query touches, by cluster, topic and number."""
-    matching = partitions.Filter(
+    matching = partitions.PartitionCriteria(
         cluster=wanted.cluster,
         verdict=wanted.verdict,
         q=wanted.q,
@@ -212,7 +214,7 @@ def _out(rows: Sequence[PartitionRecord]) -> list[PartitionOut]:
             cluster=row.cluster.name,
             topic=row.topic,
             partition=row.partition,
-            verdict=Verdict(row.verdict),
+            verdict=PartitionVerdict(row.verdict),
             log_start=row.log_start,
             lso=row.lso,
             high_watermark=row.high_watermark,
@@ -238,8 +240,8 @@ def _open(pin: PinRecord) -> OpenTransaction:
         start_offset=pin.start_offset,
         last_sequence=pin.last_sequence,
         coordinator_epoch=pin.coordinator_epoch,
-        verdict=Verdict(pin.verdict),
-        ground=Ground(pin.ground),
+        verdict=PartitionVerdict(pin.verdict),
+        ground=VerdictReason(pin.ground),
         first_seen_at=schemas.iso(pin.first_seen_ms),
         last_record_at=_producers_clock(pin.last_timestamp_ms),
     )

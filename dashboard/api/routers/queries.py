@@ -11,7 +11,7 @@ from pydantic import Field
 
 from dashboard.api import cursors, schemas
 from dashboard.api.common_schemas import OwnerOut
-from dashboard.api.problems import Refused
+from dashboard.api.problems import RefusedRequest
 from dashboard.api.query_schemas import (
     BatchOut,
     LinkOut,
@@ -127,7 +127,7 @@ class BatchList(schemas.Listing):
     items: list[BatchOut]
 
 
-class Wanted(Schema):
+class QueryFilters(Schema):
     """The query string of the list; `q` is a part of a query's name, id, checkpoint or prefix."""
 
     cluster: schemas.Name = ""
@@ -147,9 +147,11 @@ class WantedBatches(Schema):
 
 
 @router.get("", response=QueryList, summary="List streaming queries")
-def list_queries(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, object]:
+def list_queries(request: HttpRequest, wanted: Query[QueryFilters]) -> dict[str, object]:
     """Every streaming query that matches, as it was first seen."""
-    matching = streaming.Filter(cluster=wanted.cluster, state=wanted.state, sink=wanted.sink, q=wanted.q)
+    matching = streaming.QueryCriteria(
+        cluster=wanted.cluster, state=wanted.state, sink=wanted.sink, q=wanted.q
+    )
     (place,) = cursors.read(wanted.cursor, "queries", (int,)) or (0,)
     found = streaming.after(matching, place=int(place), limit=wanted.limit + 1)
     page, more = found[: wanted.limit], len(found) > wanted.limit
@@ -208,7 +210,7 @@ def _one(asked: str, cluster: str) -> Row:
     where = f" on cluster '{cluster}'" if cluster else ""
     if not found:
         raise Http404(f"No query '{asked}' is known{where}.")
-    raise Refused(
+    raise RefusedRequest(
         400,
         f"'{asked}' means {len(found)} queries{where}; ask for one of the candidates by its id and cluster.",
         candidates=[
@@ -238,7 +240,7 @@ def _columns(
     newest: int | None,
     chain: Sequence[ChainLink],
     safe: RestartSafety,
-    lag: reading.Lag,
+    lag: reading.QueryLag,
     at_ms: int,
 ) -> dict[str, Any]:
     return {

@@ -15,14 +15,14 @@ from dashboard.recoveries import queries as recoveries
 from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import RECOVERIES
 from dashboard.system import owners
-from fenceline.facts import Confidence, Kind
-from fenceline.recoveries import Outcome
+from fenceline.facts import Confidence, TransitionKind
+from fenceline.recoveries import RecoveryOutcome
 
 router = Router(tags=["recoveries"])
 
 #: Written in full: decisions of the sink have an `Outcome` of their own, and a description knows a name once.
 EpisodeOutcome = Annotated[
-    Outcome, WithJsonSchema({"type": "string", "enum": [each.value for each in Outcome]})
+    RecoveryOutcome, WithJsonSchema({"type": "string", "enum": [each.value for each in RecoveryOutcome]})
 ]
 OutcomeFilter = Literal["", "open", "resumed", "not_resumed", "unseen", "topic_deleted"]
 CauseFilter = Literal[
@@ -71,7 +71,7 @@ class RecoveryOut(Schema):
     cluster: str
     transactional_id: str
     application: str
-    cause: Kind
+    cause: TransitionKind
     confidence: Confidence
     producer_id: int
     producer_epoch: int
@@ -96,7 +96,7 @@ class RecoveryList(schemas.Listing):
     items: list[RecoveryOut]
 
 
-class Wanted(Schema):
+class RecoveryFilters(Schema):
     """The query string of the list; `q` is a part of a transactional id."""
 
     cluster: schemas.Name = ""
@@ -110,9 +110,9 @@ class Wanted(Schema):
 
 
 @router.get("", response=RecoveryList, summary="List recoveries")
-def list_recoveries(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, object]:
+def list_recoveries(request: HttpRequest, wanted: Query[RecoveryFilters]) -> dict[str, object]:
     """Episodes, the newest first."""
-    matching = recoveries.Filter(
+    matching = recoveries.RecoveryCriteria(
         cluster=wanted.cluster,
         outcome=wanted.outcome,
         cause=wanted.cause,
@@ -145,11 +145,11 @@ def _out(row: Recovery) -> RecoveryOut:
         cluster=row.cluster.name,
         transactional_id=row.transactional_id,
         application=row.application,
-        cause=Kind(row.cause),
+        cause=TransitionKind(row.cause),
         confidence=Confidence(row.confidence),
         producer_id=row.producer_id,
         producer_epoch=row.producer_epoch,
-        outcome=Outcome(row.outcome),
+        outcome=RecoveryOutcome(row.outcome),
         begun_at=schemas.iso(row.begun_ms),
         opened_at=schemas.iso(row.opened_ms),
         completed_at=schemas.iso(row.completed_ms),

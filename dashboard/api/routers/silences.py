@@ -59,7 +59,7 @@ class SilenceList(schemas.Listing):
     items: list[SilenceOut]
 
 
-class Wanted(Schema):
+class SilenceFilters(Schema):
     """The query string of the list."""
 
     state: Literal["active", "scheduled", "expired", "all"] = "all"
@@ -68,7 +68,7 @@ class Wanted(Schema):
 
 
 @router.get("", response=SilenceList, summary="List silences")
-def list_silences(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, object]:
+def list_silences(request: HttpRequest, wanted: Query[SilenceFilters]) -> dict[str, object]:
     """Silences, the newest first; also those that are over."""
     (place,) = cursors.read(wanted.cursor, "silences", (int,)) or (None,)
     now, before = slices.now_ms(), None if place is None else int(place)
@@ -85,7 +85,7 @@ def list_silences(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, obje
 def make_silence(request: HttpRequest, asked: SilenceIn) -> Status[SilenceOut]:
     """Keep quiet what matches; needs the role operator."""
     actor = allowed(request, access.SILENCE)
-    draft = silences.Draft(
+    draft = silences.SilenceDraft(
         matchers=partial(read, asked.matchers),
         reason=asked.reason,
         starts=lambda: _ms(asked.starts_at),

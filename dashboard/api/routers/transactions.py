@@ -22,7 +22,7 @@ from dashboard.transactions import attributions
 from dashboard.transactions import queries as ids
 from dashboard.transactions import queries as transaction_queries
 from fenceline.facts import NOT_TOLD
-from fenceline.kafka.partitions import Verdict
+from fenceline.kafka.partitions import PartitionVerdict
 
 router = Router(tags=["transactions"])
 
@@ -80,7 +80,7 @@ class TransactionOut(Schema):
     partitions: list[Partition]
     coordinator: Coordinator
     client_version: int
-    verdict: Verdict
+    verdict: PartitionVerdict
     waiting: list[WaitingOut]
     rev: int
 
@@ -99,7 +99,7 @@ class TransactionList(schemas.Listing):
     items: list[TransactionOut]
 
 
-class Wanted(Schema):
+class TransactionFilters(Schema):
     """The query string of the list."""
 
     cluster: schemas.Name = ""
@@ -112,9 +112,9 @@ class Wanted(Schema):
 
 
 @router.get("", response=TransactionList, summary="List transactional ids")
-def list_transactions(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, object]:
+def list_transactions(request: HttpRequest, wanted: Query[TransactionFilters]) -> dict[str, object]:
     """Every transactional id that matches, as it was first seen; those of one `app` by cluster and id."""
-    matching = ids.Filter(
+    matching = ids.TransactionCriteria(
         cluster=wanted.cluster,
         state=wanted.state,
         q=wanted.q,
@@ -129,11 +129,11 @@ def list_transactions(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, 
     }
 
 
-def _order(wanted: Wanted) -> str:
+def _order(wanted: TransactionFilters) -> str:
     return "transactions-by-id" if wanted.app else "transactions-as-seen"
 
 
-def _place(wanted: Wanted) -> ids.Place:
+def _place(wanted: TransactionFilters) -> ids.Place:
     cluster, name, row = cursors.read(wanted.cursor, _order(wanted), (str, str, int)) or ids.START
     return str(cluster), str(name), int(row)
 
@@ -177,7 +177,7 @@ def _told(row: Transaction, standing: waits.Waits, broker: int | None) -> dict[s
         "partitions": [Partition(topic=topic, partition=n) for topic, numbers in named for n in numbers],
         "coordinator": Coordinator(partition=_if_told(row.log_partition), broker=broker),
         "client_version": row.client_version,
-        "verdict": Verdict(standing.verdict),
+        "verdict": PartitionVerdict(standing.verdict),
         "waiting": [
             WaitingOut(
                 group=each.group,

@@ -16,7 +16,7 @@ from dashboard.models import Action, TransitionRecord
 from dashboard.runtime import visibility
 from dashboard.transactions import attributions
 from fenceline.explanations import explain
-from fenceline.facts import Confidence, Kind, Transition
+from fenceline.facts import Confidence, Transition, TransitionKind
 from fenceline.plans.plan import Act
 
 router = Router(tags=["transitions"])
@@ -45,7 +45,7 @@ class Fact(Schema):
     `action` is the action of Fenceline that caused it, by the coordinator's answer; null for every other.
     """
 
-    kind: Kind
+    kind: TransitionKind
     confidence: Confidence
     evidence: str
     at: str | None
@@ -94,14 +94,14 @@ class TransitionOut(Fact):
     transactional_id: str
     application: str
     revised_at: str | None
-    revised_from: Kind | None
+    revised_from: TransitionKind | None
 
 
 class TransitionList(schemas.Listing):
     items: list[TransitionOut]
 
 
-class Wanted(Schema):
+class TransitionFilters(Schema):
     """The query string of the list."""
 
     cluster: schemas.Name = ""
@@ -117,7 +117,7 @@ class Wanted(Schema):
 
 
 @router.get("", response=TransitionList, summary="List transitions")
-def list_transitions(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, object]:
+def list_transitions(request: HttpRequest, wanted: Query[TransitionFilters]) -> dict[str, object]:
     """Notable transitions, newest first; with `since_rev` in the order in which they were told or revised.
 
     A page may hold fewer than `limit` and have a `next` all the same: one request looks through 10,000.
@@ -138,16 +138,16 @@ def list_transitions(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, o
     }
 
 
-def _filter(wanted: Wanted) -> history.Filter:
+def _filter(wanted: TransitionFilters) -> history.HistoryCriteria:
     cluster = wanted.cluster
     if wanted.since_rev is not None and not cluster:
         names = [row.name for row in visibility.clusters()]
         if len(names) > 1:
             raise HttpError(400, f"since_rev: name the cluster whose revision it is: {', '.join(names)}.")
         cluster = names[0] if names else ""
-    return history.Filter(
+    return history.HistoryCriteria(
         cluster=cluster,
-        kinds=(Kind(wanted.kind),) if wanted.kind else (),
+        kinds=(TransitionKind(wanted.kind),) if wanted.kind else (),
         confidence=wanted.confidence,
         application=wanted.application,
         transactional_id=wanted.transactional_id,
@@ -164,5 +164,5 @@ def _out(row: TransitionRecord) -> TransitionOut:
         transactional_id=row.transactional_id,
         application=row.application,
         revised_at=schemas.iso(row.revised_ms),
-        revised_from=Kind(row.revised_from) if row.revised_from else None,
+        revised_from=TransitionKind(row.revised_from) if row.revised_from else None,
     )

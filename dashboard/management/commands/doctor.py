@@ -15,7 +15,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 from django.db.backends.sqlite3.base import DatabaseWrapper as SqliteConnection
 
-from collectors.doctor.examination import Check, Status, examine
+from collectors.doctor.examination import CheckStatus, DoctorCheck, examine
 from dashboard.config import ClusterConfig
 from dashboard.web.pages.health import troubles
 
@@ -46,7 +46,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, cluster: str | None, **options: Any) -> None:
         """Make the checks and print them, each as it comes unless as JSON."""
-        made: list[tuple[str, Check]] = []
+        made: list[tuple[str, DoctorCheck]] = []
         for subject, check in _checks(_asked_for(cluster), options["timeout"]):
             if not options["json"]:
                 self._print(check, subject if not made or made[-1][0] != subject else "")
@@ -55,11 +55,11 @@ class Command(BaseCommand):
         if options["json"]:
             self.stdout.write(json.dumps(_document(made), indent=2, ensure_ascii=False))
         else:
-            self.stdout.write("\n" + ", ".join(f"{counts[each]} {each}" for each in Status))
-        if counts[Status.FAIL]:
+            self.stdout.write("\n" + ", ".join(f"{counts[each]} {each}" for each in CheckStatus))
+        if counts[CheckStatus.FAIL]:
             sys.exit(1)
 
-    def _print(self, check: Check, heading: str) -> None:
+    def _print(self, check: DoctorCheck, heading: str) -> None:
         if heading:
             self.stdout.write(f"\n{heading}")
         self.stdout.write(f"{check.status:<4}  {check.what}: {check.detail}")
@@ -87,7 +87,7 @@ def _asked_for(name: str | None) -> Mapping[str, ClusterConfig]:
     return {name: clusters[name]}
 
 
-def _checks(clusters: Mapping[str, ClusterConfig], timeout_s: float) -> Iterator[tuple[str, Check]]:
+def _checks(clusters: Mapping[str, ClusterConfig], timeout_s: float) -> Iterator[tuple[str, DoctorCheck]]:
     for check in _own_parts():
         yield _HERE, check
     for name, cluster in clusters.items():
@@ -101,21 +101,21 @@ def _checks(clusters: Mapping[str, ClusterConfig], timeout_s: float) -> Iterator
             yield f"cluster {name}", check
 
 
-def _own_parts() -> Iterator[Check]:
+def _own_parts() -> Iterator[DoctorCheck]:
     if not settings.FENCELINE.clusters:
         remedy = "write one into fenceline.toml (see fenceline.example.toml) and name it by FENCELINE_CONFIG"
-        yield Check(Status.FAIL, "configuration", "no cluster is configured", (remedy,))
+        yield DoctorCheck(CheckStatus.FAIL, "configuration", "no cluster is configured", (remedy,))
     if _is_missing_file():
         # To look would make it.
-        yield Check(
-            Status.FAIL, "database", f"there is no {_database_name()} yet", (_REMEDIES["migrations"],)
+        yield DoctorCheck(
+            CheckStatus.FAIL, "database", f"there is no {_database_name()} yet", (_REMEDIES["migrations"],)
         )
         return
     for part, trouble in troubles().items():
         if trouble:
-            yield Check(Status.FAIL, part, trouble, (_REMEDIES[part],))
+            yield DoctorCheck(CheckStatus.FAIL, part, trouble, (_REMEDIES[part],))
         else:
-            yield Check(Status.OK, part, "all applied" if part == "migrations" else "answers")
+            yield DoctorCheck(CheckStatus.OK, part, "all applied" if part == "migrations" else "answers")
 
 
 def _is_missing_file() -> bool:
@@ -129,8 +129,8 @@ def _database_name() -> str:
     return str(connections["default"].settings_dict["NAME"])
 
 
-def _document(made: list[tuple[str, Check]]) -> Mapping[str, Any]:
+def _document(made: list[tuple[str, DoctorCheck]]) -> Mapping[str, Any]:
     return {
-        "ok": all(check.status is not Status.FAIL for _, check in made),
+        "ok": all(check.status is not CheckStatus.FAIL for _, check in made),
         "checks": [{"subject": subject, **check._asdict()} for subject, check in made],
     }

@@ -14,7 +14,7 @@ from typing import Any
 
 from dashboard.history.buckets import Bucket
 from dashboard.labels.transition import LOOKS
-from fenceline.facts import Kind
+from fenceline.facts import TransitionKind
 from fenceline.formatting import duration
 
 Figure = dict[str, Any]
@@ -23,11 +23,17 @@ Figure = dict[str, Any]
 STRIP = (
     (
         "aborts",
-        (Kind.CLIENT_ABORT, Kind.ABORT, Kind.ADMIN_ABORT, Kind.SELF_RECOVERY, Kind.EMPTY_ABORT),
-        Kind.CLIENT_ABORT,
+        (
+            TransitionKind.CLIENT_ABORT,
+            TransitionKind.ABORT,
+            TransitionKind.ADMIN_ABORT,
+            TransitionKind.SELF_RECOVERY,
+            TransitionKind.EMPTY_ABORT,
+        ),
+        TransitionKind.CLIENT_ABORT,
     ),
-    ("timeouts", (Kind.TIMEOUT,), Kind.TIMEOUT),
-    ("fences", (Kind.TAKEOVER, Kind.ADMIN_FENCE), Kind.TAKEOVER),
+    ("timeouts", (TransitionKind.TIMEOUT,), TransitionKind.TIMEOUT),
+    ("fences", (TransitionKind.TAKEOVER, TransitionKind.ADMIN_FENCE), TransitionKind.TAKEOVER),
 )
 _SMALL_MARGIN = {"l": 44, "r": 8, "t": 8, "b": 22}
 #: A bar narrower than this share of a timeline could not be seen.
@@ -40,7 +46,7 @@ class Bar:
 
     begun_ms: int
     until_ms: int
-    end: Kind | None
+    end: TransitionKind | None
     words: str
 
 
@@ -49,11 +55,11 @@ class Mark:
     """What happened to an id between its transactions."""
 
     at_ms: int
-    kind: Kind
+    kind: TransitionKind
     words: str
 
 
-def over_time(buckets: Sequence[Bucket], kinds: Sequence[Kind]) -> Figure:
+def over_time(buckets: Sequence[Bucket], kinds: Sequence[TransitionKind]) -> Figure:
     """Return stacked bars: how many of each kind in each bucket. Kinds that never came have no trace."""
     came = [kind for kind in kinds if any(bucket.counts.get(kind) for bucket in buckets)]
     # The worst lies at the bottom, where its height can be read.
@@ -72,7 +78,7 @@ def strip(buckets: Sequence[Bucket]) -> Figure:
 
     On one scale a single takeover beside ten thousand commits would not be seen.
     """
-    commits = _bars("commits", [Kind.COMMIT], Kind.COMMIT, buckets)
+    commits = _bars("commits", [TransitionKind.COMMIT], TransitionKind.COMMIT, buckets)
     rest = [_bars(words, kinds, like, buckets) | {"yaxis": "y2"} for words, kinds, like in STRIP]
     layout = _layout(buckets, _SMALL_MARGIN) | {
         "showlegend": False,
@@ -119,18 +125,20 @@ def timeline(bars: Sequence[Bar], marks: Sequence[Mark], *, now_ms: int) -> Figu
 _TRANSACTIONS, _EVENTS = "transactions", "events"
 #: Plotly's symbols for kinds that are no end of a transaction.
 _SYMBOLS = {
-    Kind.INIT: "circle-open",
-    Kind.REINIT: "triangle-up",
-    Kind.ROTATION: "circle-cross",
-    Kind.EXPIRY: "line-ew-open",
-    Kind.ADMIN_FENCE: "square-x",
-    Kind.EMPTY_ABORT: "x",
-    Kind.SELF_RECOVERY: "cross",
-    Kind.BASELINE: "diamond-open",
+    TransitionKind.INIT: "circle-open",
+    TransitionKind.REINIT: "triangle-up",
+    TransitionKind.ROTATION: "circle-cross",
+    TransitionKind.EXPIRY: "line-ew-open",
+    TransitionKind.ADMIN_FENCE: "square-x",
+    TransitionKind.EMPTY_ABORT: "x",
+    TransitionKind.SELF_RECOVERY: "cross",
+    TransitionKind.BASELINE: "diamond-open",
 }
 
 
-def _bars(words: str, kinds: Sequence[Kind], like: Kind, buckets: Sequence[Bucket]) -> Figure:
+def _bars(
+    words: str, kinds: Sequence[TransitionKind], like: TransitionKind, buckets: Sequence[Bucket]
+) -> Figure:
     look = LOOKS[like]
     return {
         "type": "bar",
@@ -151,8 +159,8 @@ def _marker(pattern: str) -> Figure:
     return {"line": {"width": 1 if pattern else 0}, **shape}
 
 
-def _lane(bars: Sequence[Bar], end: Kind | None, span_ms: int) -> Figure:
-    look = LOOKS[Kind.BEGIN if end is None else end]
+def _lane(bars: Sequence[Bar], end: TransitionKind | None, span_ms: int) -> Figure:
+    look = LOOKS[TransitionKind.BEGIN if end is None else end]
     return {
         "type": "bar",
         "orientation": "h",
@@ -167,7 +175,7 @@ def _lane(bars: Sequence[Bar], end: Kind | None, span_ms: int) -> Figure:
     }
 
 
-def _events(marks: Sequence[Mark], kind: Kind) -> Figure:
+def _events(marks: Sequence[Mark], kind: TransitionKind) -> Figure:
     look = LOOKS[kind]
     return {
         "type": "scatter",
@@ -182,7 +190,7 @@ def _events(marks: Sequence[Mark], kind: Kind) -> Figure:
     }
 
 
-def _kinds_of(marks: Sequence[Mark]) -> Sequence[Kind]:
+def _kinds_of(marks: Sequence[Mark]) -> Sequence[TransitionKind]:
     return list(dict.fromkeys(mark.kind for mark in marks))
 
 

@@ -9,27 +9,27 @@ from dashboard.actions import store as rows
 from dashboard.history import queries as history
 from dashboard.models import Action
 from dashboard.web.forms.columns import LONGEST_APPLICATION, check_cluster, clip, one_of, place_of, searched
-from fenceline.facts import Kind
+from fenceline.facts import TransitionKind
 from fenceline.plans.plan import Act
 
 _LONGEST_NAME = 150
 #: What ends a transaction against its producer's wish, or may have: what the feed tells, worst first.
 FEED_KINDS = (
-    Kind.TAKEOVER,
-    Kind.TIMEOUT,
-    Kind.ADMIN_FENCE,
-    Kind.ADMIN_ABORT,
-    Kind.ABORT,
-    Kind.CLIENT_ABORT,
-    Kind.SELF_RECOVERY,
+    TransitionKind.TAKEOVER,
+    TransitionKind.TIMEOUT,
+    TransitionKind.ADMIN_FENCE,
+    TransitionKind.ADMIN_ABORT,
+    TransitionKind.ABORT,
+    TransitionKind.CLIENT_ABORT,
+    TransitionKind.SELF_RECOVERY,
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ActionListQuery:
     """A parsed query string of the audit log; `ignored` says in words what in it could not be used."""
 
-    filter: rows.Filter
+    filter: rows.ActionCriteria
     #: The number of the action behind which the list goes on.
     before: int | None
     ignored: Sequence[str]
@@ -39,24 +39,24 @@ class Wanted:
 class WantedFeed:
     """A parsed query string of the feed; `kind` is the one asked for, "" for all of them."""
 
-    filter: history.Filter
+    filter: history.HistoryCriteria
     kind: str
     before: history.Place | None
     ignored: Sequence[str]
 
 
-def parse(query: Mapping[str, str], cluster: str, clusters: Sequence[str]) -> Wanted:
+def parse(query: Mapping[str, str], cluster: str, clusters: Sequence[str]) -> ActionListQuery:
     """Return which actions a query string asks for."""
     ignored: list[str] = []
     check_cluster(query, clusters, ignored)
-    wanted = rows.Filter(
+    wanted = rows.ActionCriteria(
         cluster=cluster,
         act=one_of("act", query, tuple(Act), "", ignored),
         state=one_of("state", query, tuple(Action.State), "", ignored),
         q=searched(query),
         actor=query.get("who", "").replace("\0", "")[:_LONGEST_NAME],
     )
-    return Wanted(wanted, _before(query, ignored), ignored)
+    return ActionListQuery(wanted, _before(query, ignored), ignored)
 
 
 def parse_feed(query: Mapping[str, str], cluster: str, clusters: Sequence[str]) -> WantedFeed:
@@ -64,9 +64,9 @@ def parse_feed(query: Mapping[str, str], cluster: str, clusters: Sequence[str]) 
     ignored: list[str] = []
     check_cluster(query, clusters, ignored)
     kind = one_of("kind", query, tuple(each.value for each in FEED_KINDS), "", ignored)
-    wanted = history.Filter(
+    wanted = history.HistoryCriteria(
         cluster=cluster,
-        kinds=(Kind(kind),) if kind else FEED_KINDS,
+        kinds=(TransitionKind(kind),) if kind else FEED_KINDS,
         application=query.get("application", "").replace("\0", "")[:LONGEST_APPLICATION],
         q=searched(query),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dashboard.alerts.queries import DeliveryFilter, Filter
+from dashboard.alerts.queries import AlertCriteria, DeliveryFilter
 from dashboard.models import Alert, Delivery
 from dashboard.web.forms.columns import check_cluster, clip, one_of, page_number, searched, size_of
 from fenceline.facts import Severity
@@ -20,10 +20,10 @@ _LONGEST_NUMBER = 18
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class AlertListQuery:
     """A parsed query string; `ignored` says in words what in it could not be used."""
 
-    filter: Filter
+    filter: AlertCriteria
     page: int
     size: int
     ignored: Sequence[str] = field(default_factory=list)
@@ -49,11 +49,11 @@ class WantedDeliveries:
         return self.filter != DeliveryFilter()
 
 
-def parse(query: Mapping[str, str], cluster: str, clusters: Sequence[str]) -> Wanted:
+def parse(query: Mapping[str, str], cluster: str, clusters: Sequence[str]) -> AlertListQuery:
     """Return which alerts a query string asks for."""
     ignored: list[str] = []
     check_cluster(query, clusters, ignored)
-    wanted = Filter(
+    wanted = AlertCriteria(
         cluster=cluster,
         state=one_of("state", query, STATES, "", ignored),
         severity=one_of("severity", query, SEVERITIES, "", ignored),
@@ -62,7 +62,7 @@ def parse(query: Mapping[str, str], cluster: str, clusters: Sequence[str]) -> Wa
         team=_text(query, "team"),
         q=searched(query),
     )
-    return Wanted(wanted, page_number(query, ignored), size_of(query, ignored), ignored)
+    return AlertListQuery(wanted, page_number(query, ignored), size_of(query, ignored), ignored)
 
 
 def parse_deliveries(query: Mapping[str, str]) -> WantedDeliveries:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dashboard.transactions.queries import SORTS, Filter
-from fenceline.facts import State
+from dashboard.transactions.queries import SORTS, TransactionCriteria
+from fenceline.facts import TransactionState
 
 SIZES = (50, 100, 200)
 #: The words of the state filter, in the order of its chips.
-STATES = ("open", *(state.value for state in State))
+STATES = ("open", *(state.value for state in TransactionState))
 _LONGEST_SEARCH = 1_000
 LONGEST_APPLICATION = 200
 #: Ages beyond this (about 30 years) and pages beyond any table are slips.
@@ -19,10 +19,10 @@ _LAST_PAGE = 10**7
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class TransactionListQuery:
     """A parsed query string; `ignored` says in words what in it could not be used."""
 
-    filter: Filter
+    filter: TransactionCriteria
     page: int
     size: int
     ignored: Sequence[str]
@@ -60,14 +60,14 @@ def columns(headings: Iterable[Heading], sort: str, *, descending: bool) -> Sequ
     return found
 
 
-def parse(query: Mapping[str, str], cluster: str, clusters: Sequence[str]) -> Wanted:
+def parse(query: Mapping[str, str], cluster: str, clusters: Sequence[str]) -> TransactionListQuery:
     """Return what a query string asks for. What it gets wrong falls back to the default and is told."""
     ignored: list[str] = []
     state = one_of("state", query, STATES, "", ignored)
     # Ids stay where they are while their states change; open ones are asked for by age.
     sort = one_of("sort", query, tuple(SORTS), "started" if state == "open" else "id", ignored)
     check_cluster(query, clusters, ignored)
-    wanted = Filter(
+    wanted = TransactionCriteria(
         cluster=cluster,
         state=state,
         q=searched(query),
@@ -76,7 +76,7 @@ def parse(query: Mapping[str, str], cluster: str, clusters: Sequence[str]) -> Wa
         sort=sort,
         descending=one_of("dir", query, ("asc", "desc"), "asc", ignored) == "desc",
     )
-    return Wanted(wanted, page_number(query, ignored), size_of(query, ignored), ignored)
+    return TransactionListQuery(wanted, page_number(query, ignored), size_of(query, ignored), ignored)
 
 
 def searched(query: Mapping[str, str]) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dashboard.history.queries import Filter, Place
+from dashboard.history.queries import HistoryCriteria, Place
 from dashboard.labels.transition import NOTABLE, TELLING
 from dashboard.web.forms.columns import LONGEST_APPLICATION, check_cluster, one_of, place_of, searched
-from fenceline.facts import Confidence, Kind
+from fenceline.facts import Confidence, TransitionKind
 
 #: How far back the page looks, and the step of its chart, in seconds: minutes up to a few hours, then hours.
 RANGES = {
@@ -28,10 +28,10 @@ _CONFIDENCES = tuple(confidence.value for confidence in Confidence)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class FencingQuery:
     """A parsed query string; `ignored` says in words what in it could not be used."""
 
-    filter: Filter
+    filter: HistoryCriteria
     since: str
     #: The one kind that is asked for, EVERY_KIND, or "" for those that are no routine.
     kind: str
@@ -50,13 +50,13 @@ class Wanted:
         return RANGE_WORDS[self.since]
 
 
-def parse(query: Mapping[str, str], cluster: str, clusters: Sequence[str], *, now_ms: int) -> Wanted:
+def parse(query: Mapping[str, str], cluster: str, clusters: Sequence[str], *, now_ms: int) -> FencingQuery:
     """Return what a query string asks for. What it gets wrong falls back to the default and is told."""
     ignored: list[str] = []
     check_cluster(query, clusters, ignored)
     since = one_of("since", query, tuple(RANGES), _USUAL, ignored)
     kind = one_of("kind", query, _KINDS, "", ignored)
-    wanted = Filter(
+    wanted = HistoryCriteria(
         cluster=cluster,
         kinds=_kinds(kind),
         confidence=one_of("confidence", query, _CONFIDENCES, "", ignored),
@@ -64,13 +64,13 @@ def parse(query: Mapping[str, str], cluster: str, clusters: Sequence[str], *, no
         q=searched(query),
         since_ms=now_ms - RANGES[since][0] * 1_000,
     )
-    return Wanted(wanted, since, kind, place_of(query, ignored), ignored)
+    return FencingQuery(wanted, since, kind, place_of(query, ignored), ignored)
 
 
-def _kinds(kind: str) -> Sequence[Kind]:
+def _kinds(kind: str) -> Sequence[TransitionKind]:
     if not kind:
         return TELLING
-    return () if kind == EVERY_KIND else (Kind(kind),)
+    return () if kind == EVERY_KIND else (TransitionKind(kind),)
 
 
 def place(at: Place | None) -> str:

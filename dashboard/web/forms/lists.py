@@ -36,11 +36,17 @@ CAUSES = tuple(kind.value for kind in NOTABLE if kind in ABORTS)
 _LARGE_FIRST = ("held", "lag", "unread", "behind", "batch")
 _LONGEST_FAMILY = 200
 
-Filter = TypeVar("Filter", partitions.Filter, groups.Filter, recoveries.Filter, streaming.Filter)
+Filter = TypeVar(
+    "Filter",
+    partitions.PartitionCriteria,
+    groups.GroupCriteria,
+    recoveries.RecoveryCriteria,
+    streaming.QueryCriteria,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted(Generic[Filter]):
+class ListQuery(Generic[Filter]):
     """A parsed query string; `ignored` says in words what in it could not be used."""
 
     filter: Filter
@@ -53,11 +59,11 @@ class Wanted(Generic[Filter]):
 
 def parse_partitions(
     query: Mapping[str, str], cluster: str, clusters: Sequence[str]
-) -> Wanted[partitions.Filter]:
+) -> ListQuery[partitions.PartitionCriteria]:
     """Return which partitions a query string asks for."""
     ignored = _checked(query, clusters)
     sort = one_of("sort", query, partitions.SORTS, "worst", ignored)
-    wanted = partitions.Filter(
+    wanted = partitions.PartitionCriteria(
         cluster=cluster,
         verdict=one_of("verdict", query, VERDICTS, "", ignored),
         q=searched(query),
@@ -65,14 +71,16 @@ def parse_partitions(
         sort=sort,
         descending=_descending(query, sort, ignored),
     )
-    return Wanted(wanted, page_number(query, ignored), size_of(query, ignored), None, ignored)
+    return ListQuery(wanted, page_number(query, ignored), size_of(query, ignored), None, ignored)
 
 
-def parse_groups(query: Mapping[str, str], cluster: str, clusters: Sequence[str]) -> Wanted[groups.Filter]:
+def parse_groups(
+    query: Mapping[str, str], cluster: str, clusters: Sequence[str]
+) -> ListQuery[groups.GroupCriteria]:
     """Return which groups a query string asks for."""
     ignored = _checked(query, clusters)
     sort = one_of("sort", query, groups.SORTS, "worst", ignored)
-    wanted = groups.Filter(
+    wanted = groups.GroupCriteria(
         cluster=cluster,
         status=one_of("status", query, STATUSES, "", ignored),
         q=searched(query),
@@ -80,16 +88,16 @@ def parse_groups(query: Mapping[str, str], cluster: str, clusters: Sequence[str]
         sort=sort,
         descending=_descending(query, sort, ignored),
     )
-    return Wanted(wanted, page_number(query, ignored), size_of(query, ignored), None, ignored)
+    return ListQuery(wanted, page_number(query, ignored), size_of(query, ignored), None, ignored)
 
 
 def parse_queries(
     query: Mapping[str, str], cluster: str, clusters: Sequence[str]
-) -> Wanted[streaming.Filter]:
+) -> ListQuery[streaming.QueryCriteria]:
     """Return which streaming queries a query string asks for."""
     ignored = _checked(query, clusters)
     sort = one_of("sort", query, streaming.SORTS, "worst", ignored)
-    wanted = streaming.Filter(
+    wanted = streaming.QueryCriteria(
         cluster=cluster,
         state=one_of("state", query, QUERY_STATES, "", ignored),
         sink=one_of("sink", query, streaming.SINKS, "", ignored),
@@ -97,22 +105,22 @@ def parse_queries(
         sort=sort,
         descending=_descending(query, sort, ignored),
     )
-    return Wanted(wanted, page_number(query, ignored), size_of(query, ignored), None, ignored)
+    return ListQuery(wanted, page_number(query, ignored), size_of(query, ignored), None, ignored)
 
 
 def parse_recoveries(
     query: Mapping[str, str], cluster: str, clusters: Sequence[str]
-) -> Wanted[recoveries.Filter]:
+) -> ListQuery[recoveries.RecoveryCriteria]:
     """Return which episodes a query string asks for."""
     ignored = _checked(query, clusters)
-    wanted = recoveries.Filter(
+    wanted = recoveries.RecoveryCriteria(
         cluster=cluster,
         outcome=one_of("outcome", query, OUTCOMES, "", ignored),
         cause=one_of("cause", query, CAUSES, "", ignored),
         q=searched(query),
         application=_text(query, "application", LONGEST_APPLICATION),
     )
-    return Wanted(wanted, before=place_of(query, ignored), ignored=ignored)
+    return ListQuery(wanted, before=place_of(query, ignored), ignored=ignored)
 
 
 def _checked(query: Mapping[str, str], clusters: Sequence[str]) -> list[str]:

@@ -20,7 +20,7 @@ from dashboard.labels import action as acts
 from dashboard.models import Action
 from dashboard.web import action_buttons as acting
 from dashboard.web import page_context as context
-from dashboard.web.forms.actions import Wanted, parse
+from dashboard.web.forms.actions import ActionListQuery, parse
 from dashboard.web.plan_context import shown_plan
 from dashboard.web.rendering import acting as posting
 from dashboard.web.rendering import answer, refusal_of, signed_in
@@ -32,7 +32,7 @@ _DAY_MS = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ActionLine:
     """One action as a line of the list."""
 
     of: Action
@@ -105,7 +105,7 @@ def _confirm(request: HttpRequest, number: int) -> HttpResponse:
             actor=acting.actor(request),
             now_ms=now_ms(request),
         )
-    except execute.Refused as refused:
+    except execute.ExecutionRefused as refused:
         action.refresh_from_db()
         wrong = {"wrong": refused.text, "typed": typed, "reason": reason, "status": refused.status}
         return answer(request, "action", lambda: {**shown_plan(request, action), **wrong})
@@ -135,7 +135,7 @@ def _no_plan(request: HttpRequest, status: int, words: str, act: Act | None = No
     return render(request, "action_unplanned.html", shown, status=status)
 
 
-def _list(request: HttpRequest, wanted: Wanted) -> Mapping[str, Any]:
+def _list(request: HttpRequest, wanted: ActionListQuery) -> Mapping[str, Any]:
     frame, at_ms = context.of(request), now_ms(request)
     found, more = rows.newest(wanted.filter, before=wanted.before, limit=_ROWS)
     only = wanted.filter
@@ -144,7 +144,7 @@ def _list(request: HttpRequest, wanted: Wanted) -> Mapping[str, Any]:
     empty = "past" if wanted.before else "unmatched" if narrowed else "none"
     return {
         "wanted": wanted,
-        "lines": [Line(each, acted.shown(each, now_ms=at_ms)) for each in found],
+        "lines": [ActionLine(each, acted.shown(each, now_ms=at_ms)) for each in found],
         "next": more,
         "acts": acts.ACTS.items(),
         "states": tuple(Action.State),
@@ -155,7 +155,7 @@ def _list(request: HttpRequest, wanted: Wanted) -> Mapping[str, Any]:
     }
 
 
-def _headline(frame: context.Chrome, summary: acted.Summary) -> str:
+def _headline(frame: context.Chrome, summary: acted.ActionSummary) -> str:
     """Say what an operator came to know: does something run or wait, and did the rest go well."""
     if not frame.clusters:
         return "No cluster is configured."

@@ -29,19 +29,19 @@ _ACTIONS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class AlertLine:
     """One alert of a list, and why somebody is told of it, or nobody."""
 
     of: Alert
-    reasons: Sequence[voice.Reason]
+    reasons: Sequence[voice.NotificationReason]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class AlertSection:
     """Alerts of one state, as far as this page shows them, and how many there are in all."""
 
     state: str
-    lines: Sequence[Line]
+    lines: Sequence[AlertLine]
     number: int
 
 
@@ -67,19 +67,20 @@ def _moves(request: HttpRequest) -> object:
     return (now_ms(request) // 60_000, alerting.voices())
 
 
-def _list(request: HttpRequest, wanted: alerts_asked.Wanted) -> Mapping[str, Any]:
+def _list(request: HttpRequest, wanted: alerts_asked.AlertListQuery) -> Mapping[str, Any]:
     frame, only, now = context.of(request), wanted.filter, now_ms(request)
     page = alerting.page(only, page=wanted.page, size=wanted.size, now_ms=now)
-    counts = alerting.counts(alerting.Filter(cluster=frame.cluster), now_ms=now)
+    counts = alerting.counts(alerting.AlertCriteria(cluster=frame.cluster), now_ms=now)
     shown = alerting.counts(only, now_ms=now)
     last, told = alerting.last_changes(page.items), alerting.told(page.items)
-    lines = [Line(row, voice.reasons(row, last.get(row.pk), told[row.pk])) for row in page.items]
+    lines = [AlertLine(row, voice.reasons(row, last.get(row.pk), told[row.pk])) for row in page.items]
     channels = alerting.channels()
     return {
         "wanted": wanted,
         "page": page,
         "parts": [
-            Part(state, list(rows), shown[state]) for state, rows in groupby(lines, attrgetter("of.state"))
+            AlertSection(state, list(rows), shown[state])
+            for state, rows in groupby(lines, attrgetter("of.state"))
         ],
         "counts": counts.items(),
         "severities": alerts_asked.SEVERITIES,

@@ -250,9 +250,9 @@ def _plain(seconds: float | None) -> str:
     return "" if seconds is None else f"{seconds:g}" if seconds < 1e6 else f"{seconds:.0f}"
 
 
-def _draft(asked: QueryDict, *, kind: str = "") -> channels.Draft:
+def _draft(asked: QueryDict, *, kind: str = "") -> channels.ChannelDraft:
     names = asked.get("group_by", "").replace("\n", ",").split(",")
-    return channels.Draft(
+    return channels.ChannelDraft(
         name=asked.get("name", ""),
         kind=kind or asked.get("kind", ""),
         url=asked.get("url", ""),

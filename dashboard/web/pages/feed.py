@@ -25,7 +25,7 @@ _MINUTES = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class FeedEvent:
     """One line: a transition with its evidence, or abort markers that we wrote; newest first by `at_ms`."""
 
     at_ms: int
@@ -66,25 +66,27 @@ def _read(request: HttpRequest, wanted: WantedFeed) -> Mapping[str, Any]:
     }
 
 
-def _events(found: Sequence[TransitionRecord], at_ms: int) -> Sequence[Event]:
+def _events(found: Sequence[TransitionRecord], at_ms: int) -> Sequence[FeedEvent]:
     opened = recoveries.opened_by(found)
     return [_event(row, opened.get(row.pk), at_ms) for row in found]
 
 
-def _event(row: TransitionRecord, episode: Recovery | None, at_ms: int) -> Event:
+def _event(row: TransitionRecord, episode: Recovery | None, at_ms: int) -> FeedEvent:
     shown = None if row.action is None else acted.shown(row.action, now_ms=at_ms)
-    return Event(row.at_ms, row, history.evidence(row), row.action, shown, episode)
+    return FeedEvent(row.at_ms, row, history.evidence(row), row.action, shown, episode)
 
 
 def _with_markers(
-    events: Sequence[Event], cluster: str, wanted: WantedFeed, *, whole: bool, at_ms: int
-) -> Sequence[Event]:
+    events: Sequence[FeedEvent], cluster: str, wanted: WantedFeed, *, whole: bool, at_ms: int
+) -> Sequence[FeedEvent]:
     """Return events with the abort markers that were written between the first and the last of them."""
     since = None if whole or not events else events[-1].at_ms
     until = None if wanted.before is None else wanted.before[0]
     ours = acted.markers(cluster, since_ms=since, until_ms=until, limit=_ROWS)
     marked = [
-        Event(acted.confirmed_ms(each) or 0, None, each.reason, each, acted.shown(each, now_ms=at_ms), None)
+        FeedEvent(
+            acted.confirmed_ms(each) or 0, None, each.reason, each, acted.shown(each, now_ms=at_ms), None
+        )
         for each in ours
     ]
     return sorted((*events, *marked), key=lambda event: event.at_ms, reverse=True)
@@ -96,7 +98,9 @@ def _headline(frame: context.Chrome, at_ms: int) -> str:
     if frame.freshness.unseen:
         return "Not everything has been seen yet."
     since_ms = at_ms - _MINUTES * 60_000
-    number, whole = history.count(history.Filter(cluster=frame.cluster, kinds=FEED_KINDS, since_ms=since_ms))
+    number, whole = history.count(
+        history.HistoryCriteria(cluster=frame.cluster, kinds=FEED_KINDS, since_ms=since_ms)
+    )
     if not number:
         return f"Nothing was aborted or fenced in the last {_MINUTES} m."
     more = "" if whole else "+"

@@ -16,14 +16,20 @@ from dashboard.web import page_context as context
 from dashboard.web.charts import figures as charts
 from dashboard.web.forms import fencing as told
 from dashboard.web.forms.columns import clip
-from dashboard.web.forms.fencing import RANGE_WORDS, RANGES, Wanted
+from dashboard.web.forms.fencing import RANGE_WORDS, RANGES, FencingQuery
 from dashboard.web.rendering import answer, signed_in
 from dashboard.web.request_time import now_ms
-from fenceline.facts import ABORTS, Confidence, Kind
+from fenceline.facts import ABORTS, Confidence, TransitionKind
 
 _ROWS = 50
 #: What is done to a producer, worst first: the page's headline.
-_DONE_TO = (Kind.TAKEOVER, Kind.TIMEOUT, Kind.ADMIN_FENCE, Kind.ADMIN_ABORT, Kind.ABORT)
+_DONE_TO = (
+    TransitionKind.TAKEOVER,
+    TransitionKind.TIMEOUT,
+    TransitionKind.ADMIN_FENCE,
+    TransitionKind.ADMIN_ABORT,
+    TransitionKind.ABORT,
+)
 #: The longest step of a range whose commits are added up by application.
 _LONGEST_ADDED_S = 7_200
 #: How many applications the page lists, those with the most first.
@@ -31,7 +37,7 @@ _APPLICATIONS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TransitionRow:
     """One transition and the evidence for it."""
 
     told: TransitionRecord
@@ -39,11 +45,11 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Application:
+class ApplicationLine:
     """What happened to an application: how often each notable kind, the worst first, and its commits."""
 
     name: str
-    counts: Sequence[tuple[Kind, int]]
+    counts: Sequence[tuple[TransitionKind, int]]
     commits: int
     #: How many of its transactions ended without their records, in percent; None where none ended.
     aborted: float | None
@@ -62,12 +68,12 @@ def fencing(request: HttpRequest) -> HttpResponse:
     return answer(request, "fencing", lambda: _read(request, wanted), depends_on=moved)
 
 
-def rows(found: Sequence[TransitionRecord]) -> Sequence[Row]:
+def rows(found: Sequence[TransitionRecord]) -> Sequence[TransitionRow]:
     """Return transitions with the evidence for each."""
-    return [Row(row, history.evidence(row)) for row in found]
+    return [TransitionRow(row, history.evidence(row)) for row in found]
 
 
-def _read(request: HttpRequest, wanted: Wanted) -> Mapping[str, Any]:
+def _read(request: HttpRequest, wanted: FencingQuery) -> Mapping[str, Any]:
     frame = context.of(request)
     found = history.transitions(wanted.filter, limit=_ROWS, before=wanted.before)
     number, whole = history.count(wanted.filter)
@@ -95,13 +101,13 @@ def _read(request: HttpRequest, wanted: Wanted) -> Mapping[str, Any]:
         "table": _table(steps, shown),
         "step_words": charts.span_words(RANGES[wanted.since][1] * 1_000),
         **_applications(request, wanted),
-        "commits": sum(step.counts.get(Kind.COMMIT, 0) for step in steps),
+        "commits": sum(step.counts.get(TransitionKind.COMMIT, 0) for step in steps),
         "several": len(frame.clusters) > 1 and not frame.cluster,
         "empty": "" if found.items else _why_empty(frame, wanted),
     }
 
 
-def _headline(steps: Sequence[Bucket], wanted: Wanted, frame: context.Chrome) -> str:
+def _headline(steps: Sequence[Bucket], wanted: FencingQuery, frame: context.Chrome) -> str:
     """Say what an operator came to know: what was done to producers, and not what they did themselves."""
     if not frame.clusters:
         return "No cluster is configured."
@@ -117,25 +123,25 @@ def _headline(steps: Sequence[Bucket], wanted: Wanted, frame: context.Chrome) ->
     return f"{said} in {where}."
 
 
-def _any(steps: Sequence[Bucket], kinds: Sequence[Kind]) -> bool:
+def _any(steps: Sequence[Bucket], kinds: Sequence[TransitionKind]) -> bool:
     return any(step.of(kinds) > 0 for step in steps)
 
 
-def _said(steps: Sequence[Bucket], kinds: Sequence[Kind]) -> str:
+def _said(steps: Sequence[Bucket], kinds: Sequence[TransitionKind]) -> str:
     """Return what the chart shows in one sentence, for those who cannot see it."""
     sums = [(LOOKS[kind], sum(step.counts.get(kind, 0) for step in steps)) for kind in kinds]
     parts = [f"{n:,} {look.words if n == 1 else look.plural}" for look, n in sums if n > 0]
     return f"Over time: {', '.join(parts) or 'nothing'}."
 
 
-def _table(steps: Sequence[Bucket], kinds: Sequence[Kind]) -> Mapping[str, Any]:
+def _table(steps: Sequence[Bucket], kinds: Sequence[TransitionKind]) -> Mapping[str, Any]:
     """Return the chart as a table: the kinds that came, and each step in which any did, newest first."""
     came = [kind for kind in kinds if any(step.counts.get(kind) for step in steps)]
     lines = [(step.start_ms, [step.counts.get(kind, 0) for kind in came]) for step in reversed(steps)]
     return {"kinds": came, "lines": [line for line in lines if any(line[1])]}
 
 
-def _applications(request: HttpRequest, wanted: Wanted) -> Mapping[str, Any]:
+def _applications(request: HttpRequest, wanted: FencingQuery) -> Mapping[str, Any]:
     """Return the applications to which most happened, each with what, and with its commits for scale."""
     now, step_s = now_ms(request), RANGES[wanted.since][1]
     found = history.by_application(wanted.filter, until_ms=now, step_s=step_s, most=_APPLICATIONS)
@@ -154,12 +160,14 @@ def _applications(request: HttpRequest, wanted: Wanted) -> Mapping[str, Any]:
     }
 
 
-def _application(name: str, steps: Sequence[Bucket], counted: Mapping[Kind, int]) -> Application:
+def _application(
+    name: str, steps: Sequence[Bucket], counted: Mapping[TransitionKind, int]
+) -> ApplicationLine:
     sums = [(kind, sum(step.counts.get(kind, 0) for step in steps)) for kind in NOTABLE]
-    commits = counted.get(Kind.COMMIT, 0)
+    commits = counted.get(TransitionKind.COMMIT, 0)
     aborts = sum(counted.get(kind, 0) for kind in ABORTS)
     ended = commits + aborts
-    return Application(
+    return ApplicationLine(
         name,
         [(kind, n) for kind, n in sums if n > 0],
         commits,
@@ -168,7 +176,7 @@ def _application(name: str, steps: Sequence[Bucket], counted: Mapping[Kind, int]
     )
 
 
-def _why_empty(frame: context.Chrome, wanted: Wanted) -> str:
+def _why_empty(frame: context.Chrome, wanted: FencingQuery) -> str:
     """Return which of five reasons leaves the list empty; each reads differently to an operator."""
     if frame.freshness.blind and frame.freshness.unseen:
         return "unreachable"

@@ -42,7 +42,7 @@ _HEADINGS: Sequence[Heading] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Trend:
+class LagTrendLine:
     """Lag to the end of the log over the last looks, oldest first, and which way it goes."""
 
     points: Sequence[tuple[int, int]]
@@ -50,21 +50,21 @@ class Trend:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class GroupRow:
     """One family, or a group of its own, and its trend."""
 
-    of: groups.Family
-    trend: Trend
+    of: groups.GroupFamily
+    trend: LagTrendLine
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class CommittedPartition:
     """What a group committed for one partition, with its lag to the LSO and to the end."""
 
     of: GroupOffset
     lag_lso: int | None
     lag_hw: int | None
-    trend: Trend
+    trend: LagTrendLine
 
 
 @signed_in
@@ -83,7 +83,7 @@ def group_detail(request: HttpRequest, cluster: str, group_id: str) -> HttpRespo
     return answer(request, "group", lambda: _detail(request, cluster, group_id))
 
 
-def _list(request: HttpRequest, wanted: asked.Wanted[groups.Filter]) -> Mapping[str, Any]:
+def _list(request: HttpRequest, wanted: asked.ListQuery[groups.GroupCriteria]) -> Mapping[str, Any]:
     frame, only = context.of(request), wanted.filter
     several = len(frame.clusters) > 1 and not frame.cluster
     page = groups.page(only, page=wanted.page, size=wanted.size)
@@ -94,7 +94,7 @@ def _list(request: HttpRequest, wanted: asked.Wanted[groups.Filter]) -> Mapping[
         "wanted": wanted,
         "narrowed": narrowed,
         "page": page,
-        "rows": [Row(each, _trend(each.group.trend if each.group else "", 2)) for each in page.items],
+        "rows": [GroupRow(each, _trend(each.group.trend if each.group else "", 2)) for each in page.items],
         "explanation": _explanation(page.items) if only.family else "",
         "columns": columns(headings, only.sort, descending=only.descending),
         "statuses": statuses.items(),
@@ -130,22 +130,22 @@ def _detail(request: HttpRequest, cluster: str, group_id: str) -> Mapping[str, A
     }
 
 
-def _explanation(found: Sequence[groups.Family]) -> str:
+def _explanation(found: Sequence[groups.GroupFamily]) -> str:
     """Return why groups of one family are folded together."""
     return next((family_of(each.name).explanation for each in found), "")
 
 
-def _part(row: GroupOffset) -> Part:
+def _part(row: GroupOffset) -> CommittedPartition:
     lag_lso, lag_hw = groups.lag(row, row.lso), groups.lag(row, row.high_watermark)
-    return Part(row, lag_lso, lag_hw, _trend(row.points, 2))
+    return CommittedPartition(row, lag_lso, lag_hw, _trend(row.points, 2))
 
 
-def _trend(kept: str, which: int) -> Trend:
+def _trend(kept: str, which: int) -> LagTrendLine:
     points = groups.points(kept, which)
-    return Trend(points, trend([value for _, value in points]))
+    return LagTrendLine(points, trend([value for _, value in points]))
 
 
-def _waits_for(rows: Sequence[GroupOffset]) -> Sequence[groups.Blocker]:
+def _waits_for(rows: Sequence[GroupOffset]) -> Sequence[groups.BlockingTransaction]:
     """Return the transactions that the group waits for in any of some partitions, each once."""
     waiting = [row for row in rows if row.unstable or row.waiting == "probably"]
     return groups.each_once(each for row in waiting for each in groups.blockers(row))

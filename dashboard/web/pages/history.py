@@ -12,7 +12,7 @@ from django.http import HttpRequest, HttpResponse
 
 from dashboard.history import parquet as reports
 from dashboard.history.buckets import Bucket
-from dashboard.history.parquet import Busiest, Day, Trouble
+from dashboard.history.parquet import Busiest, Day, ReportTrouble
 from dashboard.labels.transition import NOTABLE
 from dashboard.web import page_context as context
 from dashboard.web.charts import figures as charts
@@ -20,9 +20,9 @@ from dashboard.web.forms.columns import LONGEST_APPLICATION, check_cluster, clip
 from dashboard.web.rendering import answer, signed_in
 from dashboard.web.request_time import now_ms
 from fenceline import histograms
-from fenceline.facts import ABORTS, Kind
+from fenceline.facts import ABORTS, TransitionKind
 from fenceline.formatting import count
-from fenceline.reports import Figures, Manifest, total
+from fenceline.reports import Manifest, ReportFigures, total
 
 #: How far back the page looks, in days.
 RANGES = {"7d": 7, "30d": 30, "90d": 90, "1y": 365}
@@ -37,7 +37,7 @@ _CAUSES = tuple(kind for kind in NOTABLE if kind in ABORTS)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class HistoryQuery:
     """A parsed query string; `ignored` says in words what in it could not be used."""
 
     since: str
@@ -47,16 +47,16 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class HistoryRow:
     """An application or an id, as a line of a table. Durations in milliseconds, None where none ended."""
 
     name: str
     application: str
-    figures: Figures
+    figures: ReportFigures
     steps: Sequence[int] = ()
 
     @property
-    def causes(self) -> Sequence[tuple[Kind, int]]:
+    def causes(self) -> Sequence[tuple[TransitionKind, int]]:
         """Return how often each cause of an abort, the worst first."""
         return [(kind, n) for kind in _CAUSES if (n := self.figures.counts.get(kind, 0)) > 0]
 
@@ -83,7 +83,7 @@ class Found:
 
     days: Sequence[Day] = ()
     busiest: Busiest = field(default_factory=Busiest)
-    trouble: Trouble | None = None
+    trouble: ReportTrouble | None = None
 
 
 @signed_in
@@ -91,7 +91,7 @@ def history(request: HttpRequest) -> HttpResponse:
     """Show what the job has found of one cluster, or exactly how to run it."""
     cluster = shown_cluster(request)
     standing = (
-        reports.standing(settings.FENCELINE.history_url, cluster) if configured() else reports.Standing()
+        reports.standing(settings.FENCELINE.history_url, cluster) if configured() else reports.ReportStatus()
     )
     known = standing.manifest and (standing.manifest.query, standing.manifest.batch)
     return answer(
@@ -118,7 +118,7 @@ def span(manifest: Manifest, days: int, at_ms: int) -> tuple[str, str]:
     return str(last - timedelta(days=days - 1)), str(last)
 
 
-def _shown(request: HttpRequest, cluster: str, standing: reports.Standing) -> Mapping[str, Any]:
+def _shown(request: HttpRequest, cluster: str, standing: reports.ReportStatus) -> Mapping[str, Any]:
     wanted, manifest = _wanted(request), standing.manifest
     found, first, last = Found(trouble=standing.trouble), "", ""
     if manifest is not None:
@@ -136,11 +136,11 @@ def _shown(request: HttpRequest, cluster: str, standing: reports.Standing) -> Ma
         "configured": configured(),
         "trouble": found.trouble,
         "headline": _headline(found, manifest, whole, wanted, cluster),
-        "whole": Row("", "", whole),
+        "whole": HistoryRow("", "", whole),
         "rows": rows[:_APPLICATIONS],
         "more": len(rows) - _APPLICATIONS,
         "busiest": [
-            Row(each.transactional_id, each.application, each.figures) for each in found.busiest.items
+            HistoryRow(each.transactional_id, each.application, each.figures) for each in found.busiest.items
         ],
         "ids": found.busiest,
         "first": first,
@@ -150,34 +150,36 @@ def _shown(request: HttpRequest, cluster: str, standing: reports.Standing) -> Ma
     return {**shown, **_chart(found.days, first, last), **_how(cluster)}
 
 
-def _wanted(request: HttpRequest) -> Wanted:
+def _wanted(request: HttpRequest) -> HistoryQuery:
     query, ignored = request.GET.dict(), list[str]()
     check_cluster(query, [row.name for row in context.of(request).clusters], ignored)
     since = one_of("since", query, tuple(RANGES), _USUAL, ignored)
     by = one_of("by", query, tuple(RANKS), "commits", ignored)
-    return Wanted(since, by, query.get("application", "").replace("\0", "")[:LONGEST_APPLICATION], ignored)
+    return HistoryQuery(
+        since, by, query.get("application", "").replace("\0", "")[:LONGEST_APPLICATION], ignored
+    )
 
 
-def _find(manifest: Manifest, first: str, last: str, wanted: Wanted) -> Found:
+def _find(manifest: Manifest, first: str, last: str, wanted: HistoryQuery) -> Found:
     url = settings.FENCELINE.history_url
     days = reports.applications(url, manifest, first, last)
-    if isinstance(days, Trouble):
+    if isinstance(days, ReportTrouble):
         return Found(trouble=days)
     if wanted.application:
         days = [each for each in days if each.application == wanted.application]
     busiest = reports.busiest(
         url, manifest, first, last, application=wanted.application, by=wanted.by, most=_IDS
     )
-    return Found(trouble=busiest) if isinstance(busiest, Trouble) else Found(days, busiest)
+    return Found(trouble=busiest) if isinstance(busiest, ReportTrouble) else Found(days, busiest)
 
 
-def _rows(days: Sequence[Day], first: str, last: str) -> Sequence[Row]:
+def _rows(days: Sequence[Day], first: str, last: str) -> Sequence[HistoryRow]:
     """Return each application with its sums, those with the most ended transactions first."""
     by_name: dict[str, list[Day]] = {}
     for each in days:
         by_name.setdefault(each.application, []).append(each)
     rows = [
-        Row(name, name, total(day.figures for day in mine), _steps(mine, first, last))
+        HistoryRow(name, name, total(day.figures for day in mine), _steps(mine, first, last))
         for name, mine in by_name.items()
     ]
     return sorted(rows, key=lambda row: (-row.figures.commits - row.figures.aborts, row.name))
@@ -197,7 +199,7 @@ def _chart(days: Sequence[Day], first: str, last: str) -> Mapping[str, Any]:
     """Return commits and aborts by day, as a figure, in words and as a table."""
     if not days:
         return {"chart": None}
-    by_day: dict[str, list[Figures]] = {}
+    by_day: dict[str, list[ReportFigures]] = {}
     for each in days:
         by_day.setdefault(each.day, []).append(each.figures)
     sums = [(day, total(by_day.get(day, ()))) for day in _between(first, last)]
@@ -205,7 +207,7 @@ def _chart(days: Sequence[Day], first: str, last: str) -> Mapping[str, Any]:
     figure["layout"]["xaxis"]["hoverformat"] = "%b %d"
     whole = total(each for _, each in sums)
     said = f"By day: {count(whole.commits, 'commit')}, {count(whole.aborts, 'abort')}."
-    lines = [Row(day, "", each) for day, each in reversed(sums) if each.counts]
+    lines = [HistoryRow(day, "", each) for day, each in reversed(sums) if each.counts]
     return {"chart": figure, "chart_words": said, "lines": lines}
 
 
@@ -213,7 +215,9 @@ def _start_ms(day: str) -> int:
     return int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp() * 1_000)
 
 
-def _headline(found: Found, manifest: Manifest | None, whole: Figures, wanted: Wanted, cluster: str) -> str:
+def _headline(
+    found: Found, manifest: Manifest | None, whole: ReportFigures, wanted: HistoryQuery, cluster: str
+) -> str:
     if not cluster:
         return "No cluster is configured."
     if found.trouble is not None:

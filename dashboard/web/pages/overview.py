@@ -20,11 +20,11 @@ from dashboard.web.headlines import verdict
 from dashboard.web.pages.queries import rows as query_rows
 from dashboard.web.rendering import answer, signed_in
 from dashboard.web.request_time import now_ms
-from fenceline.facts import Kind
-from fenceline.kafka.groups import Status
+from fenceline.facts import TransitionKind
+from fenceline.kafka.groups import GroupStatus
 
 _STRIP_MS = 3_600_000
-_STRIP_KINDS = ((Kind.COMMIT,), *(kinds for _, kinds, _ in charts.STRIP))
+_STRIP_KINDS = ((TransitionKind.COMMIT,), *(kinds for _, kinds, _ in charts.STRIP))
 #: How many of the longest open transactions the page lists.
 _LONGEST_OPEN = 8
 #: How many of the queries that need somebody most it lists.
@@ -61,7 +61,7 @@ def _read(request: HttpRequest) -> Mapping[str, Any]:
         open_now=open_now,
         oldest_ms=longest[0].started_ms if longest else None,
         pinned=pinned,
-        blocked=waiting[Status.BLOCKED],
+        blocked=waiting[GroupStatus.BLOCKED],
         now_ms=now_ms(request),
     )
     return {
@@ -92,7 +92,7 @@ def _strip(request: HttpRequest, cluster: str) -> Mapping[str, Any]:
     """Return what happened in each minute of the last hour, as a chart, in words and in figures."""
     now = now_ms(request)
     minutes = history.buckets(cluster, since_ms=now - _STRIP_MS, until_ms=now, step_s=history.MINUTE_S)
-    sums = [("commits", Kind.COMMIT, sum(minute.of([Kind.COMMIT]) for minute in minutes))]
+    sums = [("commits", TransitionKind.COMMIT, sum(minute.of([TransitionKind.COMMIT]) for minute in minutes))]
     sums += [
         (words, like, sum(minute.of(kinds) for minute in minutes)) for words, kinds, like in charts.STRIP
     ]

@@ -28,7 +28,7 @@ from dashboard.web.request_time import now_ms
 from fenceline.explanations import because
 from fenceline.facts import Severity
 from fenceline.kafka.end_offset_history import unpack
-from fenceline.kafka.partitions import Ground
+from fenceline.kafka.partitions import VerdictReason
 from fenceline.owners import Owner
 
 #: How many groups of a partition its page shows, those that wait first.
@@ -53,7 +53,7 @@ _HEADINGS: Sequence[Heading] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PartitionRow:
     """One partition, and the transactions open in it, the one at the LSO first."""
 
     of: PartitionRecord
@@ -114,7 +114,7 @@ def ask_replicas(request: HttpRequest, cluster: str, topic: str, partition: int)
     return HttpResponseRedirect(f"{where}?asked={said}#replicas", status=303)
 
 
-def _list(request: HttpRequest, wanted: asked.Wanted[partitions.Filter]) -> Mapping[str, Any]:
+def _list(request: HttpRequest, wanted: asked.ListQuery[partitions.PartitionCriteria]) -> Mapping[str, Any]:
     frame, only = context.of(request), wanted.filter
     several = len(frame.clusters) > 1 and not frame.cluster
     page = partitions.page(only, page=wanted.page, size=wanted.size)
@@ -126,7 +126,10 @@ def _list(request: HttpRequest, wanted: asked.Wanted[partitions.Filter]) -> Mapp
         "wanted": wanted,
         "narrowed": narrowed,
         "page": page,
-        "rows": [Row(row, open_in.get((row.cluster_id, row.topic, row.partition), ())) for row in page.items],
+        "rows": [
+            PartitionRow(row, open_in.get((row.cluster_id, row.topic, row.partition), ()))
+            for row in page.items
+        ],
         "columns": columns(headings, only.sort, descending=only.descending),
         "verdicts": [(each, counts.of(each, internal=only.internal)) for each in asked.VERDICTS],
         "hidden": 0 if only.internal else counts.hidden(""),
@@ -165,7 +168,7 @@ def _detail(request: HttpRequest, cluster: str, topic: str, number: int) -> Mapp
 
 
 def _open(pin: PinRecord) -> Open:
-    why = because(Ground(pin.ground))
+    why = because(VerdictReason(pin.ground))
     return Open(
         pin,
         f"{why[:1].upper()}{why[1:]}.",

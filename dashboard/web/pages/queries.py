@@ -50,14 +50,14 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class QueryRow:
     """One query: its newest batch and that one's chain, how fast and how far behind it is."""
 
     of: Query
     newest: int | None
     chain: Sequence[ChainLink]
     rate: Rate
-    lag: reading.Lag
+    lag: reading.QueryLag
     safe: RestartSafety
 
 
@@ -79,12 +79,12 @@ def query_detail(request: HttpRequest, cluster: str, ident: str) -> HttpResponse
     return answer(request, "query", lambda: one_query.shown(request, cluster, ident), depends_on=passing)
 
 
-def rows(found: Sequence[Query], at_ms: int) -> Sequence[Row]:
+def rows(found: Sequence[Query], at_ms: int) -> Sequence[QueryRow]:
     """Return queries as lists show them, each with its newest batch: in a dozen questions for all of them."""
     newest, lately, read = streaming.newest(found), streaming.lately(found), reading.sources(found)
     chains, safe = chains_of(found, now_ms=at_ms), safe_each(found, at_ms)
     return [
-        Row(
+        QueryRow(
             of=each,
             newest=newest.get(each.pk),
             chain=chains.get(each.pk, ()),
@@ -102,7 +102,7 @@ def _rate(lately: Sequence[Batch]) -> Rate:
     return Rate(points, told[-1].processed_rate if told else None)
 
 
-def _list(request: HttpRequest, wanted: asked.Wanted[streaming.Filter]) -> Mapping[str, Any]:
+def _list(request: HttpRequest, wanted: asked.ListQuery[streaming.QueryCriteria]) -> Mapping[str, Any]:
     frame, only = context.of(request), wanted.filter
     several = len(frame.clusters) > 1 and not frame.cluster
     page = streaming.page(only, page=wanted.page, size=wanted.size)

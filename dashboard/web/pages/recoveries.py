@@ -21,10 +21,10 @@ from dashboard.web.forms import fencing as told
 from dashboard.web.forms import lists as asked
 from dashboard.web.rendering import answer, signed_in
 from dashboard.web.request_time import now_ms
-from dashboard.web.transaction_steps import Step
-from fenceline.facts import Kind
+from dashboard.web.transaction_steps import TransactionStep
+from fenceline.facts import TransitionKind
 from fenceline.formatting import count, duration
-from fenceline.recoveries import Lost, Outcome
+from fenceline.recoveries import LostRecords, RecoveryOutcome
 
 _ROWS = 50
 _DAY_MS = 86_400_000
@@ -34,7 +34,7 @@ _COLUMNS = ("topic", "partition", "first_offset", "last_offset", "records", "sur
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class RecoveryRow:
     """One episode; how long until readers were released and until somebody committed again."""
 
     of: Recovery
@@ -80,10 +80,10 @@ def recovery_detail(request: HttpRequest, cluster: str, number: int) -> HttpResp
     return answer(request, "recovery", lambda: _detail(found))
 
 
-def row_of(found: Recovery) -> Row:
+def row_of(found: Recovery) -> RecoveryRow:
     """Return an episode as a line of a list."""
     lost, bound = recoveries.lost_records(found)
-    return Row(
+    return RecoveryRow(
         found,
         None if found.released_ms is None else max(0, found.released_ms - found.opened_ms),
         None if found.resumed_ms is None else max(0, found.resumed_ms - found.opened_ms),
@@ -94,7 +94,7 @@ def row_of(found: Recovery) -> Row:
     )
 
 
-def _list(request: HttpRequest, wanted: asked.Wanted[recoveries.Filter]) -> Mapping[str, Any]:
+def _list(request: HttpRequest, wanted: asked.ListQuery[recoveries.RecoveryCriteria]) -> Mapping[str, Any]:
     frame, only = context.of(request), wanted.filter
     found, more = recoveries.newest(only, before=wanted.before, limit=_ROWS)
     summary = recoveries.summary(frame.cluster, since_ms=now_ms(request) - _DAY_MS)
@@ -114,7 +114,7 @@ def _list(request: HttpRequest, wanted: asked.Wanted[recoveries.Filter]) -> Mapp
     }
 
 
-def _headline(frame: context.Chrome, summary: recoveries.Summary) -> str:
+def _headline(frame: context.Chrome, summary: recoveries.RecoverySummary) -> str:
     """Say what an operator came to know: is something still to be recovered, and how did the rest go."""
     if not frame.clusters:
         return "No cluster is configured."
@@ -145,48 +145,54 @@ def _detail(found: Recovery) -> Mapping[str, Any]:
     }
 
 
-def _steps(found: Recovery) -> Iterator[Step]:
+def _steps(found: Recovery) -> Iterator[TransactionStep]:
     """Yield the way of an episode: what was done, and what is still waited for."""
-    look = LOOKS[Kind(found.cause)]
+    look = LOOKS[TransitionKind(found.cause)]
     if found.begun_ms is not None:
-        yield Step("done", "Begun", f"producer id {found.producer_id}", at_ms=found.begun_ms)
+        yield TransactionStep("done", "Begun", f"producer id {found.producer_id}", at_ms=found.begun_ms)
     cause = f"{look.means}; the verdict is {found.confidence}"
-    yield Step("done", f"Aborted: {look.words}", cause, at_ms=found.opened_ms)
+    yield TransactionStep("done", f"Aborted: {look.words}", cause, at_ms=found.opened_ms)
     if found.completed_ms is not None:
-        yield Step("done", "Abort markers sent", at_ms=found.completed_ms)
+        yield TransactionStep("done", "Abort markers sent", at_ms=found.completed_ms)
     yield _released(found)
     yield _resumed(found)
 
 
-def _released(found: Recovery) -> Step:
+def _released(found: Recovery) -> TransactionStep:
     if found.released_ms is None:
-        if found.outcome == Outcome.UNSEEN:
-            return Step("ahead", "Whether consumers were unblocked was not seen")
-        if found.outcome == Outcome.TOPIC_DELETED:
-            return Step("done", "Topic deleted", "its records are gone", at_ms=found.closed_ms)
-        return Step("waiting", "Waiting for the LSO to pass everywhere", since_ms=found.opened_ms)
+        if found.outcome == RecoveryOutcome.UNSEEN:
+            return TransactionStep("ahead", "Whether consumers were unblocked was not seen")
+        if found.outcome == RecoveryOutcome.TOPIC_DELETED:
+            return TransactionStep("done", "Topic deleted", "its records are gone", at_ms=found.closed_ms)
+        return TransactionStep("waiting", "Waiting for the LSO to pass everywhere", since_ms=found.opened_ms)
     took = duration(max(0, found.released_ms - found.opened_ms))
     records = found.records_released
     which = f", {count(records, 'offset')} became readable" if records is not None else ""
     if found.release_noticed:
         noticed = f"noticed {took} after the abort{which}"
-        return Step("done", "Consumers unblocked by", noticed, at_ms=found.released_ms)
-    return Step("done", "Consumers unblocked", f"{took} after the abort{which}", at_ms=found.released_ms)
+        return TransactionStep("done", "Consumers unblocked by", noticed, at_ms=found.released_ms)
+    return TransactionStep(
+        "done", "Consumers unblocked", f"{took} after the abort{which}", at_ms=found.released_ms
+    )
 
 
-def _resumed(found: Recovery) -> Step:
+def _resumed(found: Recovery) -> TransactionStep:
     if found.resumed_ms is not None:
         by = found.resumed_by if len(found.resumed_by) <= 80 else f"{found.resumed_by[:80]}…"
         took = duration(max(0, found.resumed_ms - found.opened_ms))
-        return Step("done", "Work goes on", f"{took} after the abort, {by} committed", at_ms=found.resumed_ms)
-    if found.outcome == Outcome.OPEN:
-        return Step("waiting", "Waiting for the id, or its application, to commit again", "for 10 m at most")
-    if found.outcome == Outcome.TOPIC_DELETED:
-        return Step("ahead", "Whether its producer committed again was not followed")
-    return Step("ahead", "Nobody was seen to commit again")
+        return TransactionStep(
+            "done", "Work goes on", f"{took} after the abort, {by} committed", at_ms=found.resumed_ms
+        )
+    if found.outcome == RecoveryOutcome.OPEN:
+        return TransactionStep(
+            "waiting", "Waiting for the id, or its application, to commit again", "for 10 m at most"
+        )
+    if found.outcome == RecoveryOutcome.TOPIC_DELETED:
+        return TransactionStep("ahead", "Whether its producer committed again was not followed")
+    return TransactionStep("ahead", "Nobody was seen to commit again")
 
 
-def _text(lost: Sequence[Lost]) -> str:
+def _text(lost: Sequence[LostRecords]) -> str:
     """Ranges that can be read again, as lines to copy: `topic partition first last`."""
     return "\n".join(
         f"{each.topic} {each.partition} {each.first} {each.last}"

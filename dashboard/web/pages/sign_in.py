@@ -31,7 +31,7 @@ class SignIn(LoginView):
         try:
             with sign_in_limits.turn(sign_in_limits.axes_address(request)):
                 return super().post(request, *args, **kwargs)
-        except sign_in_limits.Busy:
+        except sign_in_limits.SignInBusy:
             words = f"Too many sign-ins at once: try again in {_BUSY_S} s. Nothing was counted."
             return _refused(request, words, _BUSY_S)
 

@@ -156,10 +156,10 @@ def _form(request: HttpRequest, values: Mapping[str, Any], wrong: Mapping[str, s
     return render(request, "silence_new.html", shown, status=422 if wrong else 200)
 
 
-def _draft(asked: QueryDict) -> silences.Draft:
+def _draft(asked: QueryDict) -> silences.SilenceDraft:
     """Return what a form asks for; what is no instant is told by its check."""
     lasts = asked.get("lasts", "")
-    return silences.Draft(
+    return silences.SilenceDraft(
         matchers=partial(matching.parse_matchers, asked.get("matchers", "")),
         reason=asked.get("reason", ""),
         starts=partial(_instant, asked.get("starts", ""), "start"),

@@ -39,7 +39,7 @@ _LIBRARIES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Topic:
+class TopicProgress:
     """How far one internal topic of a cluster was read."""
 
     cluster: str
@@ -53,7 +53,7 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class ReconciliationCheck:
     """How one cluster's rows hold against its coordinators' lists, and what looking costs it."""
 
     cluster: str
@@ -89,14 +89,16 @@ def _read(request: HttpRequest) -> Mapping[str, Any]:
     }
 
 
-def _checks(names: Sequence[str], collectors: Sequence[Collector], now_ms: int) -> Iterator[Check]:
+def _checks(
+    names: Sequence[str], collectors: Sequence[Collector], now_ms: int
+) -> Iterator[ReconciliationCheck]:
     """Yield, for each cluster, how its rows hold against its coordinators and what all collectors cost it."""
     for name in names:
         rows = [row for row in collectors if row.cluster.name == name]
         if rows:
             detail: dict[str, Any] = next((row.detail for row in rows if row.name == RECONCILE), {})
             requests, broker_ms = _cost(rows, now_ms // 60_000 - 1)
-            yield Check(
+            yield ReconciliationCheck(
                 name,
                 _agreement(detail),
                 detail.get("compared"),
@@ -128,9 +130,9 @@ def _closed(cluster: str) -> Sequence[GapRecord]:
     return [gap for gap in visibility.gaps_closed() if not cluster or gap.cluster.name == cluster]
 
 
-def _topics(rows: Sequence[Position]) -> Sequence[Topic]:
+def _topics(rows: Sequence[Position]) -> Sequence[TopicProgress]:
     grouped = groupby(rows, key=lambda row: (row.cluster.name, row.topic))
-    return [Topic(cluster, topic, list(positions)) for (cluster, topic), positions in grouped]
+    return [TopicProgress(cluster, topic, list(positions)) for (cluster, topic), positions in grouped]
 
 
 @cache

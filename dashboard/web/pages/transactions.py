@@ -26,14 +26,14 @@ from dashboard.web import transaction_steps as way
 from dashboard.web import transaction_timeline as lived
 from dashboard.web.charts import figures as charts
 from dashboard.web.empty_state import why_empty
-from dashboard.web.forms.columns import SIZES, STATES, Wanted, columns, parse
+from dashboard.web.forms.columns import SIZES, STATES, TransactionListQuery, columns, parse
 from dashboard.web.pages.fencing import rows
 from dashboard.web.pages.recoveries import row_of
 from dashboard.web.rendering import answer, signed_in
 from dashboard.web.request_time import now_ms
 from fenceline.decode import text
 from fenceline.explanations import explain
-from fenceline.facts import Reason, Severity, State, Transition
+from fenceline.facts import Severity, TransactionState, Transition, TransitionReason
 
 #: How often a page looks whether a timeout has passed meanwhile.
 _PASSING_MS = 15_000
@@ -63,7 +63,7 @@ _COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Recent:
+class RecentTransition:
     """One of the last transitions of an id, and the evidence for it."""
 
     told: Transition
@@ -94,7 +94,7 @@ def transaction_detail(request: HttpRequest, cluster: str, transactional_id: str
     )
 
 
-def _list(request: HttpRequest, wanted: Wanted) -> Mapping[str, Any]:
+def _list(request: HttpRequest, wanted: TransactionListQuery) -> Mapping[str, Any]:
     frame = context.of(request)
     several = len(frame.clusters) > 1 and not frame.cluster
     # Who waits is asked for open transactions alone: of a page of them in three queries.
@@ -133,7 +133,7 @@ def _detail(request: HttpRequest, cluster: str, transactional_id: str) -> Mappin
     row = transaction_queries.transaction(cluster, transactional_id)
     if row is not None:
         life = history.life(cluster, bytes(row.key), row.log_partition)
-        kept = history.Kept(bytes(row.key), row.transactional_id, row.application, life)
+        kept = history.TransactionHistory(bytes(row.key), row.transactional_id, row.application, life)
         return {"row": row, "kept": kept, **_known(request, row), **_lived(request, cluster, kept, row)}
     gone = history.forgotten(cluster, transactional_id)
     if gone is not None:
@@ -170,14 +170,14 @@ def _known(request: HttpRequest, row: Transaction) -> Mapping[str, Any]:
 
 
 def _lived(
-    request: HttpRequest, cluster: str, kept: history.Kept, row: Transaction | None
+    request: HttpRequest, cluster: str, kept: history.TransactionHistory, row: Transaction | None
 ) -> Mapping[str, Any]:
     """Return what happened to an id so far, and how long that usually takes."""
     now, recent = now_ms(request), kept.life.recent
     notable = history.of_id(cluster, kept.key, limit=_NOTABLE_SHOWN)
     names = [kept.application]
     figures = history.figures(cluster, since_ms=now - _DAY_MS, until_ms=now, applications=names)
-    mine = figures.get(kept.application, history.Figures())
+    mine = figures.get(kept.application, history.ApplicationHistory())
     usual = lived.usual(recent, kept.application, mine.open_times, mine.marker_times)
     bars, marks = lived.bars(recent, row, now), lived.marks(recent)
     broker = None if row is None else waits.coordinators([row]).get(row.pk)
@@ -198,24 +198,26 @@ def _lived(
     }
 
 
-def _recent(cluster: str, kept: history.Kept) -> Sequence[Recent]:
+def _recent(cluster: str, kept: history.TransactionHistory) -> Sequence[RecentTransition]:
     recent = kept.life.recent
     actions = attributions.of_transitions(cluster, kept.key, recent)
     pairs = zip(recent, actions, strict=True)
-    return [Recent(each, explain(each, attributions.name(action)), action) for each, action in pairs]
+    return [
+        RecentTransition(each, explain(each, attributions.name(action)), action) for each, action in pairs
+    ]
 
 
-def _last_fence(row: Transaction | None, recent: Sequence[Recent]) -> Action | None:
+def _last_fence(row: Transaction | None, recent: Sequence[RecentTransition]) -> Action | None:
     """The fence of ours after which no producer has come back, None where that is not so."""
     last = recent[0] if recent else None
-    if row is None or row.state != State.EMPTY or last is None:
+    if row is None or row.state != TransactionState.EMPTY or last is None:
         return None
-    return last.action if last.told.reason is Reason.FENCED_BY_ACTION else None
+    return last.action if last.told.reason is TransitionReason.FENCED_BY_ACTION else None
 
 
 def _steps(
-    row: Transaction, told: lived.Now, broker: int | None, names: Mapping[int, str]
-) -> Sequence[way.Step]:
+    row: Transaction, told: lived.NewestTransaction, broker: int | None, names: Mapping[int, str]
+) -> Sequence[way.TransactionStep]:
     log_partitions = visibility.state_log_partitions(row.cluster.name)
     return way.steps(row, transaction_queries.partitions_of(row), log_partitions, told, broker, names)
 

@@ -10,7 +10,7 @@ from django.urls import reverse
 
 from dashboard.labels import action as acts
 from dashboard.labels.action import ActLook
-from dashboard.labels.status import Standing
+from dashboard.labels.status import StatusLabel
 from dashboard.models import Action, FindingRecord, PinRecord, Query, Transaction
 from dashboard.web import action_buttons as acting
 from dashboard.web import plan_context as plan_shown
@@ -53,13 +53,13 @@ def act_look(act: str) -> ActLook:
 
 
 @register.filter
-def action_state_look(state: str) -> Standing:
+def action_state_look(state: str) -> StatusLabel:
     """Return how the state of an action reads and looks."""
     return acts.STATES[state]
 
 
 @register.filter
-def result_look(outcome: str) -> Standing:
+def result_look(outcome: str) -> StatusLabel:
     """Return how what came of one subject reads and looks."""
     return acts.OUTCOMES[outcome]
 

@@ -9,7 +9,7 @@ from django import template
 from django.urls import reverse
 
 from dashboard.alerts import redact
-from dashboard.labels.status import Standing
+from dashboard.labels.status import StatusLabel
 from dashboard.models import Action, Alert, Channel, Delivery
 from dashboard.web import addresses
 from fenceline.alerts import matchers as matching
@@ -19,28 +19,30 @@ register = template.Library()
 
 _STATES = MappingProxyType(
     {
-        Alert.State.FIRING.value: Standing("firing", "critical", "it is so now"),
-        Alert.State.PENDING.value: Standing("pending", "info", "it was found, but not in enough looks yet"),
-        Alert.State.RESOLVED.value: Standing("resolved", "ok", "it is over"),
+        Alert.State.FIRING.value: StatusLabel("firing", "critical", "it is so now"),
+        Alert.State.PENDING.value: StatusLabel(
+            "pending", "info", "it was found, but not in enough looks yet"
+        ),
+        Alert.State.RESOLVED.value: StatusLabel("resolved", "ok", "it is over"),
     }
 )
 _DELIVERIES = MappingProxyType(
     {
-        Delivery.State.PENDING.value: Standing("pending", "info", "it is being sent, or tried again"),
-        Delivery.State.DELIVERED.value: Standing("delivered", "ok", "its receiver took it"),
-        Delivery.State.FAILED.value: Standing("failed", "critical", "its receiver never took it"),
+        Delivery.State.PENDING.value: StatusLabel("pending", "info", "it is being sent, or tried again"),
+        Delivery.State.DELIVERED.value: StatusLabel("delivered", "ok", "its receiver took it"),
+        Delivery.State.FAILED.value: StatusLabel("failed", "critical", "its receiver never took it"),
     }
 )
 _SILENCES = MappingProxyType(
     {
-        "active": Standing("active", "info", "it keeps what matches quiet now"),
-        "scheduled": Standing("scheduled", "unknown", "it has not begun"),
-        "expired": Standing("expired", "unknown", "it is over"),
+        "active": StatusLabel("active", "info", "it keeps what matches quiet now"),
+        "scheduled": StatusLabel("scheduled", "unknown", "it has not begun"),
+        "expired": StatusLabel("expired", "unknown", "it is over"),
     }
 )
-_ENABLED = Standing("enabled", "ok", "it is told")
-_FAILING = Standing("failing", "warning", "its last messages were not taken")
-_DISABLED = Standing("disabled", "critical", "nobody is told through it")
+_ENABLED = StatusLabel("enabled", "ok", "it is told")
+_FAILING = StatusLabel("failing", "warning", "its last messages were not taken")
+_DISABLED = StatusLabel("disabled", "critical", "nobody is told through it")
 _ORIGINS = MappingProxyType({"alert": "alerts", "test": "tests", "again": "sent again"})
 _KINDS = MappingProxyType(
     {
@@ -64,25 +66,25 @@ def tabs(here: str) -> Mapping[str, object]:
 
 
 @register.filter
-def alert_state(state: str) -> Standing:
+def alert_state(state: str) -> StatusLabel:
     """Return how an alert's state reads and looks."""
     return _STATES[state]
 
 
 @register.filter
-def delivery_look(state: str) -> Standing:
+def delivery_look(state: str) -> StatusLabel:
     """Return how a delivery's state reads and looks."""
     return _DELIVERIES[state]
 
 
 @register.filter
-def silence_look(state: str) -> Standing:
+def silence_look(state: str) -> StatusLabel:
     """Return how a silence's state reads and looks."""
     return _SILENCES[state]
 
 
 @register.filter
-def channel_look(row: Channel) -> Standing:
+def channel_look(row: Channel) -> StatusLabel:
     """Return how a channel does."""
     if not row.enabled:
         return _DISABLED

@@ -16,11 +16,11 @@ from django.templatetags.static import static
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
-from dashboard.labels.transition import LOOKS, Look
+from dashboard.labels.transition import LOOKS, TransitionStyle
 from dashboard.models import FindingRecord, Transaction, TransitionRecord
 from dashboard.web import addresses
 from dashboard.web import freshness as sight
-from fenceline.facts import NOT_TOLD, OPEN_STATES, TWO_PHASE_COMMIT_TIMEOUT_MS, Kind
+from fenceline.facts import NOT_TOLD, OPEN_STATES, TWO_PHASE_COMMIT_TIMEOUT_MS, TransitionKind
 from fenceline.formatting import duration as in_words
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def is_open(row: Transaction) -> bool:
 
 
 @register.filter
-def status(row: LiveCollector, now_ms: int) -> sight.Status:
+def status(row: LiveCollector, now_ms: int) -> sight.CollectorState:
     """Return how a collector does, in words and tone."""
     return sight.status(row, now_ms)
 
@@ -185,9 +185,9 @@ def finding_label(finding: FindingRecord) -> str:
 
 
 @register.filter
-def look(kind: str) -> Look:
+def look(kind: str) -> TransitionStyle:
     """Return how a kind of transition reads and looks."""
-    return LOOKS[Kind(kind)]
+    return LOOKS[TransitionKind(kind)]
 
 
 @register.filter

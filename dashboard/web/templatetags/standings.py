@@ -11,7 +11,7 @@ from django.utils.safestring import SafeString
 from dashboard.evaluation.blocking import Waits
 from dashboard.groups import queries as groups
 from dashboard.labels import status as standings
-from dashboard.labels.status import Standing
+from dashboard.labels.status import StatusLabel
 from dashboard.models import FindingRecord, GroupOffset, PartitionRecord, PinRecord, Recovery, Transaction
 from dashboard.partitions import queries as partitions
 from dashboard.system import owners
@@ -26,25 +26,25 @@ Points = Sequence[tuple[int, int]]
 
 
 @register.filter
-def verdict_look(verdict: str) -> Standing:
+def verdict_look(verdict: str) -> StatusLabel:
     """Return how a partition's verdict reads and looks."""
     return standings.VERDICT_LOOKS[verdict]
 
 
 @register.filter
-def status_look(status: str) -> Standing:
+def status_look(status: str) -> StatusLabel:
     """Return how a group's status reads and looks."""
     return standings.STATUS_LOOKS[status]
 
 
 @register.filter
-def waiting_look(waiting: str) -> Standing:
+def waiting_look(waiting: str) -> StatusLabel:
     """Return how a group's standing to a pinned LSO reads and looks."""
     return standings.WAITING_LOOKS[waiting]
 
 
 @register.filter
-def outcome_look(outcome: str) -> Standing:
+def outcome_look(outcome: str) -> StatusLabel:
     """Return how an episode's outcome reads and looks."""
     return standings.OUTCOME_LOOKS[outcome]
 
@@ -56,7 +56,7 @@ def held(row: PartitionRecord) -> int | None:
 
 
 @register.filter
-def blockers(row: GroupOffset) -> Sequence[groups.Blocker]:
+def blockers(row: GroupOffset) -> Sequence[groups.BlockingTransaction]:
     """Return what a group waits for in a partition."""
     return groups.blockers(row)
 
@@ -101,7 +101,7 @@ def called(who: Owner) -> SafeString:
 
 
 @register.simple_tag
-def blocker_link(blocker: groups.Blocker | PinRecord, cluster: str) -> SafeString:
+def blocker_link(blocker: groups.BlockingTransaction | PinRecord, cluster: str) -> SafeString:
     """Return the transaction that holds something: its id, else its producer, else a dash that says why."""
     perhaps = "" if getattr(blocker, "certain", True) else SafeString(' <span class="muted">(perhaps)</span>')
     name = blocker.transactional_id

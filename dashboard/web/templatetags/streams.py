@@ -11,7 +11,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from dashboard.labels import query as query_looks
-from dashboard.labels.status import Standing
+from dashboard.labels.status import StatusLabel
 from dashboard.models import Query, SinkDecision
 from dashboard.streaming.registry import driver_of, state_now
 from dashboard.web import addresses
@@ -23,19 +23,19 @@ register = template.Library()
 
 
 @register.filter
-def query_look(row: Query, now_ms: int) -> Standing:
+def query_look(row: Query, now_ms: int) -> StatusLabel:
     """Return how a query's state reads and looks now."""
     return query_looks.state_look(state_now(row, now_ms), driver_of(row, now_ms))
 
 
 @register.filter
-def query_state_look(state: str) -> Standing:
+def query_state_look(state: str) -> StatusLabel:
     """Return how a state reads and looks, whoever's it is."""
     return query_looks.STATE_LOOKS[state]
 
 
 @register.filter
-def decision_look(standing: str) -> Standing:
+def decision_look(standing: str) -> StatusLabel:
     """Return how a batch's decision reads and looks."""
     return query_looks.DECISION_LOOKS[standing]
 
@@ -53,7 +53,7 @@ def link_tone(link: ChainLink) -> str:
 
 
 @register.filter
-def chain_look(chain: Sequence[ChainLink]) -> Standing:
+def chain_look(chain: Sequence[ChainLink]) -> StatusLabel:
     """Return a chain in two words: its broken link, what it waits for, or that it is done."""
     for state, words, tone in (
         (LinkState.BROKEN, "broken", "critical"),
@@ -62,27 +62,27 @@ def chain_look(chain: Sequence[ChainLink]) -> Standing:
         found = next((link for link in chain if link.state is state), None)
         if found is not None:
             verb = f"not {found.link}" if state is LinkState.BROKEN else f"to be {found.link}"
-            return Standing(verb, tone, f"{words}: {found.evidence}")
+            return StatusLabel(verb, tone, f"{words}: {found.evidence}")
     if chain and chain[-1].state is LinkState.DONE:
-        return Standing("checkpointed", "ok", "every link that it has is done")
-    return Standing("not known", "unknown", "nothing tells how far it has come")
+        return StatusLabel("checkpointed", "ok", "every link that it has is done")
+    return StatusLabel("not known", "unknown", "nothing tells how far it has come")
 
 
 @register.filter
-def safe_look(safe: RestartSafety) -> Standing:
+def safe_look(safe: RestartSafety) -> StatusLabel:
     """Return whether a query is safe to restart by a graceful stop: yes, no, or unknown."""
     return _answer_look(safe.safe, safe.sentence)
 
 
 @register.filter
-def kill_look(safe: RestartSafety) -> Standing:
+def kill_look(safe: RestartSafety) -> StatusLabel:
     """Return whether its driver may be killed: yes, no, or unknown."""
     return _answer_look(safe.kill, safe.kill_reason or "a restart repeats and loses nothing")
 
 
-def _answer_look(answer: bool | None, means: str) -> Standing:
+def _answer_look(answer: bool | None, means: str) -> StatusLabel:
     words = {True: ("yes", "ok"), False: ("no", "critical"), None: ("unknown", "unknown")}
-    return Standing(*words[answer], means)
+    return StatusLabel(*words[answer], means)
 
 
 @register.filter

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fenceline.decode.transaction_state import decode
-from fenceline.facts import State, Tombstone, TopicPartitions, TransactionRecord, Undecoded
+from fenceline.facts import Tombstone, TopicPartitions, TransactionRecord, TransactionState, Undecoded
 from fenceline.kafka.encode import encode_key, encode_value, uvarint
 from tests.fenceline.decode import samples
 
@@ -66,7 +66,7 @@ def test_it_sees_a_cut_at_every_length() -> None:
     topics = (TopicPartitions("orders", (0, 1, 2)), TopicPartitions("__consumer_offsets", (7,)))
     for version in (0, 1):
         record = TransactionRecord(
-            "txn-1", State.ONGOING, 1, 0, 60000, topics, 2, 1, 2 * version, value_version=version
+            "txn-1", TransactionState.ONGOING, 1, 0, 60000, topics, 2, 1, 2 * version, value_version=version
         )
         value = encode_value(record)
         assert [decode(KEY, value[:length]) for length in range(len(value))] == [

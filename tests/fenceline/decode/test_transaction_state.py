@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from fenceline.decode.transaction_state import decode, decode_key, decode_value
-from fenceline.facts import State, Tombstone, TopicPartitions, TransactionRecord, Undecoded
+from fenceline.facts import Tombstone, TopicPartitions, TransactionRecord, TransactionState, Undecoded
 from fenceline.kafka.encode import encode_key, encode_value, uvarint
 from tests.fenceline.decode import samples
 
@@ -21,7 +21,7 @@ VECTORS = [
         "000000000000000003e800050000ea6001000000010001740000000200000000000000020000018bcfe5687b0000018bcfe56800",
         TransactionRecord(
             "txn-1",
-            State.ONGOING,
+            TransactionState.ONGOING,
             1000,
             5,
             60000,
@@ -33,17 +33,17 @@ VECTORS = [
     ),
     (
         "000000000000000003e800000000ea6000ffffffff0000018bcfe56800ffffffffffffffff",
-        TransactionRecord("txn-1", State.EMPTY, 1000, 0, 60000, None, T, None, value_version=0),
+        TransactionRecord("txn-1", TransactionState.EMPTY, 1000, 0, 60000, None, T, None, value_version=0),
     ),
     (
         "000100000000000003e800050000ea6001020274030000000000000002000000018bcfe5687b0000018bcfe568000102020002",
         TransactionRecord(
-            "txn-1", State.ONGOING, 1000, 5, 60000, (TopicPartitions("t", (0, 2)),), T + 123, T, 2
+            "txn-1", TransactionState.ONGOING, 1000, 5, 60000, (TopicPartitions("t", (0, 2)),), T + 123, T, 2
         ),
     ),
     (
         "000100000000000003e900000000ea6004010000018bcfe569f40000018bcfe5680002000800000000000003e802020002",
-        TransactionRecord("txn-1", State.COMPLETE_COMMIT, 1001, 0, 60000, (), T + 500, T, 2, 1000),
+        TransactionRecord("txn-1", TransactionState.COMPLETE_COMMIT, 1001, 0, 60000, (), T + 500, T, 2, 1000),
     ),
 ]
 ONGOING_V0, EMPTY_V0, ONGOING_V1, COMPLETE_V1 = (bytes.fromhex(value) for value, _ in VECTORS)

@@ -5,9 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, Finding, Gap, State, TopicPartitions
+from fenceline.facts import (
+    TWO_PHASE_COMMIT_TIMEOUT_MS,
+    Finding,
+    TopicPartitions,
+    TransactionState,
+    VisibilityGap,
+)
 from fenceline.kafka.groups import Waiting
-from fenceline.kafka.partitions import Ground, Pin, Verdict
+from fenceline.kafka.partitions import PartitionVerdict, Pin, VerdictReason
 from fenceline.limits import Limits
 from fenceline.rules import judge
 from fenceline.snapshot import (
@@ -15,7 +21,7 @@ from fenceline.snapshot import (
     BlockedOffset,
     Blocker,
     CollectorStatus,
-    OpenTransaction,
+    OpenTransactionFacts,
     PinnedPartition,
     Snapshot,
 )
@@ -24,9 +30,9 @@ from fenceline.visibility import EVERYWHERE, Sense
 
 NOW_MS = 1_795_000_000_000
 LIMITS = Limits()
-HANGS = (Verdict.HANGING, Ground.NO_SUCH_PRODUCER)
-OWNED = (Verdict.OPEN, Ground.OWNED)
-HIDDEN = (Verdict.UNKNOWN, Ground.MAY_BE_HIDDEN)
+HANGS = (PartitionVerdict.HANGING, VerdictReason.NO_SUCH_PRODUCER)
+OWNED = (PartitionVerdict.OPEN, VerdictReason.OWNED)
+HIDDEN = (PartitionVerdict.UNKNOWN, VerdictReason.MAY_BE_HIDDEN)
 
 
 def ago(seconds: float) -> int:
@@ -69,8 +75,8 @@ def severities(rule: str, limits: Limits = LIMITS, **facts: Any) -> list[str]:
     return [finding.severity.value for finding in found(rule, limits, **facts)]
 
 
-def gap(source: str, scope: str = EVERYWHERE, *, since_s_ago: float = 1) -> Gap:
-    return Gap("prod", source, scope, ago(since_s_ago), None, f"{source} cannot see {scope}")
+def gap(source: str, scope: str = EVERYWHERE, *, since_s_ago: float = 1) -> VisibilityGap:
+    return VisibilityGap("prod", source, scope, ago(since_s_ago), None, f"{source} cannot see {scope}")
 
 
 def blind(name: str) -> tuple[CollectorStatus, ...]:
@@ -83,11 +89,11 @@ def transaction(
     age_s: float | None = 120,
     *,
     timeout_s: float = 600,
-    state: State = State.ONGOING,
+    state: TransactionState = TransactionState.ONGOING,
     decided_s_ago: float = 0,
     **more: Any,
-) -> OpenTransaction:
-    return OpenTransaction(
+) -> OpenTransactionFacts:
+    return OpenTransactionFacts(
         cluster="prod",
         transactional_id=more.pop("name", "payments-7"),
         state=state,
@@ -102,7 +108,14 @@ def transaction(
     )
 
 
-def pin(verdict: Verdict, ground: Ground, *, start: int = 812, name: str = "", seen_s_ago: float = 90) -> Pin:
+def pin(
+    verdict: PartitionVerdict,
+    ground: VerdictReason,
+    *,
+    start: int = 812,
+    name: str = "",
+    seen_s_ago: float = 90,
+) -> Pin:
     return Pin(
         topic="payments",
         partition=0,
@@ -119,8 +132,8 @@ def pin(verdict: Verdict, ground: Ground, *, start: int = 812, name: str = "", s
     )
 
 
-def pinned(*pins: Pin, pinned_s_ago: float = 90, verdict: Verdict | None = None) -> PinnedPartition:
-    worst = verdict or (pins[0].verdict if pins else Verdict.UNKNOWN)
+def pinned(*pins: Pin, pinned_s_ago: float = 90, verdict: PartitionVerdict | None = None) -> PinnedPartition:
+    worst = verdict or (pins[0].verdict if pins else PartitionVerdict.UNKNOWN)
     return PinnedPartition("payments", 0, ago(pinned_s_ago), 812, 5_812, worst, pins)
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from fenceline.baselines import Habit
-from fenceline.facts import Kind
+from fenceline.facts import TransitionKind
 from fenceline.snapshot import ApplicationFigures, Burn
 from tests.fenceline.rules.build import blind, found, gap, severities
 
 COMMIT, TIMEOUT, CLIENT, REINIT, TAKEOVER = (
-    Kind.COMMIT,
-    Kind.TIMEOUT,
-    Kind.CLIENT_ABORT,
-    Kind.REINIT,
-    Kind.TAKEOVER,
+    TransitionKind.COMMIT,
+    TransitionKind.TIMEOUT,
+    TransitionKind.CLIENT_ABORT,
+    TransitionKind.REINIT,
+    TransitionKind.TAKEOVER,
 )
 
 
@@ -30,11 +30,16 @@ def application(**figures: object) -> tuple[ApplicationFigures, ...]:
         (3, {COMMIT: 16, TIMEOUT: 4}, "warning", "the share itself"),
         (4, {COMMIT: 10, CLIENT: 5, TIMEOUT: 5}, "warning", "of any cause"),
         (5, {TIMEOUT: 20}, "critical", "nothing is committed at all"),
-        (6, {COMMIT: 20, Kind.EMPTY_ABORT: 500, REINIT: 500}, None, "an abort of nothing loses nothing"),
+        (
+            6,
+            {COMMIT: 20, TransitionKind.EMPTY_ABORT: 500, REINIT: 500},
+            None,
+            "an abort of nothing loses nothing",
+        ),
         (7, {}, None, "nothing happened"),
     ],
 )
-def test_abort_ratio(number: int, window: dict[Kind, int], severity: str | None, why: str) -> None:
+def test_abort_ratio(number: int, window: dict[TransitionKind, int], severity: str | None, why: str) -> None:
     told = severities("abort_ratio", applications=application(window=window))
     assert told == ([severity] if severity else []), f"case {number}: {why}"
 
@@ -68,7 +73,11 @@ NEVER, RARE, POOLED = Habit(100, 0, 0.0), Habit(100, 10, 0.05), Habit(100, 5_000
     ],
 )
 def test_habit_changed(
-    number: int, hour: dict[Kind, float], habits: dict[Kind, Habit], severity: str | None, why: str
+    number: int,
+    hour: dict[TransitionKind, float],
+    habits: dict[TransitionKind, Habit],
+    severity: str | None,
+    why: str,
 ) -> None:
     told = severities("habit_changed", applications=application(hour=hour, habits=habits))
     assert told == ([severity] if severity else []), f"case {number}: {why}"
@@ -83,13 +92,13 @@ def test_habit_changed(
     ],
 )
 def test_id_explosion(number: int, made: float, severity: str | None, why: str) -> None:
-    told = severities("id_explosion", applications=application(hour={Kind.INIT: made}))
+    told = severities("id_explosion", applications=application(hour={TransitionKind.INIT: made}))
     assert told == ([severity] if severity else []), f"case {number}: {why}"
 
 
 def test_id_explosion_reckons_what_coordinators_keep() -> None:
     """FLIP-511's arithmetic: 7 d x 24 h x 60 checkpoints an hour x parallelism."""
-    (finding,) = found("id_explosion", applications=application(hour={Kind.INIT: 60.0 * 100}))
+    (finding,) = found("id_explosion", applications=application(hour={TransitionKind.INIT: 60.0 * 100}))
     assert finding.summary == "payments makes 6,000+ transactional ids an hour"
     assert "1,000,000+ ids" in finding.evidence  # 60 * 100 * 168 = 1,008,000
 
@@ -116,7 +125,7 @@ def test_epoch_burn_tells_the_time_to_the_next_producer_id() -> None:
 
 FACTS = application(
     window={TIMEOUT: 50},
-    hour={REINIT: 50, Kind.INIT: 900},
+    hour={REINIT: 50, TransitionKind.INIT: 900},
     habits={REINIT: NEVER},
     burn=Burn("payments-7", 9, 10**6),
 )

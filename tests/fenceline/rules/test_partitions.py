@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from fenceline.baselines import Usual
-from fenceline.facts import State
+from fenceline.baselines import UsualCommit
+from fenceline.facts import TransactionState
 from fenceline.kafka.groups import Waiting
-from fenceline.kafka.partitions import Ground, Verdict
+from fenceline.kafka.partitions import PartitionVerdict, VerdictReason
 from fenceline.snapshot import PinnedPartition
 from tests.fenceline.rules.build import (
     HANGS,
@@ -29,7 +29,7 @@ from tests.fenceline.rules.build import (
     waits,
 )
 
-LATE = (Verdict.LATE, Ground.PAST_TIMEOUT)
+LATE = (PartitionVerdict.LATE, VerdictReason.PAST_TIMEOUT)
 
 
 @pytest.mark.parametrize(
@@ -78,23 +78,57 @@ def test_lso_pinned(number: int, subject: PinnedPartition, severity: str | None,
     [
         (1, pinned(pin(*OWNED, name="a")), {"groups": (group(waits(30)),)}, "info", "a group has just come"),
         (2, pinned(pin(*OWNED, name="a")), {"groups": (group(waits(61)),)}, "warning", "it is blocked"),
-        (3, pinned(pin(*OWNED, name="a"), pinned_s_ago=430), {"groups": (group(waits(420)),)},
-         "critical", "7 min"),
-        (4, pinned(pin(*OWNED, name="a"), pinned_s_ago=70), {"groups": (group(waits(900)),)}, "warning",
-         "it was there before, at the end of the log: blocked since the LSO is"),
-        (5, pinned(pin(*OWNED, name="a"), pinned_s_ago=430), {"queries": (query(positions=(stands(),)),)},
-         "warning", "a query came later"),
+        (
+            3,
+            pinned(pin(*OWNED, name="a"), pinned_s_ago=430),
+            {"groups": (group(waits(420)),)},
+            "critical",
+            "7 min",
+        ),
+        (
+            4,
+            pinned(pin(*OWNED, name="a"), pinned_s_ago=70),
+            {"groups": (group(waits(900)),)},
+            "warning",
+            "it was there before, at the end of the log: blocked since the LSO is",
+        ),
+        (
+            5,
+            pinned(pin(*OWNED, name="a"), pinned_s_ago=430),
+            {"queries": (query(positions=(stands(),)),)},
+            "warning",
+            "a query came later",
+        ),
         (6, pinned(pin(*OWNED, name="a")), {"groups": (group(waits(90, partition=3)),)}, "info", "elsewhere"),
-        (7, pinned(pin(*OWNED, name="a")), {"groups": (group(waits(90, how=Waiting.READS_PAST)),)}, "info",
-         "it reads uncommitted"),
+        (
+            7,
+            pinned(pin(*OWNED, name="a")),
+            {"groups": (group(waits(90, how=Waiting.READS_PAST)),)},
+            "info",
+            "it reads uncommitted",
+        ),
         (8, pinned(pin(*HANGS)), {"groups": (group(waits(90)),)}, "critical", "nothing ever ends it"),
-        (9, pinned(pin(*OWNED, name="payments-7")), {"groups": (group(waits(90)),),
-         "transactions": (transaction(90, timeout_s=3_600),)}, "critical", "no end in an hour"),
-        (10, pinned(pin(*OWNED, name="payments-7"), pinned_s_ago=430), {"groups": (group(waits(420)),),
-         "transactions": (transaction(440),), "usual": {"payments": Usual(80, 200_000)}}, "info", "usual"),
+        (
+            9,
+            pinned(pin(*OWNED, name="payments-7")),
+            {"groups": (group(waits(90)),), "transactions": (transaction(90, timeout_s=3_600),)},
+            "critical",
+            "no end in an hour",
+        ),
+        (
+            10,
+            pinned(pin(*OWNED, name="payments-7"), pinned_s_ago=430),
+            {
+                "groups": (group(waits(420)),),
+                "transactions": (transaction(440),),
+                "usual": {"payments": UsualCommit(80, 200_000)},
+            },
+            "info",
+            "usual",
+        ),
         (11, pinned(pin(*HIDDEN)), {}, "warning", "nobody is known who holds it"),
     ],
-)  # fmt: skip
+)
 def test_lso_pinned_is_as_bad_as_what_it_blocks(
     number: int, subject: PinnedPartition, facts: dict[str, Any], severity: str, why: str
 ) -> None:
@@ -121,7 +155,10 @@ def test_a_group_that_reads_past_the_lso_is_not_affected_by_name_alone() -> None
 def test_words_stay_while_records_come() -> None:
     """Each new record behind a pinned LSO would be news to every browser otherwise."""
     told = [
-        found("lso_pinned", partitions=(PinnedPartition("payments", 0, ago(90), 812, end, Verdict.UNKNOWN),))
+        found(
+            "lso_pinned",
+            partitions=(PinnedPartition("payments", 0, ago(90), 812, end, PartitionVerdict.UNKNOWN),),
+        )
         for end in (6_000, 6_500)
     ]
     assert told[0] == told[1]
@@ -160,6 +197,6 @@ def test_a_broker_hides_the_partitions_it_leads() -> None:
 
 def test_open_transactions_speak_of_partitions_that_are_hidden() -> None:
     """Its own record tells what a transaction holds: no look at the partition is needed for that."""
-    open_one = transaction(120, state=State.ONGOING)
+    open_one = transaction(120, state=TransactionState.ONGOING)
     hidden = gap("partitions", "partition:payments-0")
     assert found("open_too_long", transactions=(open_one,), gaps=(hidden,))

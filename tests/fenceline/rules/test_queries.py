@@ -8,8 +8,8 @@ import pytest
 
 from fenceline.facts import Severity
 from fenceline.limits import Limits
-from fenceline.snapshot import StandingQuery
-from fenceline.spark.queries import QueryStatus, SinkBatch, SourcePosition, Stall, Unusable
+from fenceline.snapshot import BlockedQueryFacts
+from fenceline.spark.queries import QueryStatus, SinkBatch, SourcePosition, Stall, UnusableFile
 from fenceline.spark.records import Damage, QueryState
 from tests.fenceline.rules.build import (
     NOW_MS,
@@ -55,7 +55,7 @@ GONE = {"alive": None, "moved_ms": ago(WEEK_S + 1)}
             7,
             {
                 "restart_severity": Severity.WARNING,
-                "unusable": (Unusable("offsets/3", Damage.DENIED, "no permission"),),
+                "unusable": (UnusableFile("offsets/3", Damage.DENIED, "no permission"),),
             },
             [],
             "what decides may not be read",
@@ -219,7 +219,7 @@ def test_who_holds_a_partition_names_the_queries_that_stand_there() -> None:
     assert held.affected == ("query:q-1",)
     (past,) = found("lso_pinned", queries=(query(positions=(stands(900),)),), partitions=(HELD,))
     assert past.affected == ()
-    standing = (StandingQuery("q-1", "orders"), StandingQuery("q-2", "audit"))
+    standing = (BlockedQueryFacts("q-1", "orders"), BlockedQueryFacts("q-2", "audit"))
     (open_one,) = found("open_too_long", transactions=(transaction(90, queries=standing),))
     assert "2 streaming queries stand there: orders and audit" in open_one.evidence
     assert open_one.affected[-2:] == ("query:q-1", "query:q-2")
@@ -270,8 +270,8 @@ def test_batch_slow(number: int, facts: dict[str, Any], is_told: bool, why: str)
         (6, "query_failed", {"state": QueryState.STOPPED, "alive": False}, []),
         (7, "checkpoint_unreadable", {"error": "permission denied"}, ["warning"]),
         (8, "checkpoint_unreadable", {"error": "the folder is gone", **GONE}, []),
-        (9, "checkpoint_unreadable", {"unusable": (Unusable("a", Damage.NEWER, "v9"),)}, ["warning"]),
-        (10, "checkpoint_unreadable", {"unusable": (Unusable("a", Damage.TORN, "cut"),)}, []),
+        (9, "checkpoint_unreadable", {"unusable": (UnusableFile("a", Damage.NEWER, "v9"),)}, ["warning"]),
+        (10, "checkpoint_unreadable", {"unusable": (UnusableFile("a", Damage.TORN, "cut"),)}, []),
         (11, "progress_dropped", {"dropped": 12, "dropped_ms": ago(5)}, ["info"]),
         (12, "progress_dropped", {"dropped": 12, "dropped_ms": ago(86_401)}, []),
         (13, "progress_dropped", {"dropped": 0, "dropped_ms": ago(5)}, []),

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from fenceline import rules
-from fenceline.facts import Gap
+from fenceline.facts import VisibilityGap
 from fenceline.limits import Limits
 from fenceline.rules import MOST_FINDINGS, RULES, judge
 from fenceline.snapshot import CollectorStatus
-from fenceline.visibility import Sense, Sight, expected_ms, stale_gap
+from fenceline.visibility import Sense, Visibility, expected_ms, stale_gap
 from tests.fenceline.rules.build import (
     ALL,
     CHECKPOINTS,
@@ -59,12 +59,12 @@ PLACES = {
 def test_a_sense_sees(
     number: int, sense: Sense, hidden: tuple[str, ...], things: tuple[str, ...], sees: bool, why: str
 ) -> None:
-    sight = Sight({sense: frozenset(hidden)}, PLACES)
+    sight = Visibility({sense: frozenset(hidden)}, PLACES)
     assert sight.sees([sense], *things) is sees, f"case {number}: {why}"
 
 
 def test_each_need_must_be_met() -> None:
-    sight = Sight({Sense.PARTITIONS: frozenset({"cluster"})}, PLACES)
+    sight = Visibility({Sense.PARTITIONS: frozenset({"cluster"})}, PLACES)
     assert sight.sees([Sense.TRANSACTIONS], "partition:a-0")
     assert not sight.sees([Sense.TRANSACTIONS, Sense.PARTITIONS], "partition:a-0")
 
@@ -120,7 +120,7 @@ def test_lists_that_say_who_is_missing_are_not_old_but_what_stands_on_them_is() 
 
 
 def test_a_rule_that_is_no_more_lets_its_findings_go() -> None:
-    everything = Sight({sense: frozenset({"cluster"}) for sense in Sense})
+    everything = Visibility({sense: frozenset({"cluster"}) for sense in Sense})
     assert rules.sees(everything, "a_rule_of_another_version", "transaction:t", ())
     assert rules.sees(everything, "collector_behind", "collector:partitions", ())
     assert not rules.sees(everything, "late", "transaction:t", ())
@@ -169,7 +169,7 @@ def test_a_stale_source_is_a_gap(
     )
     wanted = None
     if gap_s_ago is not None:
-        wanted = Gap("prod", "groups", "cluster", ago(gap_s_ago), None, "its worker is away")
+        wanted = VisibilityGap("prod", "groups", "cluster", ago(gap_s_ago), None, "its worker is away")
     assert found == wanted, f"case {number}: {why}"
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from fenceline.baselines import Usual
-from fenceline.facts import State
+from fenceline.baselines import UsualCommit
+from fenceline.facts import TransactionState
 from fenceline.limits import Limits
-from fenceline.snapshot import OpenTransaction, Repeated
+from fenceline.snapshot import OpenTransactionFacts, Repeated
 from tests.fenceline.rules.build import (
     ALL,
     NOW_MS,
@@ -37,11 +37,16 @@ TWO_PHASE_S = 10**9
         (4, transaction(605, timeout_s=600), "warning", "past its timeout, but coordinators look every 10 s"),
         (5, transaction(616, timeout_s=600), "warning", "late by now, which another rule says"),
         (6, transaction(61, timeout_s=TWO_PHASE_S), "critical", "two-phase commit: nothing ever ends it"),
-        (7, transaction(900, state=State.PREPARE_COMMIT), None, "decided: not waiting for its producer"),
+        (
+            7,
+            transaction(900, state=TransactionState.PREPARE_COMMIT),
+            None,
+            "decided: not waiting for its producer",
+        ),
         (8, transaction(None), None, "a record without a start says nothing about an age"),
     ],
 )
-def test_open_too_long(number: int, subject: OpenTransaction, severity: str | None, why: str) -> None:
+def test_open_too_long(number: int, subject: OpenTransactionFacts, severity: str | None, why: str) -> None:
     told = severities("open_too_long", transactions=(subject,))
     assert told == ([severity] if severity else []), f"case {number}: {why}"
 
@@ -64,7 +69,7 @@ def test_open_too_long(number: int, subject: OpenTransaction, severity: str | No
 def test_open_too_long_against_its_applications_past(
     number: int, age_s: float, commits: int, p99_s: float, timeout_s: float, severity: str | None, why: str
 ) -> None:
-    usual = {"payments": Usual(commits, int(p99_s * 1_000))}
+    usual = {"payments": UsualCommit(commits, int(p99_s * 1_000))}
     subject = transaction(age_s, timeout_s=timeout_s)
     told = severities("open_too_long", transactions=(subject,), usual=usual)
     assert told == ([severity] if severity else []), f"case {number}: {why}"
@@ -86,7 +91,7 @@ def test_open_too_long_grows_with_whom_it_blocks(
         "transactions": (transaction(430),),
         "partitions": (pinned(pin(*OWNED, name="payments-7"), pinned_s_ago=425),),
         "groups": () if waits_s is None else (group(waits(waits_s)),),
-        "usual": {} if usual_s is None else {"payments": Usual(80, int(usual_s * 1_000))},
+        "usual": {} if usual_s is None else {"payments": UsualCommit(80, int(usual_s * 1_000))},
     }
     assert severities("open_too_long", **facts) == [severity], f"case {number}: {why}"
 
@@ -100,7 +105,7 @@ def test_nobody_is_told_to_fence_what_our_own_sink_may_have_prepared() -> None:
 
 def test_open_too_long_says_what_an_operator_needs() -> None:
     waiting = transaction(120, waiting=("audit", "billing"))
-    (finding,) = found("open_too_long", transactions=(waiting,), usual={"payments": Usual(80, 900)})
+    (finding,) = found("open_too_long", transactions=(waiting,), usual={"payments": UsualCommit(80, 900)})
     assert finding.subject == "transaction:payments-7"
     assert finding.since_ms == ago(120)
     partitions = [f"partition:payments-{n}" for n in range(4)]
@@ -118,11 +123,16 @@ def test_open_too_long_says_what_an_operator_needs() -> None:
         (2, transaction(75.1, timeout_s=60), True, "15 s past its timeout"),
         (3, transaction(20, timeout_s=3), True, "also where it is not open for long"),
         (4, transaction(10**6, timeout_s=TWO_PHASE_S), False, "a two-phase commit is never late"),
-        (5, transaction(900, timeout_s=60, state=State.PREPARE_ABORT), False, "decided; another rule's"),
+        (
+            5,
+            transaction(900, timeout_s=60, state=TransactionState.PREPARE_ABORT),
+            False,
+            "decided; another rule's",
+        ),
         (6, transaction(None, timeout_s=60), False, "no start, no age"),
     ],
 )
-def test_late(number: int, subject: OpenTransaction, is_late: bool, why: str) -> None:
+def test_late(number: int, subject: OpenTransactionFacts, is_late: bool, why: str) -> None:
     told = severities("late", transactions=(subject,))
     assert told == (["critical"] if is_late else []), f"case {number}: {why}"
 
@@ -136,13 +146,15 @@ def test_late_counts_from_its_timeout() -> None:
 @pytest.mark.parametrize(
     ("number", "state", "decided_s_ago", "is_stuck", "why"),
     [
-        (1, State.PREPARE_COMMIT, 14.9, False, "markers may take a moment while a leader moves"),
-        (2, State.PREPARE_COMMIT, 15.1, True, "decided, and no marker for 15 s"),
-        (3, State.PREPARE_ABORT, 15.1, True, "an abort may be stuck too"),
-        (4, State.ONGOING, 900, False, "nothing is decided"),
+        (1, TransactionState.PREPARE_COMMIT, 14.9, False, "markers may take a moment while a leader moves"),
+        (2, TransactionState.PREPARE_COMMIT, 15.1, True, "decided, and no marker for 15 s"),
+        (3, TransactionState.PREPARE_ABORT, 15.1, True, "an abort may be stuck too"),
+        (4, TransactionState.ONGOING, 900, False, "nothing is decided"),
     ],
 )
-def test_stuck_in_prepare(number: int, state: State, decided_s_ago: float, is_stuck: bool, why: str) -> None:
+def test_stuck_in_prepare(
+    number: int, state: TransactionState, decided_s_ago: float, is_stuck: bool, why: str
+) -> None:
     subject = transaction(900, state=state, decided_s_ago=decided_s_ago)
     told = found("stuck_in_prepare", transactions=(subject,))
     assert [each.since_ms for each in told] == ([ago(decided_s_ago)] if is_stuck else []), (
@@ -189,7 +201,7 @@ def test_timeouts_in_a_row(number: int, subject: str, times: int, is_told: bool,
 FACTS = {
     "transactions": (
         transaction(900, timeout_s=60),
-        transaction(900, state=State.PREPARE_ABORT, decided_s_ago=900, name="stuck"),
+        transaction(900, state=TransactionState.PREPARE_ABORT, decided_s_ago=900, name="stuck"),
     ),
     "takeovers": (Repeated("transaction:payments-7", 9, 9, ago(500), ago(5)),),
     "timeouts": (Repeated("transaction:payments-7", 9, 9, ago(500), ago(5)),),

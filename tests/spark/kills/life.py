@@ -15,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from fenceline.facts import State
+from fenceline.facts import TransactionState
 from sandbox.processes import family, signal_all
 from tests.waiting import wait_for
 from transaction_admin.kafka_python import KafkaPythonAdmin
@@ -212,10 +212,14 @@ def wait_for_open(life: Life, seconds: float = 10) -> bool:
 
 def open_transactions(bootstrap: str, prefix: str) -> list[str]:
     """Return the transactional ids with a prefix whose transaction is open."""
-    return transactions(bootstrap, prefix, [State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT])
+    return transactions(
+        bootstrap,
+        prefix,
+        [TransactionState.ONGOING, TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT],
+    )
 
 
-def transactions(bootstrap: str, prefix: str, states: Collection[State]) -> list[str]:
+def transactions(bootstrap: str, prefix: str, states: Collection[TransactionState]) -> list[str]:
     """Return the transactional ids with a prefix that are in one of these states."""
     admin = KafkaPythonAdmin({"bootstrap.servers": bootstrap})
     try:

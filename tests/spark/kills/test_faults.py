@@ -23,7 +23,7 @@ from confluent_kafka import Producer
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from fenceline.facts import State
+from fenceline.facts import TransactionState
 from sandbox.kafka import Broker
 from spark_pipeline.sink import ExactlyOnceKafkaSink, LostTransactions, SinkError, Step
 from tests.brokers import PROPERTIES, create_topics
@@ -146,7 +146,7 @@ def outlasting(bootstrap: str, prefix: str) -> Callable[[DataFrame], DataFrame]:
         context = TaskContext.get()
         assert context is not None
         if context.partitionId() == 1:
-            aborted = [State.COMPLETE_ABORT]
+            aborted = [TransactionState.COMPLETE_ABORT]
             wait_for(lambda: transactions(bootstrap, prefix, aborted), "the other task's is aborted", 120)
         yield from batches
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from confluent_kafka import Consumer, TopicPartition
 
 from fenceline.decode.ledger import FOLDER
-from fenceline.facts import State
+from fenceline.facts import TransactionState
 from fenceline.kafka.reconcile import Described
 from fenceline.spark.records import SinkTransaction
-from spark_pipeline.sink.admission import Settings
-from spark_pipeline.sink.coordinator import Attempt, Coordinator
+from spark_pipeline.sink.admission import SinkSettings
+from spark_pipeline.sink.coordinator import Attempt, SinkCoordinator
 from spark_pipeline.sink.ledger import LedgerFolder
 from spark_pipeline.sink.options import translate
 from spark_pipeline.sink.steps import Observer
@@ -64,9 +64,9 @@ class FakeQuery:
         adopt: bool = False,
         prefix: str | None = None,
         observer: Observer | None = None,
-    ) -> Coordinator:
+    ) -> SinkCoordinator:
         """Start a driver that is asked for this batch first."""
-        settings = Settings(
+        settings = SinkSettings(
             prefix or self.topic,
             prefix is not None,
             timeout_ms,
@@ -81,15 +81,15 @@ class FakeQuery:
         coordinator.open(self.query_id, f"run-{uuid.uuid4().hex[:8]}", batch_id)
         return coordinator
 
-    def finisher(self, observer: Observer | None = None) -> Coordinator:
+    def finisher(self, observer: Observer | None = None) -> SinkCoordinator:
         """Return a sink that is made while its query has yet to start."""
-        return self._coordinator(Settings(self.topic, False, TIMEOUT_MS), observer)
+        return self._coordinator(SinkSettings(self.topic, False, TIMEOUT_MS), observer)
 
-    def _coordinator(self, settings: Settings, observer: Observer | None) -> Coordinator:
+    def _coordinator(self, settings: SinkSettings, observer: Observer | None) -> SinkCoordinator:
         admin = admin_for(translate(self.options).connection)
-        return Coordinator(settings, LocalStorage(self.folder), admin, observer)
+        return SinkCoordinator(settings, LocalStorage(self.folder), admin, observer)
 
-    def begin(self, driver: Coordinator, batch_id: int) -> Attempt:
+    def begin(self, driver: SinkCoordinator, batch_id: int) -> Attempt:
         """Begin a batch that is not committed."""
         if not (self.folder / "offsets" / str(batch_id)).exists():
             self.plan(batch_id)
@@ -148,7 +148,7 @@ def read(bootstrap: str, topic: str, isolation: str = "read_committed") -> list[
         consumer.close()
 
 
-def states(query: FakeQuery, *ids: str) -> list[State]:
+def states(query: FakeQuery, *ids: str) -> list[TransactionState]:
     admin = admin_for(translate(query.options).connection)
     said = admin.describe_transactions(ids)
     return [each.state for each in said.values() if isinstance(each, Described)]
@@ -156,4 +156,8 @@ def states(query: FakeQuery, *ids: str) -> list[State]:
 
 def open_ids(query: FakeQuery) -> list[str]:
     admin = admin_for(translate(query.options).connection)
-    return [name for name in admin.list_transactions([State.ONGOING]).entries if name.startswith(query.topic)]
+    return [
+        name
+        for name in admin.list_transactions([TransactionState.ONGOING]).entries
+        if name.startswith(query.topic)
+    ]

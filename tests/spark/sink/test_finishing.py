@@ -16,7 +16,7 @@ from dashboard.models import Action, Cluster, Query
 from dashboard.runtime import loop as slices
 from fenceline.decode.ledger import Round
 from fenceline.plans.plan import Act, Plan
-from fenceline.spark.records import Decided, Outcome, QueryState
+from fenceline.spark.records import Decided, DecisionOutcome, QueryState
 from spark_pipeline.sink.errors import LostTransactions, SinkError
 from spark_pipeline.sink.steps import Step
 from tests.kafka.acting import (
@@ -96,7 +96,7 @@ def test_the_ledger_says_who_it_was(query: FakeQuery) -> None:
     executed(plan(query, Act.FINISH_BATCH))
     done = query.ledger.outcome(Round(0, 0))
     assert done is not None
-    assert (done.by, done.outcome, done.lost) == ("operator", Outcome.COMMITTED, ())
+    assert (done.by, done.outcome, done.lost) == ("operator", DecisionOutcome.COMMITTED, ())
 
 
 def comes_back(query: FakeQuery) -> None:
@@ -185,7 +185,7 @@ def test_what_was_lost_since_the_preview_is_told_and_never_written_off(query: Fa
     assert (row.state, outcomes(row)) == (Action.State.DONE, ["done"]), words(row)
     done = query.ledger.outcome(Round(0, 0))
     assert done is not None
-    assert (done.outcome, done.lost) == (Outcome.LOST, (written[0].transactional_id,))
+    assert (done.outcome, done.lost) == (DecisionOutcome.LOST, (written[0].transactional_id,))
     query.driver(1)
 
 

@@ -15,8 +15,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from fenceline.facts import State
-from fenceline.spark.records import Outcome
+from fenceline.facts import TransactionState
+from fenceline.spark.records import DecisionOutcome
 from sandbox.kafka import Broker
 from spark_pipeline.sink import ExactlyOnceKafkaSink, Refused, Step, register
 from spark_pipeline.sink.hadoop import open_from_spark
@@ -83,7 +83,9 @@ class Place:
         return sorted(map(tuple, rows), key=repr)
 
     def open_ids(self) -> list[str]:
-        listed = admin_for({"bootstrap.servers": self.bootstrap}).list_transactions([State.ONGOING])
+        listed = admin_for({"bootstrap.servers": self.bootstrap}).list_transactions(
+            [TransactionState.ONGOING]
+        )
         return [name for name in listed.entries if name.startswith(self.topic)]
 
 
@@ -139,7 +141,7 @@ def test_both_adapters_write_what_spark_s_own_sink_writes(place: Callable[[], Pl
         # No timestamp: the producer's clock.
         assert stamps["schlüssel-7"] > STAMPED_MS + 3_000_000
         state = open_ledger(str(each.checkpoint)).state()
-        committed = {done.batch_id for done in state.done if done.outcome is Outcome.COMMITTED}
+        committed = {done.batch_id for done in state.done if done.outcome is DecisionOutcome.COMMITTED}
         assert committed >= set(range(BATCHES))
         assert state.decisions[0].run_id
         assert state.decisions[0].transactions[0].transactional_id.startswith(f"{each.topic}-")
@@ -177,7 +179,7 @@ def test_a_stop_amid_a_batch_leaves_nothing_open(place: Callable[[], Place], ada
     wait_for(lambda: not here.open_ids(), "it is aborted", DEADLINE_S)
     assert here.records() == []
     decided = open_ledger(str(here.checkpoint)).state().done
-    assert [each.outcome for each in decided] == [Outcome.ABORTED]
+    assert [each.outcome for each in decided] == [DecisionOutcome.ABORTED]
 
 
 def test_a_row_without_a_topic_fails_with_its_partition(place: Callable[[], Place]) -> None:

@@ -12,9 +12,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from fenceline.decode.ledger import Round
-from fenceline.facts import State
+from fenceline.facts import TransactionState
 from fenceline.kafka.reconcile import Described
-from fenceline.spark.records import Decided, Decision, Outcome
+from fenceline.spark.records import Decided, Decision, DecisionOutcome
 from spark_pipeline.sink import names
 from spark_pipeline.sink.coordinator import Attempt
 from spark_pipeline.sink.errors import LostTransactions, SinkError
@@ -62,7 +62,7 @@ def test_batches_are_committed_one_after_the_other(query: FakeQuery) -> None:
     assert query.committed() == sorted(value for batch in range(3) for value in values_of(batch, 0, 1))
     of_each = [step for step in Step if step is not Step.OPENED]
     assert steps == [(Step.OPENED, 0), *((step, batch) for batch in range(3) for step in of_each)]
-    assert [each.outcome for each in query.ledger.state().done] == [Outcome.COMMITTED] * 3
+    assert [each.outcome for each in query.ledger.state().done] == [DecisionOutcome.COMMITTED] * 3
     assert query.ledger.state().broken == ()
     decision = query.ledger.decision(Round(1, 0))
     assert decision.input[0].start == f'{{"{query.topic}": {{"0": 10}}}}'
@@ -165,7 +165,10 @@ def test_a_failed_batch_is_rolled_back_with_what_no_message_told_of(query: FakeQ
     driver.commit(attempt, query.run_tasks(attempt))
     driver.abort(attempt, [], "too late: it is prepared")
     assert query.committed() == values_of(0, 0, 1)
-    assert {each.outcome for each in query.ledger.state().done} == {Outcome.ABORTED, Outcome.COMMITTED}
+    assert {each.outcome for each in query.ledger.state().done} == {
+        DecisionOutcome.ABORTED,
+        DecisionOutcome.COMMITTED,
+    }
 
 
 def test_an_id_that_another_attempt_has_open_is_left_alone(query: FakeQuery) -> None:
@@ -178,7 +181,7 @@ def test_an_id_that_another_attempt_has_open_is_left_alone(query: FakeQuery) -> 
     assert second is not None
     slots = [names.parse(each.transactional_id) for each in (first, second)]
     assert [each and each.slot for each in slots] == [1, 2]
-    assert states(query, first.transactional_id, second.transactional_id) == [State.ONGOING] * 2
+    assert states(query, first.transactional_id, second.transactional_id) == [TransactionState.ONGOING] * 2
     driver.abort(attempt, [first, second], "enough seen")
 
 
@@ -257,7 +260,7 @@ def test_a_lost_transaction_is_told_at_each_start_until_it_is_accepted(query: Fa
     with pytest.raises(Dies):
         driver.commit(attempt, written)
     lost = [each.transactional_id for each in written]
-    wait_for(lambda: states(query, *lost) == [State.COMPLETE_ABORT] * 2, "their timeout ends them")
+    wait_for(lambda: states(query, *lost) == [TransactionState.COMPLETE_ABORT] * 2, "their timeout ends them")
     for _ in range(2):
         with pytest.raises(LostTransactions, match="batch 0 has lost 4 records: 2 of its 2") as raised:
             query.driver(0)
@@ -268,7 +271,7 @@ def test_a_lost_transaction_is_told_at_each_start_until_it_is_accepted(query: Fa
         assert "PRODUCER_FENCED" in str(report)
     again = query.driver(0, accept_loss=[0])
     assert again.begin(0) is None
-    assert query.ledger.state().done[0].outcome is Outcome.LOST
+    assert query.ledger.state().done[0].outcome is DecisionOutcome.LOST
     assert list(query.ledger.state().done[0].lost) == lost
     attempt = query.begin(query.driver(1), 1)
     assert attempt.batch_id == 1
@@ -293,7 +296,7 @@ def test_a_commit_that_was_not_noted_is_no_loss(query: FakeQuery) -> None:
         driver.commit(attempt, query.run_tasks(attempt))
     assert "0.0.done" not in query.files()
     query.driver(0)
-    assert query.ledger.state().done[0].outcome is Outcome.COMMITTED
+    assert query.ledger.state().done[0].outcome is DecisionOutcome.COMMITTED
 
 
 def test_old_batches_are_forgotten(query: FakeQuery) -> None:

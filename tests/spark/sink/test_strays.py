@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fenceline.facts import State
+from fenceline.facts import TransactionState
 from spark_pipeline.sink.coordinator import Attempt
 from spark_pipeline.sink.errors import SinkError
 from tests.spark.sink.queries import FakeQuery, open_ids, read, states, values_of
@@ -90,5 +90,5 @@ def test_strays_of_older_generations_are_swept_and_others_left_alone(
     assert theirs is not None
     query.driver(0)
     both = stray.transactional_id, theirs.transactional_id
-    assert states(query, *both) == [State.EMPTY, State.ONGOING], "ours is fenced"
+    assert states(query, *both) == [TransactionState.EMPTY, TransactionState.ONGOING], "ours is fenced"
     assert read(query.options["kafka.bootstrap.servers"], query.topic) == []
