@@ -105,7 +105,7 @@ class HistoryFilters(Schema):
     application: schemas.Name = ""
 
 
-class WantedIds(HistoryFilters):
+class IdFilters(HistoryFilters):
     """The same, and what ids are ranked by."""
 
     by: Literal["commits", "aborts", "epochs"] = "commits"
@@ -124,7 +124,7 @@ def list_applications(request: HttpRequest, wanted: Query[HistoryFilters]) -> di
 
 
 @router.get("/ids", response=IdReports, summary="Reports by transactional id")
-def list_ids(request: HttpRequest, wanted: Query[WantedIds]) -> dict[str, object]:
+def list_ids(request: HttpRequest, wanted: Query[IdFilters]) -> dict[str, object]:
     """The ids with the most commits, aborts or epochs used up in these days."""
     manifest, first, last = _span(wanted)
     found = reports.busiest(

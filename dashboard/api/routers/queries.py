@@ -138,7 +138,7 @@ class QueryFilters(Schema):
     cursor: str = ""
 
 
-class WantedBatches(Schema):
+class BatchFilters(Schema):
     """The query string of a query's batches."""
 
     cluster: schemas.Name = ""
@@ -163,9 +163,7 @@ def list_queries(request: HttpRequest, wanted: Query[QueryFilters]) -> dict[str,
 
 
 @router.get("/{text:query}/batches", response=BatchList, summary="The batches of a query")
-def list_batches(
-    request: HttpRequest, query: schemas.Name, wanted: Query[WantedBatches]
-) -> dict[str, object]:
+def list_batches(request: HttpRequest, query: schemas.Name, wanted: Query[BatchFilters]) -> dict[str, object]:
     """Its micro-batches, the newest first, beyond the hundred that Spark keeps."""
     row = _one(query, wanted.cluster)
     cursor = cursors.read(wanted.cursor, f"batches of {row.pk}", (int,))

@@ -36,7 +36,7 @@ class ActionListQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class WantedFeed:
+class FeedQuery:
     """A parsed query string of the feed; `kind` is the one asked for, "" for all of them."""
 
     filter: history.HistoryCriteria
@@ -59,7 +59,7 @@ def parse(query: Mapping[str, str], cluster: str, clusters: Sequence[str]) -> Ac
     return ActionListQuery(wanted, _before(query, ignored), ignored)
 
 
-def parse_feed(query: Mapping[str, str], cluster: str, clusters: Sequence[str]) -> WantedFeed:
+def parse_feed(query: Mapping[str, str], cluster: str, clusters: Sequence[str]) -> FeedQuery:
     """Return what of the feed a query string asks for."""
     ignored: list[str] = []
     check_cluster(query, clusters, ignored)
@@ -70,7 +70,7 @@ def parse_feed(query: Mapping[str, str], cluster: str, clusters: Sequence[str]) 
         application=query.get("application", "").replace("\0", "")[:LONGEST_APPLICATION],
         q=searched(query),
     )
-    return WantedFeed(wanted, kind, place_of(query, ignored), ignored)
+    return FeedQuery(wanted, kind, place_of(query, ignored), ignored)
 
 
 def _before(query: Mapping[str, str], ignored: list[str]) -> int | None:

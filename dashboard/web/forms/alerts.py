@@ -36,7 +36,7 @@ class AlertListQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class WantedDeliveries:
+class DeliveryListQuery:
     """The same of deliveries; `before` is the row behind which the list goes on."""
 
     filter: DeliveryFilter
@@ -65,7 +65,7 @@ def parse(query: Mapping[str, str], cluster: str, clusters: Sequence[str]) -> Al
     return AlertListQuery(wanted, page_number(query, ignored), size_of(query, ignored), ignored)
 
 
-def parse_deliveries(query: Mapping[str, str]) -> WantedDeliveries:
+def parse_deliveries(query: Mapping[str, str]) -> DeliveryListQuery:
     """Return which deliveries a query string asks for."""
     ignored: list[str] = []
     wanted = DeliveryFilter(
@@ -73,7 +73,7 @@ def parse_deliveries(query: Mapping[str, str]) -> WantedDeliveries:
         state=one_of("state", query, DELIVERY_STATES, "", ignored),
         origin=one_of("origin", query, ORIGINS, "", ignored),
     )
-    return WantedDeliveries(wanted, _number(query, "before", ignored), ignored)
+    return DeliveryListQuery(wanted, _number(query, "before", ignored), ignored)
 
 
 def _text(query: Mapping[str, str], key: str) -> str:

@@ -82,7 +82,7 @@ def _found(number: int) -> Delivery:
     return found
 
 
-def _list(wanted: alerts_asked.WantedDeliveries, found: Sequence[Delivery]) -> Mapping[str, Any]:
+def _list(wanted: alerts_asked.DeliveryListQuery, found: Sequence[Delivery]) -> Mapping[str, Any]:
     channels = alerting.channels()
     return {
         "wanted": wanted,

@@ -15,7 +15,7 @@ from dashboard.recoveries import queries as recoveries
 from dashboard.web import page_context as context
 from dashboard.web.empty_state import why_empty
 from dashboard.web.forms import fencing as told
-from dashboard.web.forms.actions import FEED_KINDS, WantedFeed, parse_feed
+from dashboard.web.forms.actions import FEED_KINDS, FeedQuery, parse_feed
 from dashboard.web.rendering import answer, signed_in
 from dashboard.web.request_time import now_ms
 from fenceline.formatting import count
@@ -46,7 +46,7 @@ def feed(request: HttpRequest) -> HttpResponse:
     return answer(request, "feed", lambda: _read(request, wanted), depends_on=now_ms(request) // 15_000)
 
 
-def _read(request: HttpRequest, wanted: WantedFeed) -> Mapping[str, Any]:
+def _read(request: HttpRequest, wanted: FeedQuery) -> Mapping[str, Any]:
     frame, at_ms = context.of(request), now_ms(request)
     found = history.transitions(wanted.filter, limit=_ROWS, before=wanted.before)
     events = _events(found.items, at_ms)
@@ -77,7 +77,7 @@ def _event(row: TransitionRecord, episode: Recovery | None, at_ms: int) -> FeedE
 
 
 def _with_markers(
-    events: Sequence[FeedEvent], cluster: str, wanted: WantedFeed, *, whole: bool, at_ms: int
+    events: Sequence[FeedEvent], cluster: str, wanted: FeedQuery, *, whole: bool, at_ms: int
 ) -> Sequence[FeedEvent]:
     """Return events with the abort markers that were written between the first and the last of them."""
     since = None if whole or not events else events[-1].at_ms
