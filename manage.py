@@ -5,9 +5,19 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 
 from django.core.management import execute_from_command_line
 
-if __name__ == "__main__":
+from dashboard.system import origin
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run a command; the audit log has its name for what it changes."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
-    execute_from_command_line(sys.argv)
+    with origin.command(" ".join(arguments[1:2])):
+        execute_from_command_line(list(arguments))
+
+
+if __name__ == "__main__":
+    main(sys.argv)

@@ -14,6 +14,7 @@ from dashboard.models import (
     Action,
     Alert,
     AlertChange,
+    AuditEntry,
     Batch,
     Channel,
     Cluster,
@@ -188,6 +189,12 @@ _show(
     filters=["channel", "state", "origin"],
 )
 _show(Silence, ["id", "matchers", "starts_ms", "ends_ms", "reason", "created_by", "ended_by"])
+_show(
+    AuditEntry,
+    ["at", "event", "subject_name", "actor", "via", "address", "count"],
+    filters=["event", "via"],
+    search=["subject_name", "actor"],
+)
 
 
 @admin.register(Token)

@@ -13,6 +13,7 @@ class DashboardConfig(AppConfig):
     def ready(self) -> None:
         """Connect what follows Django's signals."""
         from dashboard.system import (
+            audit_signals,  # noqa: F401
             live_sessions,  # noqa: F401
             sign_in_log,  # noqa: F401
         )

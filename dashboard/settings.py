@@ -137,6 +137,7 @@ MIDDLEWARE = [
     "dashboard.web.server.middleware.streamed_files",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "dashboard.web.server.middleware.DatabaseGone",
+    "dashboard.system.origin.note_request",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",

@@ -11,6 +11,7 @@ from dashboard.api import prometheus as scrape
 from dashboard.web.pages import (
     actions,
     alerts,
+    audit,
     channels,
     deliveries,
     feed,
@@ -64,6 +65,7 @@ urlpatterns = [
     path("actions", actions.action_list, name="actions"),
     path("actions/plan", actions.make_plan, name="action-plan"),
     path("actions/<int:number>", actions.one_action, name="action"),
+    path("audit", audit.entry_list, name="audit"),
     path("alerts", alerts.alert_list, name="alerts"),
     path("alerts/<int:number>", alerts.alert_detail, name="alert"),
     path("channels", channels.channel_list, name="channels"),

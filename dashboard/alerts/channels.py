@@ -16,7 +16,11 @@ from dashboard.alerts.notify import ring
 from dashboard.alerts.silences import Matchers, fit_matchers
 from dashboard.models import Channel
 from dashboard.runtime.collector_names import ALERTS
-from dashboard.runtime.write_transactions import guarded_transaction, retry_write
+from dashboard.runtime.write_transactions import guarded_transaction, lock_row, retry_write
+from dashboard.system import audit
+from dashboard.system.audit import Event, Subject
+from fenceline.alerts import matchers as matching
+from fenceline.alerts import redact
 from fenceline.facts import Severity
 
 KINDS = tuple(kind.value for kind in Channel.Kind)
@@ -83,16 +87,37 @@ def _write(row: Channel, draft: ChannelDraft) -> None:
 
 
 def _save(row: Channel) -> None:
-    names = None if row.pk is None else _WRITTEN
     try:
         with transaction.atomic():
-            row.save(update_fields=names)
+            _save_audited(row)
     except IntegrityError as error:
         # Somebody else took the name since it was looked for.
         raise checks.Unfit({"name": _taken(row.name)}) from error
     ring()
 
 
+def _save_audited(row: Channel) -> None:
+    if row.pk is None:
+        row.save()
+        _record(Event.CHANNEL_CREATED, row, audit.differences({}, _audited(row), _SHOWN))
+        return
+    before = lock_row(Channel.objects.filter(pk=row.pk))
+    row.save(update_fields=_WRITTEN)
+    changes = audit.differences(_audited(before), _audited(row), _SHOWN) if before else {}
+    if changes:
+        _record(Event.CHANNEL_CHANGED, row, changes)
+
+
+def _audited(row: Channel) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in ("kind", *_WRITTEN)}
+
+
+def _record(event: Event, row: Channel, changes: audit.Changes | None = None) -> None:
+    audit.record(event, Subject("channel", row.pk, row.name), changes)
+
+
+#: What the audit log has of an address, and of matchers.
+_SHOWN = {"url": redact.url, "matchers": matching.told}
 #: What a change writes: never the secrets, nor what deliveries count meanwhile.
 _WRITTEN = [
     "name", "url", "min_severity", "matchers", "group_by", "group_wait_s", "group_interval_s",
@@ -155,38 +180,51 @@ def rotate(row: Channel) -> str:
         raise checks.Unfit({"secret": f"A channel of kind {row.kind} signs nothing: it has no secret."})
     new = signing.new_secret()
     rows = Channel.objects.filter(pk=row.pk, secret=row.secret, old_secret="")
-    if not rows.update(secret=new, old_secret=row.secret):
-        raise checks.Unfit({"secret": "An older secret still signs: end it first, then take a new one."})
+    with transaction.atomic():
+        if not rows.update(secret=new, old_secret=row.secret):
+            raise checks.Unfit({"secret": "An older secret still signs: end it first, then take a new one."})
+        _record(Event.CHANNEL_SECRET_ROTATED, row, {"secret": (redact.HIDDEN, redact.HIDDEN)})
     ring()
     return new
 
 
 def end_old(row: Channel) -> None:
     """Let only the newest secret sign."""
-    Channel.objects.filter(pk=row.pk).update(old_secret="")
+    with transaction.atomic():
+        if Channel.objects.filter(pk=row.pk).exclude(old_secret="").update(old_secret=""):
+            _record(Event.CHANNEL_OLD_SECRET_ENDED, row, {"old_secret": (redact.HIDDEN, None)})
     ring()
 
 
 def enable(row: Channel) -> None:
     """Let a channel be told again, as if nothing had failed."""
-    deliver.enable(row)
+    with transaction.atomic():
+        was_disabled = Channel.objects.filter(pk=row.pk, enabled=False).update(enabled=True)
+        deliver.enable(row)
+        if was_disabled:
+            _record(Event.CHANNEL_ENABLED, row, {"enabled": (False, True)})
     ring()
 
 
 def disable(row: Channel, *, by: str) -> None:
     """Tell nobody through a channel until it is enabled again; one that is disabled keeps its reason."""
     rows = Channel.objects.filter(pk=row.pk, enabled=True)
-    if rows.update(enabled=False, disabled_at=timezone.now(), disabled_why=f"Disabled by {by}."):
+    with transaction.atomic():
+        disabled = rows.update(enabled=False, disabled_at=timezone.now(), disabled_why=f"Disabled by {by}.")
+        if disabled:
+            _record(Event.CHANNEL_DISABLED, row, {"enabled": (True, False)})
+    if disabled:
         ring()
 
 
 def delete(row: Channel) -> None:
     """Forget a channel and everything that was sent through it."""
-    _delete(row.pk)
+    _delete(row)
     ring()
 
 
 @retry_write
-def _delete(number: int) -> None:
+def _delete(row: Channel) -> None:
     with guarded_transaction(ALERTS):
-        Channel.objects.filter(pk=number).delete()
+        if Channel.objects.filter(pk=row.pk).delete()[0]:
+            _record(Event.CHANNEL_DELETED, row)

@@ -19,12 +19,12 @@ from django.db.models.functions import Now
 from dashboard.alerts import apprise_channels as vendors
 from dashboard.alerts import delivery_queue as claims
 from dashboard.alerts import notify as bells
-from dashboard.alerts import redact, signing
 from dashboard.alerts import senders as messages
+from dashboard.alerts import signing
 from dashboard.alerts import ssrf as guard
 from dashboard.models import Channel, Delivery
 from dashboard.runtime.database_errors import log_line
-from fenceline.alerts import payload
+from fenceline.alerts import payload, redact
 from fenceline.alerts.limits import Alerting
 
 log = logging.getLogger(__name__)

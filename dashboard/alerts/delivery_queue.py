@@ -23,6 +23,8 @@ from django.db.models.functions import Now
 
 from dashboard.alerts.senders import SendOutcome
 from dashboard.models import Channel, Delivery
+from dashboard.system import audit
+from dashboard.system.audit import Event, Subject
 from fenceline.alerts.limits import Alerting
 
 #: How much longer than its try a claim lives: time to write what came of it.
@@ -138,5 +140,6 @@ def _count(claim: Claim, outcome: SendOutcome, limits: Alerting) -> None:
             " Mend that, send a test, then enable the channel."
         )
         many = rows.filter(enabled=True, failures__gte=limits.disable_after)
-        if limits.disable_after:
-            many.update(enabled=False, disabled_at=Now(), disabled_why=why)
+        if limits.disable_after and many.update(enabled=False, disabled_at=Now(), disabled_why=why):
+            subject = Subject("channel", claim.channel.pk, claim.channel.name)
+            audit.record(Event.CHANNEL_DISABLED, subject, {"enabled": (True, False)})

@@ -16,8 +16,9 @@ from typing import Any
 
 from dashboard.alerts import apprise_channels as vendors
 from dashboard.alerts import http as sending
-from dashboard.alerts import redact, signing
+from dashboard.alerts import signing
 from dashboard.alerts import ssrf as guard
+from fenceline.alerts import redact
 
 log = logging.getLogger(__name__)
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from django.db import transaction
 
 from dashboard.alerts import queries as alerting
 from dashboard.alerts import validation as checks
 from dashboard.alerts.notify import ring
 from dashboard.models import Alert, Silence
+from dashboard.system import audit
+from dashboard.system.audit import Event, Subject
 from fenceline.alerts import matchers as matching
 from fenceline.formatting import duration
 
@@ -45,23 +50,36 @@ def make(draft: SilenceDraft, *, by: str, now_ms: int) -> Silence:
     starts_ms = found.field("starts", lambda: _starts(draft, now_ms), now_ms)
     ends_ms = found.field("ends", lambda: _ends(draft, starts_ms, now_ms), now_ms)
     found.done()
-    row = Silence.objects.create(
-        matchers=matchers,
-        starts_ms=starts_ms,
-        ends_ms=ends_ms,
-        reason=reason,
-        created_by=by,
-    )
+    row = Silence(matchers=matchers, starts_ms=starts_ms, ends_ms=ends_ms, reason=reason, created_by=by)
+    with transaction.atomic():
+        row.save()
+        audit.record(Event.SILENCE_CREATED, _subject(row), _made(row))
     ring()
     return row
 
 
 def end(row: Silence, *, by: str, now_ms: int) -> bool:
     """End a silence now; False where it was over already."""
-    ended = Silence.objects.filter(pk=row.pk, ends_ms__gt=now_ms).update(ends_ms=now_ms, ended_by=by)
+    with transaction.atomic():
+        ended = Silence.objects.filter(pk=row.pk, ends_ms__gt=now_ms).update(ends_ms=now_ms, ended_by=by)
+        if ended:
+            audit.record(Event.SILENCE_ENDED, _subject(row), {"ends": (_at(row.ends_ms), _at(now_ms))})
     if ended:
         ring()
     return bool(ended)
+
+
+def _subject(row: Silence) -> Subject:
+    return Subject("silence", row.pk, matching.told(row.matchers))
+
+
+def _made(row: Silence) -> audit.Changes:
+    after = {"matchers": matching.told(row.matchers), "reason": row.reason}
+    return audit.differences({}, after | {"starts": _at(row.starts_ms), "ends": _at(row.ends_ms)}, {})
+
+
+def _at(instant_ms: int) -> datetime:
+    return datetime.fromtimestamp(instant_ms / 1_000, UTC)
 
 
 def matched(matchers: Matchers, among: Sequence[Alert] | None = None) -> Sequence[Alert]:

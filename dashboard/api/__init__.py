@@ -9,6 +9,7 @@ from dashboard.api.routers import (
     actions,
     alerts,
     applications,
+    audit,
     channels,
     clusters,
     collectors,
@@ -42,6 +43,7 @@ api.add_router("/history", history.router)
 api.add_router("/queries", queries.router)
 api.add_router("/recoveries", recoveries.router)
 api.add_router("/actions", actions.router)
+api.add_router("/audit", audit.router)
 api.add_router("/alerts", alerts.router)
 api.add_router("/channels", channels.router)
 api.add_router("/deliveries", deliveries.router)

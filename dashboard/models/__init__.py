@@ -12,6 +12,7 @@ from __future__ import annotations
 from dashboard.models.access import Token
 from dashboard.models.acting import Action, ActionRecord
 from dashboard.models.alerting import Alert, AlertChange, Channel, Delivery, Silence
+from dashboard.models.audit import SIGN_INS, AuditEntry
 from dashboard.models.collecting import Cluster, Collector, GapRecord, Position
 from dashboard.models.groups import CommitRecord, Group, GroupOffset, GroupRecord
 from dashboard.models.judging import FindingRecord
@@ -37,10 +38,12 @@ __all__ = [
     "IS_IDLE",
     "IS_OPEN",
     "NAME",
+    "SIGN_INS",
     "Action",
     "ActionRecord",
     "Alert",
     "AlertChange",
+    "AuditEntry",
     "Batch",
     "Beginning",
     "Channel",

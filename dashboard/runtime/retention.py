@@ -9,8 +9,10 @@ from typing import Any
 from django.db.models import Exists, F, Model, OuterRef, Q, QuerySet, Subquery
 
 from dashboard.models import (
+    SIGN_INS,
     Alert,
     AlertChange,
+    AuditEntry,
     Batch,
     Channel,
     Delivery,
@@ -83,6 +85,8 @@ def _outdated(cluster_id: int, keep: Retention, now_ms: int) -> Iterator[QuerySe
     yield FindingRecord.objects.filter(cluster_id=cluster_id, closed_at__lt=closed_at)
     yield from _of_alerts(cluster_id, closed_ms, now_ms)
     yield from _of_queries(cluster_id, before_ms(keep.batches_d))
+    # Of no cluster: whoever prunes one deletes them.
+    yield AuditEntry.objects.filter(event__in=SIGN_INS, at__lt=_instant(before_ms(keep.sign_ins_d)))
 
 
 def _of_alerts(cluster_id: int, closed_ms: int, now_ms: int) -> Iterator[QuerySet[Any]]:

@@ -9,6 +9,8 @@ Locks are taken in this order, so that no two writers can wait for each other:
 A table that one lease alone writes is guarded by that lease: its writer may write there before it takes the
 cluster's row at its end, or without it (`lock_cluster=False`), so that a long write holds up nobody else.
 Every other table is guarded by the cluster's row. Whoever writes a row holds its guard before.
+
+Audit rows are inserted last: they refer to no other row, so inserting one waits for nobody.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from types import MappingProxyType
 from typing import ParamSpec, TypeVar
 
 from django.db import OperationalError, connection, transaction
+from django.db.models import Model, QuerySet
 
 from dashboard.models import Cluster, Collector
 from dashboard.runtime import notify as live
@@ -41,6 +44,7 @@ _NEXT_REV = "UPDATE dashboard_cluster SET rev = rev + 1 WHERE id = %s RETURNING 
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Row = TypeVar("Row", bound=Model)
 
 
 def next_rev(cluster_id: int) -> int:
@@ -121,6 +125,14 @@ def lock_cluster_row(cluster_id: int) -> int:
     rows = Cluster.objects.select_for_update(no_key=True).filter(pk=cluster_id)
     rev: int = rows.values_list("rev", flat=True).get()
     return rev
+
+
+def lock_row(rows: QuerySet[Row]) -> Row | None:
+    """Lock the one row of a query as strongly as any change of it needs, and return it as it is then.
+
+    At once: a lock that is raised later, as for a new name, could deadlock.
+    """
+    return rows.select_for_update().first()
 
 
 def _lock_collectors(cluster_id: int, names: Collection[str]) -> None:

@@ -40,13 +40,15 @@ SILENCE = "dashboard.add_silence"
 SEND = "dashboard.add_delivery"
 #: To add, change, disable and delete channels.
 CHANNELS = "dashboard.change_channel"
+#: To see who changed what, and who signed in from where.
+AUDIT = "dashboard.view_auditentry"
 
 _OPERATOR = frozenset({VIEW, *OF_ACT.values(), ASK_REPLICAS, SILENCE, SEND})
 #: The permissions of each role; an ingest token has none of them.
 ROLES: Mapping[str, frozenset[str]] = {
     Token.Role.VIEWER: frozenset({VIEW}),
     Token.Role.OPERATOR: _OPERATOR,
-    Token.Role.ADMIN: _OPERATOR | {FORCE, CHANNELS},
+    Token.Role.ADMIN: _OPERATOR | {FORCE, CHANNELS, AUDIT},
 }
 
 
@@ -89,6 +91,11 @@ def refusal(actor: Actor, permission: str) -> str:
     """
     if settings.READ_ONLY:
         return "READ_ONLY is set: this Fenceline only shows; nothing can be done or changed from here."
+    return lack(actor, permission)
+
+
+def lack(actor: Actor, permission: str) -> str:
+    """Return which role an actor lacks for a permission, as a sentence; "" where they have it."""
     if actor.may(permission):
         return ""
     needed = next((role for role, held in ROLES.items() if permission in held), "")

@@ -1,34 +1,50 @@
-"""Who has signed in, who tried and who left: a log line each.
+"""Who has signed in, who tried and who left: a log line and an audit row each.
 
-A name that nobody has is not written: it may be a password that was typed into the wrong field.
+A name that nobody has is not written: it may be a password that was typed into the wrong field. A sign-in
+goes on where its row cannot be written. Attempts that are refused while a name or an address is locked leave
+neither, and rows of failures are bounded: whoever guesses from many addresses fills no disk.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser, User
 from django.contrib.auth.signals import user_logged_in, user_logged_out, user_login_failed
+from django.db import DatabaseError, InterfaceError, transaction
+from django.db.models import F
 from django.dispatch import receiver
 from django.http import HttpRequest
+from django.utils import timezone
 
+from dashboard.models import AuditEntry
+from dashboard.runtime.database_errors import log_line
+from dashboard.system import audit
+from dashboard.system.audit import Event, Origin, Subject, Via
 from dashboard.system.client_address import client_address
 
 log = logging.getLogger(__name__)
-_UNKNOWN = "an unknown name"
+#: Failures of one name from one address within this time are one row with a count.
+COUNTED_WITHIN = timedelta(hours=1)
+#: Rows of failures, and of locks, within that time; all further ones are counted in one row without a name.
+MOST_ROWS = 100
+_NOBODY = Subject("", None, "")
 
 
 @receiver(user_logged_in)
 def _signed_in(request: HttpRequest, user: AbstractBaseUser, **_: object) -> None:
     log.info("%s has signed in from %s", user.get_username(), _place(request))
+    _record(Event.SIGN_IN_SUCCEEDED, request, _subject(user))
 
 
 @receiver(user_logged_out)
 def _signed_out(request: HttpRequest, user: AbstractBaseUser | None, **_: object) -> None:
     if user is not None:
         log.info("%s has signed out from %s", user.get_username(), _place(request))
+        _record(Event.SIGNED_OUT, request, _subject(user))
 
 
 @receiver(user_login_failed)
@@ -38,15 +54,47 @@ def _failed(credentials: Mapping[str, Any], request: HttpRequest | None = None, 
     if request is None or failures is None:
         # Refused while it is locked: no password was checked.
         return
-    name, address = _known_name(str(credentials.get("username", ""))), _place(request)
+    user = User.objects.filter(username=str(credentials.get("username", ""))).first()
+    name, address = user.get_username() if user else "an unknown name", _place(request)
     log.warning("sign-in of %s from %s failed: wrong password", name, address)
+    _record(Event.SIGN_IN_FAILED, request, _subject(user), is_bounded=True)
     if getattr(request, "axes_locked_out", False):
         log.warning("sign-in of %s is locked for %s: `manage.py unlock_sign_in` unlocks it", name, address)
+        _record(Event.SIGN_IN_LOCKED, request, _subject(user), is_bounded=True)
 
 
 def _place(request: HttpRequest) -> str:
     return client_address(request) or "an unknown address"
 
 
-def _known_name(name: str) -> str:
-    return name if User.objects.filter(username=name).exists() else _UNKNOWN
+def _subject(user: AbstractBaseUser | None) -> Subject:
+    return _NOBODY if user is None else Subject("user", user.pk, user.get_username())
+
+
+def _record(event: Event, request: HttpRequest, subject: Subject, *, is_bounded: bool = False) -> None:
+    """Save an audit row; a database that cannot be written keeps nobody from signing in or out."""
+    row = audit.entry(event, subject, by=audit.origin(request))
+    try:
+        with transaction.atomic():
+            _count(row) if is_bounded else row.save()
+    except (DatabaseError, InterfaceError) as error:
+        log.error("no audit row of %s %s: %s", event, subject.name, log_line(error))
+
+
+def _count(row: AuditEntry) -> None:
+    """Save a row, or raise the count of the one that it belongs to."""
+    recent = AuditEntry.objects.filter(event=row.event, at__gt=timezone.now() - COUNTED_WITHIN)
+    if _raise_count(recent, row):
+        return
+    if recent.count() >= MOST_ROWS:
+        row = audit.entry(Event(row.event), _NOBODY, by=Origin("", Via.PAGE, None))
+        if _raise_count(recent, row):
+            return
+    row.save()
+
+
+def _raise_count(recent: Any, row: AuditEntry) -> bool:
+    """Raise the count of a recent row of the same actor, subject and address; False where there is none."""
+    same = recent.filter(actor=row.actor, subject_name=row.subject_name, address=row.address)
+    found = same.order_by("pk").first()
+    return found is not None and bool(AuditEntry.objects.filter(pk=found.pk).update(count=F("count") + 1))

@@ -54,6 +54,7 @@ _LIST_OF = {
     "feed": "recoveries",
     "action": "actions",
     "action-plan": "actions",
+    "audit": "actions",
     **dict.fromkeys(("alert", "channels", "channel", "deliveries", "delivery"), "alerts"),
     **dict.fromkeys(("channel-new", "channel-edit", "channel-secret", "channel-delete"), "alerts"),
     **dict.fromkeys(("silences", "silence", "silence-new"), "alerts"),
@@ -79,14 +80,16 @@ _SEARCH_KEEPS = {
     "recoveries": ("outcome", "cause", "application"),
     "feed": ("kind", "application"),
     "actions": ("act", "state", "who"),
+    "audit": ("event", "who"),
     "alerts": ("state", "severity", "rule", "team", "voice"),
 }
-#: What a search on a page looks for, by its list; transactional ids where nothing is said.
+#: What a search on a page looks for, by its route or its list; transactional ids where nothing is said.
 _SEARCHED = {
     "partitions": "topics",
     "groups": "groups",
     "queries": "queries",
     "actions": "subjects",
+    "audit": "names and addresses",
     "alerts": "alerts",
 }
 _NEEDS_SOMEBODY = (Severity.CRITICAL, Severity.WARNING)
@@ -153,7 +156,7 @@ class Chrome:
     @property
     def searched(self) -> str:
         """Return what a search on this page looks for."""
-        return _SEARCHED.get(self._list, "transactional ids")
+        return _SEARCHED.get(self._route) or _SEARCHED.get(self._list, "transactional ids")
 
     @cached_property
     def search_words(self) -> str:

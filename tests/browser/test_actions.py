@@ -11,7 +11,12 @@ from playwright.sync_api import Browser, Page, expect
 from tests.browser.conftest import PASSWORD, Opener, Server
 from tests.browser.test_reader import examined
 
-LISTS = {"log": "/actions", "log, no match": "/actions?state=done&who=nobody&act=wrong", "feed": "/feed"}
+LISTS = {
+    "log": "/actions",
+    "log, no match": "/actions?state=done&who=nobody&act=wrong",
+    "feed": "/feed",
+    "audit": "/audit",
+}
 OFFERS = {
     "transaction": "/transactions/prod/inventory-sync-stuck-3",
     "partition": "/partitions/prod/payments/0",
@@ -56,7 +61,7 @@ def test_axe_finds_nothing(server: Server, opened: Opener, scheme: str) -> None:
     # Most colours come up on the first pages of the dark scheme already.
     each = actions(page)
     assert len(each) == 11
-    paths = LISTS | OFFERS if scheme == "light" else {"log": "/actions", "feed": "/feed"}
+    paths = LISTS | OFFERS if scheme == "light" else {name: LISTS[name] for name in ("log", "feed", "audit")}
     paths |= {path: path for path in (each if scheme == "light" else (each[0], each[3], each[-2]))}
     for name, path in paths.items():
         page.goto(path)

@@ -19,7 +19,7 @@ PAGES = {
     ),
     "queries": ("/", "/queries"),
     "alerts": ("/alerts", "/channels", "/deliveries", "/silences"),
-    "acting": ("/actions", "/feed"),
+    "acting": ("/actions", "/audit", "/feed"),
 }  # fmt: skip
 #: Of each table of the page: of each column its header and the class that names it; of each row the same,
 #: with the values (ages and instants by attribute, since they change), and the words that are shown on narrow

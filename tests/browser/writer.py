@@ -21,6 +21,7 @@ from django.utils.timezone import now  # noqa: E402
 from dashboard.actions import store as rows  # noqa: E402
 from dashboard.models import (  # noqa: E402
     Action,
+    AuditEntry,
     Channel,
     Cluster,
     Collector,
@@ -32,7 +33,7 @@ from dashboard.models import (  # noqa: E402
 from dashboard.runtime import notify as live  # noqa: E402
 from dashboard.system import access  # noqa: E402
 from fenceline.facts import TransactionState  # noqa: E402
-from tests.web import busy_streams, happened, held, planned, seed, streams, voiced  # noqa: E402
+from tests.web import busy_streams, happened, held, planned, recorded, seed, streams, voiced  # noqa: E402
 
 #: Far enough ahead that no page grows stale during a test; the server's clock is the tests'.
 _AHEAD_MS = 600_000
@@ -92,7 +93,7 @@ def reset(kind: str, ids: int = 300) -> None:
 
 
 def _clear() -> None:
-    for each in (Cluster, Channel, Silence):
+    for each in (Cluster, Channel, Silence, AuditEntry):
         each.objects.all().delete()
 
 
@@ -117,6 +118,7 @@ def _acting(prod: Cluster) -> None:
     held.busy(prod)
     busy_streams.busy(prod)
     planned.busy(prod)
+    recorded.busy()
 
 
 _FILLED = {"queries": _queries, "acting": _acting}

@@ -24,7 +24,15 @@ ATOMIC = {
     ): "it locks a collector's row, then the gaps that it guards",
     ("dashboard/alerts/delivery_queue.py", "claim"): "it locks one delivery's row alone",
     ("dashboard/alerts/delivery_queue.py", "finish"): "it locks one delivery's row, then its channel's",
-    ("dashboard/alerts/channels.py", "_save"): "it locks one channel's row alone",
+    **{
+        ("dashboard/alerts/channels.py", name): "it locks one channel's row alone"
+        for name in ("_save", "rotate", "end_old", "enable", "disable")
+    },
+    ("dashboard/alerts/silences.py", "make"): "it inserts rows that refer to no other",
+    ("dashboard/alerts/silences.py", "end"): "it locks one silence's row alone",
+    ("dashboard/management/commands/revoke_token.py", "_revoke"): "it locks one token's row alone",
+    ("dashboard/management/commands/unlock_sign_in.py", "_unlock"): "others lock one such row alone",
+    ("dashboard/system/sign_in_log.py", "_record"): "it locks one audit row alone",
 }
 #: Functions that write through the helper and are repeated by their caller.
 REPEATED_BY_CALLER = {
@@ -34,8 +42,13 @@ OPENS = {"write_transaction", "cluster_transaction", "guarded_transaction"}
 #: What only the helper does, and who else may.
 OURS: dict[str, set[Place]] = {
     "select_for_update": {("dashboard/runtime/retention.py", "prune")},
-    # It notifies sockets of what was changed by Django's own views, and writes nothing.
-    "on_commit": {("dashboard/system/live_sessions.py", name) for name in ("_session_ended", "_check")},
+    # They notify sockets of what was changed by Django's own views, and write nothing.
+    "on_commit": {
+        ("dashboard/system/live_sessions.py", "_session_ended"),
+        ("dashboard/system/live_sessions.py", "_check"),
+        # It forgets on an instance which audit row its transaction goes on with.
+        ("dashboard/system/audit_signals.py", "_note"),
+    },
     "set_rollback": set(),
     "savepoint": set(),
 }

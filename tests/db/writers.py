@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django.conf import settings
+from django.contrib.auth.signals import user_login_failed
 from django.db.models import Q
+from django.test import RequestFactory
 
 from collectors.kafka.partitions import ObservedPartitions
 from dashboard.actions import lease as hold
@@ -28,6 +30,7 @@ from dashboard.groups import store as save_groups
 from dashboard.models import (
     Action,
     Alert,
+    AuditEntry,
     Batch,
     Channel,
     Cluster,
@@ -417,6 +420,18 @@ class Silences(Writer):
         return Silence.objects.count() - self.number, Token.objects.count() - self.number
 
 
+class SignIns(Writer):
+    """Somebody who guesses passwords of one name: one row with a count."""
+
+    def write(self, number: int) -> None:
+        request = RequestFactory().post("/login/")
+        user_login_failed.send(__name__, credentials={"username": "nobody"}, request=request)
+
+    def lost(self) -> object:
+        rows = AuditEntry.objects.filter(event="sign_in.failed", at__gt="2021-01-01T00:00Z")
+        return sum(rows.values_list("count", flat=True)) - self.number
+
+
 class Actions(Writer):
     """Plans that are kept, executed and ended."""
 
@@ -470,6 +485,8 @@ class Prune(Writer):
             cluster=prod, rule="r", subject="old", fingerprint=f"old {number}".encode(), severity="info",
             since_ms=0, seen_at="2020-01-01T00:00Z", closed_at="2020-01-01T00:00Z",
         )  # fmt: skip
+        AuditEntry.objects.create(event="sign_in.failed", via="page", subject_name="old")
+        AuditEntry.objects.filter(subject_name="old").update(at="2020-01-01T00:00Z")
         Recovery.objects.create(
             cluster=prod, key=b"old", transactional_id="old", application="old", cause="timeout",
             confidence="certain", producer_id=1, producer_epoch=1, topic_id="t", log_partition=99,
@@ -480,6 +497,7 @@ class Prune(Writer):
 
     def lost(self) -> object:
         old = FindingRecord.objects.filter(subject="old").count()
+        old += AuditEntry.objects.filter(subject_name="old").count()
         return old + Recovery.objects.filter(transactional_id="old").count()
 
 
@@ -510,7 +528,7 @@ class Starts(Writer):
 #: Every writer; a cluster `prod` is there.
 WRITERS: tuple[Callable[[], Writer], ...] = (
     lambda: Tail(0), lambda: Tail(1), Corrections, Checkpoints, Progress, Groups, lambda: Commits(0),
-    lambda: Commits(1), Partitions, Replicas, Judge, Alerts, Deliveries, Channels, Silences, Actions,
+    lambda: Commits(1), Partitions, Replicas, Judge, Alerts, Deliveries, Channels, Silences, SignIns, Actions,
     Recoveries, Prune, Trouble, Starts,
 )  # fmt: skip
 

@@ -40,11 +40,14 @@ PAGE = Rule((SIGN_IN, FORBIDDEN, IN, IN, IN, *_STRANGERS))
 _NOBODY = (SIGN_IN, *(FORBIDDEN,) * 4, *_STRANGERS)
 OPERATE = Rule((SIGN_IN, FORBIDDEN, FORBIDDEN, IN, IN, *_STRANGERS), _NOBODY)
 ADMINISTER = Rule((SIGN_IN, FORBIDDEN, FORBIDDEN, FORBIDDEN, IN, *_STRANGERS), _NOBODY)
+#: A page for admins alone, to look at.
+AUDIT = Rule((SIGN_IN, *(FORBIDDEN,) * 3, IN, *_STRANGERS))
 #: The API: looking, and the same two.
 LOOK = Rule((UNKNOWN, FORBIDDEN, IN, IN, IN, IN, IN, IN, UNKNOWN))
 _NO_CALLER = (UNKNOWN, *(FORBIDDEN,) * 7, UNKNOWN)
 CALL = Rule((UNKNOWN, FORBIDDEN, FORBIDDEN, IN, IN, FORBIDDEN, IN, IN, UNKNOWN), _NO_CALLER)
 CALL_ADMIN = Rule((UNKNOWN, *(FORBIDDEN,) * 3, IN, FORBIDDEN, FORBIDDEN, IN, UNKNOWN), _NO_CALLER)
+CALL_AUDIT = Rule((UNKNOWN, *(FORBIDDEN,) * 3, IN, FORBIDDEN, FORBIDDEN, IN, UNKNOWN))
 #: What programs without a session ask.
 INGEST = Rule((*(UNKNOWN,) * 5, *(FORBIDDEN,) * 3, IN))
 SCRAPE = Rule((*(UNKNOWN,) * 5, IN, IN, IN, FORBIDDEN))
@@ -98,6 +101,7 @@ DOORS = (
     Door("GET", "/actions/{action}", PAGE),
     Door("POST", "/actions/plan", OPERATE, _FENCE | {"subject": "payments-7"}),
     Door("POST", "/actions/{action}", OPERATE, _CONFIRM),
+    Door("GET", "/audit", AUDIT),
     # Alerting.
     Door("GET", "/alerts", PAGE),
     Door("GET", "/alerts/{alert}", PAGE),
@@ -166,6 +170,7 @@ DOORS = (
     Door("GET", "/api/v1/actions/{action}", LOOK),
     Door("POST", "/api/v1/actions/plan", CALL, _FENCE | {"subjects": ["payments-7"]}),
     Door("POST", "/api/v1/actions/{action}/execute", CALL, _CONFIRM),
+    Door("GET", "/api/v1/audit", CALL_AUDIT),
     Door("GET", "/api/v1/alerts", LOOK),
     Door("GET", "/api/v1/alerts/{alert}", LOOK),
     Door("GET", "/api/v1/channels", LOOK),

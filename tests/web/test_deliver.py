@@ -15,11 +15,12 @@ from django.db.models.functions import Now
 from standardwebhooks import Webhook
 from standardwebhooks.webhooks import WebhookVerificationError
 
-from dashboard.alerts import deliver, redact, signing
+from dashboard.alerts import deliver, signing
 from dashboard.alerts import delivery_queue as claims
 from dashboard.alerts import http as sending
 from dashboard.config import Config
 from dashboard.models import Channel, Delivery
+from fenceline.alerts import redact
 from fenceline.alerts.limits import Alerting
 from tests import receivers
 from tests.receivers import Authority, Receiver, answer

@@ -7,7 +7,7 @@ from django.test import Client
 
 from dashboard.urls import urlpatterns
 from tests.web import held, seed, streams
-from tests.web.doors import ADMINISTER, DOORS, OPERATE, PAGE
+from tests.web.doors import ADMINISTER, AUDIT, DOORS, OPERATE, PAGE
 
 pytestmark = pytest.mark.django_db
 #: What answers programs, not people: `/api/v1/docs` is the one page below it.
@@ -16,7 +16,7 @@ _FOR_PROGRAMS = ("/api/", "/ingest/")
 
 def page_paths() -> list[str]:
     """Paths of pages: of every route that shows or does something for whoever is signed in."""
-    found = [door.path for door in DOORS if door.rule in (PAGE, OPERATE, ADMINISTER)]
+    found = [door.path for door in DOORS if door.rule in (PAGE, OPERATE, ADMINISTER, AUDIT)]
     return ["/api/v1/docs", *(path for path in found if not path.startswith(_FOR_PROGRAMS))]
 
 

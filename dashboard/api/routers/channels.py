@@ -10,7 +10,7 @@ from ninja import Query, Router, Schema, Status
 from ninja.errors import HttpError
 from pydantic import Field
 
-from dashboard.alerts import channels, deliver, redact
+from dashboard.alerts import channels, deliver
 from dashboard.alerts import queries as alerting
 from dashboard.alerts import validation as checks
 from dashboard.api import cursors, schemas
@@ -20,6 +20,7 @@ from dashboard.models import Channel
 from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import ALERTS
 from dashboard.system import access
+from fenceline.alerts import redact
 
 router = Router(tags=["channels"])
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from argparse import ArgumentParser
 
 from django.core.management.base import BaseCommand, CommandError
+from django.db import transaction
 
-from dashboard.system import sign_in_limits
+from dashboard.system import audit, sign_in_limits
+from dashboard.system.audit import Event, Subject
 from dashboard.system.client_address import plain_address
 from fenceline.formatting import count
 
@@ -29,8 +31,17 @@ class Command(BaseCommand):
             raise CommandError("Give a name, --address or --all.")
         if address and not plain_address(str(address)):
             raise CommandError(f"{address!r} is no IP address.")
-        found = sign_in_limits.unlock(
-            str(name) if name else None, plain_address(str(address)) if address else None
-        )
+        found = _unlock(str(name or ""), plain_address(str(address or "")))
         what = f"{count(found, 'count')} of wrong passwords"
         self.stdout.write(f"Sign-in is unlocked: forgot {what}." if found else "Nothing was locked.")
+
+
+def _unlock(name: str, address: str) -> int:
+    """Unlock and record it; returns how many counts are forgotten."""
+    subject = Subject("user", None, name) if name else Subject("address", None, address)
+    with transaction.atomic():
+        found = sign_in_limits.unlock(name or None, address or None)
+        if found:
+            of_name = {"address": (address, None)} if name and address else {}
+            audit.record(Event.SIGN_IN_UNLOCKED, subject, of_name)
+    return found

@@ -1,4 +1,4 @@
-"""What the audit log and the feed are asked for: query strings, parsed without failing. Pure."""
+"""What the audit logs and the feed are asked for: query strings, parsed without failing. Pure."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from dashboard.actions import store as rows
 from dashboard.history import queries as history
 from dashboard.models import Action
+from dashboard.system import audit_queries as audit_rows
 from dashboard.web.forms.columns import LONGEST_APPLICATION, check_cluster, clip, one_of, place_of, searched
 from fenceline.facts import TransitionKind
 from fenceline.plans.plan import Act
 
 _LONGEST_NAME = 150
+_LONGEST_ACTOR = 200
 #: What ends a transaction against its producer's wish, or may have: what the feed tells, worst first.
 FEED_KINDS = (
     TransitionKind.TAKEOVER,
@@ -45,6 +47,20 @@ class FeedQuery:
     ignored: Sequence[str]
 
 
+@dataclass(frozen=True, slots=True)
+class WantedEntries:
+    """A parsed query string of the list of changes and sign-ins; `before` as in `ActionListQuery`."""
+
+    filter: audit_rows.Filter
+    before: int | None
+    ignored: Sequence[str]
+
+    @property
+    def narrowed(self) -> bool:
+        """Return whether anything narrows the list."""
+        return self.filter != audit_rows.Filter()
+
+
 def parse(query: Mapping[str, str], cluster: str, clusters: Sequence[str]) -> ActionListQuery:
     """Return which actions a query string asks for."""
     ignored: list[str] = []
@@ -71,6 +87,17 @@ def parse_feed(query: Mapping[str, str], cluster: str, clusters: Sequence[str]) 
         q=searched(query),
     )
     return FeedQuery(wanted, kind, place_of(query, ignored), ignored)
+
+
+def parse_entries(query: Mapping[str, str]) -> WantedEntries:
+    """Return which changes and sign-ins a query string asks for."""
+    ignored: list[str] = []
+    wanted = audit_rows.Filter(
+        event=one_of("event", query, audit_rows.EVENTS, "", ignored),
+        actor=query.get("who", "").replace("\0", "")[:_LONGEST_ACTOR],
+        q=searched(query),
+    )
+    return WantedEntries(wanted, _before(query, ignored), ignored)
 
 
 def _before(query: Mapping[str, str], ignored: list[str]) -> int | None:

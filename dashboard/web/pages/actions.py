@@ -18,6 +18,7 @@ from dashboard.actions import store as rows
 from dashboard.actions.audit import Shown
 from dashboard.labels import action as acts
 from dashboard.models import Action
+from dashboard.system import access
 from dashboard.web import action_buttons as acting
 from dashboard.web import page_context as context
 from dashboard.web.forms.actions import ActionListQuery, parse
@@ -51,7 +52,11 @@ def action_list(request: HttpRequest) -> HttpResponse:
     wanted = parse(request.GET.dict(), frame.cluster, [row.name for row in frame.clusters])
     # Plans expire without any change.
     passing = now_ms(request) // 5_000
-    return answer(request, "actions", lambda: _list(request, wanted), depends_on=passing)
+    may_audit = not access.lack(acting.actor(request), access.AUDIT)
+    shown = (passing, may_audit)
+    return answer(
+        request, "actions", lambda: {**_list(request, wanted), "may_audit": may_audit}, depends_on=shown
+    )
 
 
 @posting

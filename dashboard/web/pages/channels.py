@@ -11,7 +11,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
 
-from dashboard.alerts import channels, deliver, redact
+from dashboard.alerts import channels, deliver
 from dashboard.alerts import queries as alerting
 from dashboard.alerts import validation as checks
 from dashboard.models import Channel, Delivery
@@ -20,6 +20,7 @@ from dashboard.system.access import Actor, actor_of
 from dashboard.web.errors import forbidden, note, noted
 from dashboard.web.rendering import acting, answer, signed_in
 from fenceline.alerts import matchers as matching
+from fenceline.alerts import redact
 
 _DELIVERIES = 10
 #: Channels whose secret this session may look at, once: it made them, or rotated it.

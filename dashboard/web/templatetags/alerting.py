@@ -8,11 +8,11 @@ from types import MappingProxyType
 from django import template
 from django.urls import reverse
 
-from dashboard.alerts import redact
 from dashboard.labels.status import StatusLabel
 from dashboard.models import Action, Alert, Channel, Delivery
 from dashboard.web import addresses
 from fenceline.alerts import matchers as matching
+from fenceline.alerts import redact
 from fenceline.alerts.labels import readable_name
 
 register = template.Library()

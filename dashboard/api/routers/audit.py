@@ -1,0 +1,93 @@
+"""`/api/v1/audit`: who changed channels, silences, tokens, users and roles, and who signed in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest
+from ninja import Query, Router, Schema
+from ninja.errors import HttpError
+from pydantic import Field
+
+from dashboard.api import cursors, schemas
+from dashboard.models import AuditEntry
+from dashboard.runtime import loop as slices
+from dashboard.system import access
+from dashboard.system import audit_queries as audit_rows
+
+router = Router(tags=["audit"])
+
+
+class AuditSubject(Schema):
+    """What was changed, by its name then; `kind` is "channel", "silence", "token", "user", "role", "address"
+    or "". `id` is null where it has none."""
+
+    kind: str
+    id: int | None
+    name: str
+
+
+class AuditOut(Schema):
+    """One change or sign-in.
+
+    `actor` is a user's name, "token NAME" or "manage.py NAME", "" where nobody is known; `changes` has the
+    value before and after by field, "***" for a secret. `count`: failed sign-ins of one name and address
+    within an hour of `at` are one item.
+    """
+
+    id: int
+    at: str | None
+    event: AuditEntry.Event
+    actor: str
+    via: AuditEntry.Via
+    address: str | None
+    subject: AuditSubject
+    changes: dict[str, list[Any]]
+    count: int
+
+
+class AuditList(schemas.Listing):
+    items: list[AuditOut]
+
+
+class Wanted(Schema):
+    """The query string of the list; `q` is a part of a name or an address, `who` a whole name."""
+
+    event: AuditEntry.Event | None = None
+    who: schemas.Name = ""
+    q: schemas.Name = ""
+    limit: int = Field(100, ge=1, le=500)
+    cursor: str = ""
+
+
+@router.get("", response=AuditList, summary="List changes and sign-ins")
+def list_audit(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, object]:
+    """Changes and sign-ins, the newest first; needs the role admin."""
+    if refused := access.lack(access.actor_of(request, "api"), access.AUDIT):
+        raise HttpError(403, refused)
+    matching = audit_rows.Filter(event=wanted.event or "", actor=wanted.who, q=wanted.q)
+    (place,) = cursors.read(wanted.cursor, "audit", (int,)) or (None,)
+    found, after = audit_rows.newest(
+        matching, before=None if place is None else int(place), limit=wanted.limit
+    )
+    return {
+        "items": [_out(row) for row in found],
+        "next": None if after is None else cursors.write("audit", after),
+        # Written by Fenceline itself: nothing of it can be hidden from it.
+        "as_of": schemas.iso(slices.now_ms()),
+        "gaps": [],
+    }
+
+
+def _out(row: AuditEntry) -> AuditOut:
+    return AuditOut(
+        id=row.pk,
+        at=schemas.iso(schemas.instant_ms(row.at)),
+        event=AuditEntry.Event(row.event),
+        actor=row.actor,
+        via=AuditEntry.Via(row.via),
+        address=row.address,
+        subject=AuditSubject(kind=row.subject_kind, id=row.subject_id, name=row.subject_name),
+        changes=row.changes,
+        count=row.count,
+    )

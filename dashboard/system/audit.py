@@ -1,0 +1,110 @@
+"""Write the audit log: who changed channels, silences, tokens, users and roles, from where, and what.
+
+A row is written in the transaction of its change: one that is rolled back leaves no row. A row refers to no
+other row and has no unique key, so inserting one waits for no other writer, whatever locks are held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import HttpRequest
+
+from dashboard.models import AuditEntry
+from dashboard.system import access
+from dashboard.system.client_address import client_address
+from dashboard.system.origin import current_command, current_request
+from fenceline.alerts import redact
+
+Event = AuditEntry.Event
+Via = AuditEntry.Via
+#: Field -> value before, value after; None where there was none.
+Changes = Mapping[str, tuple[Any, Any]]
+#: Of these pages a change is made elsewhere than on a page of ours.
+_PREFIXES = {"/admin/": Via.ADMIN, "/api/": Via.API, "/ingest/": Via.API}
+_LONGEST_NAME = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Who acts, through what, and from which IP address."""
+
+    actor: str
+    via: Via
+    address: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is changed: "channel", "silence", "token", "user", "role", "address" or "", its id and name."""
+
+    kind: str
+    id: int | None
+    name: str
+
+
+def origin(request: HttpRequest | None = None) -> Origin:
+    """Return who makes a change now: by a request, the current one if none is given, else by a command."""
+    request = request or current_request.get()
+    if request is not None:
+        via = next((via for start, via in _PREFIXES.items() if request.path_info.startswith(start)), Via.PAGE)
+        return Origin(_actor(request, via), via, client_address(request) or None)
+    if command := current_command.get():
+        return Origin(f"manage.py {command}", Via.COMMAND, None)
+    return Origin("", Via.SYSTEM, None)
+
+
+def _actor(request: HttpRequest, via: Via) -> str:
+    who = getattr(request, "auth", None) or getattr(request, "user", None)
+    if who is None or getattr(who, "is_anonymous", False):
+        return ""
+    return access.actor_of(request, via).name
+
+
+def entry(
+    event: Event, subject: Subject, changes: Changes | None = None, by: Origin | None = None
+) -> AuditEntry:
+    """Return an audit row that is not saved."""
+    by = by or origin()
+    return AuditEntry(
+        event=event,
+        actor=by.actor[:_LONGEST_NAME],
+        via=by.via,
+        address=by.address,
+        subject_kind=subject.kind,
+        subject_id=subject.id,
+        subject_name=subject.name[:_LONGEST_NAME],
+        changes={name: list(pair) for name, pair in (changes or {}).items()},
+    )
+
+
+def record(event: Event, subject: Subject, changes: Changes | None = None) -> AuditEntry:
+    """Save an audit row; call it in the transaction of the change, after it."""
+    row = entry(event, subject, changes)
+    row.save()
+    return row
+
+
+def hidden(value: object) -> str | None:
+    """Return what is shown of a secret: that there is one, or none."""
+    return redact.HIDDEN if value else None
+
+
+def differences(
+    before: Mapping[str, Any], after: Mapping[str, Any], shown: Mapping[str, Callable[[Any], Any]]
+) -> Changes:
+    """Return the fields of `after` that differ from `before`; `shown` returns what may be kept of a value.
+
+    A field that `before` lacks differs unless it is empty.
+    """
+    return {
+        name: (_shown(before.get(name), shown.get(name)), _shown(value, shown.get(name)))
+        for name, value in after.items()
+        if before.get(name) != value and (name in before or value not in (None, "", []))
+    }
+
+
+def _shown(value: Any, show: Callable[[Any], Any] | None) -> Any:
+    return value if show is None or value is None else show(value)

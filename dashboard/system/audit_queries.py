@@ -1,0 +1,70 @@
+"""Audit rows of changes and sign-ins: a reader beside `queries`, for page and API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import Q, QuerySet, Sum
+
+from dashboard.models import SIGN_INS, AuditEntry
+
+Event = AuditEntry.Event
+
+
+def _beginning(*starts: str) -> Sequence[Event]:
+    return [event for event in Event if event.value.startswith(starts)]
+
+
+#: Kinds that are asked for together, by their name in an address.
+FAMILIES: Mapping[str, Sequence[Event]] = {
+    "channels": _beginning("channel."),
+    "silences": _beginning("silence."),
+    "tokens": _beginning("token."),
+    "users": _beginning("user.", "password."),
+    "roles": _beginning("role."),
+    "sign-ins": _beginning("sign_in.", "signed_out"),
+}
+EVENTS = (*FAMILIES, *(event.value for event in Event))
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which rows a list is asked for."""
+
+    #: One of `EVENTS`, or "" for all.
+    event: str = ""
+    #: Who acted, the whole name.
+    actor: str = ""
+    #: A part of what was changed, of who acted, or of an address.
+    q: str = ""
+
+
+def newest(wanted: Filter, *, before: int | None, limit: int) -> tuple[Sequence[AuditEntry], int | None]:
+    """Return the newest rows, and the number that the list goes on behind, None at its end."""
+    rows = _filtered(wanted)
+    if before is not None:
+        rows = rows.filter(pk__lt=before)
+    found = list(rows.order_by("-pk")[: limit + 1])
+    return found[:limit], found[limit - 1].pk if len(found) > limit else None
+
+
+def since(moment: datetime) -> tuple[int, int]:
+    """Return how many changes there were since an instant, and how many sign-ins failed."""
+    recent = AuditEntry.objects.filter(at__gte=moment)
+    failed = recent.filter(event=Event.SIGN_IN_FAILED).aggregate(number=Sum("count"))["number"]
+    changes = [event for event in Event if event not in SIGN_INS]
+    return recent.filter(event__in=changes).count(), failed or 0
+
+
+def _filtered(wanted: Filter) -> QuerySet[AuditEntry]:
+    rows = AuditEntry.objects.all()
+    if wanted.event:
+        rows = rows.filter(event__in=FAMILIES.get(wanted.event, [wanted.event]))
+    if wanted.actor:
+        rows = rows.filter(actor=wanted.actor)
+    if not wanted.q:
+        return rows
+    part = Q(subject_name__icontains=wanted.q) | Q(actor__icontains=wanted.q)
+    return rows.filter(part | Q(address__icontains=wanted.q))

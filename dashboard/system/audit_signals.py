@@ -1,0 +1,153 @@
+"""Audit rows of users, roles and tokens, whoever saves them: Django's admin, a command, a shell.
+
+Not seen: `QuerySet.update`, which sends no signal; whoever changes a token that way records it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.contrib.auth.models import Group, Permission, User
+from django.db import connection, transaction
+from django.db.models import Model
+from django.db.models.signals import m2m_changed, post_delete, post_save, pre_save
+from django.dispatch import receiver
+
+from dashboard.models import AuditEntry, Token
+from dashboard.system import audit
+from dashboard.system.audit import Changes, Event, Subject
+
+#: What is recorded of each: neither a user's last sign-in nor a token's last use.
+_FIELDS: Mapping[type[Model], Sequence[str]] = {
+    User: (
+        "username",
+        "first_name",
+        "last_name",
+        "email",
+        "is_active",
+        "is_staff",
+        "is_superuser",
+        "password",
+    ),
+    Group: ("name",),
+    Token: ("name", "role", "digest", "expires_at", "revoked_at"),
+}
+_SHOWN = {"password": audit.hidden, "digest": audit.hidden}
+_WORDS: Mapping[type[Model], str] = {User: "user", Group: "role", Token: "token"}
+#: What is kept on an instance: its fields before it is saved, members before they change, its audit row.
+_BEFORE, _MEMBERS, _ROW = "_audit_before", "_audit_members", "_audit_row"
+
+
+for _model in _FIELDS:
+    # A change and its row are one transaction, also where Django's caller has none: its password pages.
+    _model.add_to_class("save", transaction.atomic(savepoint=False)(_model.save))
+
+
+def subject(row: Model) -> Subject:
+    """Return a user, a role or a token as what was changed."""
+    return Subject(_WORDS[type(row)], row.pk, row.get_username() if isinstance(row, User) else row.name)  # type: ignore[attr-defined]
+
+
+@receiver(pre_save, sender=User)
+@receiver(pre_save, sender=Group)
+@receiver(pre_save, sender=Token)
+def _before_save(sender: type[Model], instance: Model, update_fields: Any = None, **_: object) -> None:
+    fields = [name for name in _FIELDS[sender] if update_fields is None or name in update_fields]
+    before = sender._base_manager.filter(pk=instance.pk).values(*fields).first() if fields else None
+    instance.__dict__[_BEFORE] = before or {}
+
+
+@receiver(post_save, sender=User)
+@receiver(post_save, sender=Group)
+@receiver(post_save, sender=Token)
+def _saved(
+    sender: type[Model], instance: Model, created: bool, update_fields: Any = None, **_: object
+) -> None:
+    before = instance.__dict__.pop(_BEFORE)
+    after = {name: getattr(instance, name) for name in (_FIELDS[sender] if created else before)}
+    if _is_rehash(instance, update_fields):
+        return
+    changes = audit.differences(before, after, _SHOWN)
+    if set(changes) == {"password"} and not created:
+        _note(Event.PASSWORD_CHANGED, instance, changes)
+    elif created or changes:
+        _note(_event(instance, "created" if created else "changed"), instance, changes)
+
+
+def _is_rehash(instance: Model, update_fields: Any) -> bool:
+    """Whether a sign-in has hashed the same password by a newer method: Django clears `_password` then."""
+    is_password = isinstance(instance, User) and set(update_fields or ()) == {"password"}
+    return is_password and getattr(instance, "_password", None) is None
+
+
+@receiver(post_delete, sender=User)
+@receiver(post_delete, sender=Group)
+@receiver(post_delete, sender=Token)
+def _deleted(instance: Model, **_: object) -> None:
+    audit.record(_event(instance, "deleted"), subject(instance))
+
+
+def _members_changed(
+    field: str, instance: Model, action: str, reverse: bool, model: type[Model], pk_set: Any, **_: object
+) -> None:
+    """Record which roles or permissions users and roles have: their names, before and after."""
+    if action.startswith("pre_"):
+        owners = _owners(field, model, instance, pk_set) if reverse else [instance]
+        instance.__dict__[_MEMBERS] = [(owner, _names(owner, field)) for owner in owners]
+        return
+    for owner, before in instance.__dict__.pop(_MEMBERS):
+        after = _names(owner, field)
+        if before != after:
+            _note(_event(owner, "changed"), owner, {field: (before, after)})
+
+
+def _owners(field: str, model: type[Model], member: Model, pk_set: Any) -> Sequence[Model]:
+    """Return whose members change when a member's own list of them does; all of them when it is cleared."""
+    wanted = {field: member} if pk_set is None else {"pk__in": pk_set}
+    return list(model._base_manager.filter(**wanted).order_by("pk"))
+
+
+def _names(owner: Model, field: str) -> list[str]:
+    rows = getattr(owner, field)
+    if rows.model is Permission:
+        return [f"{app}.{name}" for app, name in _codenames(rows)]
+    return sorted(rows.values_list("name", flat=True))
+
+
+def _codenames(rows: Any) -> Sequence[tuple[str, str]]:
+    return sorted(rows.order_by().values_list("content_type__app_label", "codename"))
+
+
+for _through, _field in (
+    (User.groups.through, "groups"),
+    (User.user_permissions.through, "user_permissions"),
+    (Group.permissions.through, "permissions"),
+):
+
+    @receiver(m2m_changed, sender=_through, weak=False)
+    def _changed(field: str = _field, **signal: Any) -> None:
+        _members_changed(field, **signal)
+
+
+def _event(row: Model, what: str) -> Event:
+    return Event(f"{_WORDS[type(row)]}.{what}")
+
+
+def _note(event: Event, instance: Model, changes: Changes) -> None:
+    """Record a change; one transaction that saves an instance and its members leaves one row."""
+    row = instance.__dict__.get(_ROW)
+    if row is not None and _merge(row, changes):
+        return
+    row = audit.record(event, subject(instance), changes)
+    if connection.in_atomic_block:
+        instance.__dict__[_ROW] = row
+        transaction.on_commit(lambda: instance.__dict__.pop(_ROW, None))
+
+
+def _merge(row: AuditEntry, changes: Changes) -> bool:
+    """Add changes to a row of this transaction; False where it is gone, by a rollback."""
+    for name, (before, after) in changes.items():
+        first = row.changes[name][0] if name in row.changes else before
+        row.changes[name] = [first, after]
+    return bool(AuditEntry.objects.filter(pk=row.pk).update(changes=row.changes))

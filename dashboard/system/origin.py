@@ -1,0 +1,42 @@
+"""What runs now, an HTTP request or a command of manage.py: so that a change knows who makes it.
+
+Context variables: asgiref carries them into the threads that views run in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from django.http import HttpRequest, HttpResponse
+
+#: The request itself: its user and its token are known only after the middleware.
+current_request: ContextVar[HttpRequest | None] = ContextVar("current_request", default=None)
+#: The name of a command of manage.py; "" where none runs.
+current_command: ContextVar[str] = ContextVar("current_command", default="")
+
+
+def note_request(
+    get_response: Callable[[HttpRequest], HttpResponse],
+) -> Callable[[HttpRequest], HttpResponse]:
+    """Keep each request as the current one while it is answered."""
+
+    def handle(request: HttpRequest) -> HttpResponse:
+        token = current_request.set(request)
+        try:
+            return get_response(request)
+        finally:
+            current_request.reset(token)
+
+    return handle
+
+
+@contextmanager
+def command(name: str) -> Iterator[None]:
+    """Keep a command's name as the current one for the time of the block."""
+    token = current_command.set(name)
+    try:
+        yield
+    finally:
+        current_command.reset(token)

@@ -1,0 +1,103 @@
+"""Changes and sign-ins: who changed channels, silences, tokens, users and roles, and who signed in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+
+from dashboard.models import AuditEntry
+from dashboard.system import access
+from dashboard.system import audit_queries as audit_rows
+from dashboard.web import action_buttons as acting
+from dashboard.web.errors import forbidden
+from dashboard.web.forms import actions as audit_asked
+from dashboard.web.rendering import answer, signed_in
+from dashboard.web.request_time import now_ms
+from fenceline.alerts.redact import HIDDEN
+from fenceline.formatting import count
+
+_ROWS = 50
+_DAY = timedelta(days=1)
+_NONE = "—"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One changed field: what changed, in words; `before` is "" where `after` says it all."""
+
+    field: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One audit row as a line of the list."""
+
+    of: AuditEntry
+    words: str
+    changes: Sequence[Change]
+
+
+@signed_in
+def entry_list(request: HttpRequest) -> HttpResponse:
+    """Show the newest audit rows that the query string asks for."""
+    if refused := access.lack(acting.actor(request), access.AUDIT):
+        return forbidden(request, refused)
+    wanted = audit_asked.parse_entries(request.GET.dict())
+    found, more = audit_rows.newest(wanted.filter, before=wanted.before, limit=_ROWS)
+    moves = [(row.pk, row.count) for row in found]
+    return answer(request, "audit", lambda: _list(request, wanted, found, more), depends_on=moves)
+
+
+def _list(
+    request: HttpRequest, wanted: audit_asked.WantedEntries, found: Sequence[AuditEntry], more: int | None
+) -> Mapping[str, Any]:
+    now = datetime.fromtimestamp(now_ms(request) / 1_000, UTC)
+    changes, failed = audit_rows.since(now - _DAY)
+    return {
+        "wanted": wanted,
+        "lines": [_line(row) for row in found],
+        "next": more,
+        "families": list(audit_rows.FAMILIES),
+        "events": list(AuditEntry.Event),
+        "headline": f"{count(changes, 'change')} and {count(failed, 'failed sign-in')} in the last 24 h",
+    }
+
+
+def _line(row: AuditEntry) -> Line:
+    words = dict(AuditEntry.Event.choices)
+    changes = list(_changes(row.changes, is_new=row.event.endswith(".created")))
+    return Line(row, str(words.get(row.event, row.event)), changes)
+
+
+def _changes(changes: Mapping[str, Sequence[Any]], *, is_new: bool) -> Iterator[Change]:
+    """Yield changed fields; of a list of names those that were added and removed, of a secret no value."""
+    for field, (before, after) in changes.items():
+        words = field.replace("_", " ")
+        if HIDDEN in (before, after):
+            yield Change(words, "", "changed" if before and after else "set" if after else "removed")
+        elif isinstance(before, list) and isinstance(after, list):
+            yield Change(words, "", _moved(before, after))
+        else:
+            yield Change(words, "" if is_new else _text(before), _text(after))
+
+
+def _moved(before: Sequence[Any], after: Sequence[Any]) -> str:
+    parts = {
+        "added": [str(each) for each in after if each not in before],
+        "removed": [str(each) for each in before if each not in after],
+    }
+    return "; ".join(f"{words} {', '.join(each)}" for words, each in parts.items() if each)
+
+
+def _text(value: Any) -> str:
+    if value in (None, "", []):
+        return _NONE
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,151 @@
+"""Proves the page of changes and sign-ins: newest first, filters, paging, hostile names, who may see it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+
+from dashboard.models import AuditEntry
+from tests.web import roles, seed
+from tests.web.acting import read, text
+from tests.web.recorded import entry
+
+pytestmark = pytest.mark.django_db
+Event = AuditEntry.Event
+
+
+@pytest.fixture
+def admin(db: None) -> Client:
+    found = roles.signed_in("admin")
+    AuditEntry.objects.all().delete()
+    return found
+
+
+def lines(page: Client, query: str = "") -> list[int]:
+    return [int(each) for each in re.findall(r'<tr id="e-(\d+)"', read(page, f"/audit{query}"))]
+
+
+def test_it_lists_the_newest_first_and_its_address_filters_it(admin: Client) -> None:
+    first = entry().pk
+    silence = entry(Event.SILENCE_ENDED, actor="grace").pk
+    failed = entry(Event.SIGN_IN_FAILED, actor="", subject_name="ada", address="198.51.100.7").pk
+    password = entry(Event.PASSWORD_CHANGED, actor="manage.py changepassword", via="command", address=None).pk
+    assert lines(admin) == [password, failed, silence, first]
+    assert lines(admin, "?event=sign-ins") == [failed]
+    assert lines(admin, "?event=users") == [password]
+    assert lines(admin, "?event=silence.ended") == [silence]
+    assert lines(admin, "?who=grace") == [silence]
+    assert lines(admin, "?q=198.51") == [failed]
+    assert lines(admin, "?q=ADA") == [failed, first]
+    assert lines(admin, "?q=pager&who=ada&event=channels") == [first]
+    assert lines(admin, f"?before={failed}") == [silence, first]
+
+
+def test_the_list_goes_on_page_by_page(admin: Client) -> None:
+    numbers = [entry(actor=f"user {number}").pk for number in range(120)]
+    found, query = [], ""
+    for size in (50, 50, 20):
+        page = lines(admin, query)
+        assert len(page) == size
+        found += page
+        shown = read(admin, f"/audit{query}").replace(' rel="next"', "")
+        older = re.search(r'href="([^"]*)">Older<', shown)
+        query = older[1] if older else ""
+    assert found == numbers[::-1]
+    assert query == ""
+
+
+def test_a_row_says_what_changed_in_words(admin: Client) -> None:
+    changes = {
+        "min_severity": ["warning", "critical"],
+        "secret": ["***", "***"],
+        "enabled": [True, False],
+        "group_wait_s": [None, 5.0],
+        "groups": [["viewer"], ["admin", "operator"]],
+    }
+    entry(changes=changes, count=1)
+    entry(Event.TOKEN_CREATED, subject_name="ci", changes={"role": [None, "viewer"]})
+    entry(Event.SIGN_IN_FAILED, actor="", subject_name="", count=1_234)
+    said = text(read(admin, "/audit"))
+    for words in (
+        "min severity: warning → critical",
+        "secret: changed",
+        "enabled: yes → no",
+        "group wait s: — → 5.0",
+        "groups: added admin, operator; removed viewer",
+        "channel changed: pager",
+        "role: viewer",
+        "a name that no user has",
+        "1,234 times within 1 h",
+        "2 changes and 1,234 failed sign-ins in the last 24 h",
+    ):
+        assert words in said, words
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("?event=explode", "event “explode” is none of channels"),
+        ("?before=x", "is not a place in this list"),
+        ("?q=nowhere", "No event matches"),
+        ("?before=1", "No older events"),
+        ("?q=%00&who=%00", "No changes or sign-ins yet"),
+    ],
+)
+def test_a_bad_value_is_ignored_and_each_empty_list_has_its_own_words(
+    admin: Client, query: str, said: str
+) -> None:
+    assert said in read(admin, f"/audit{query}")
+
+
+@pytest.mark.parametrize("raw", [*seed.NASTY, b"<script>alert(1)</script>"])
+def test_hostile_names_are_text(admin: Client, raw: bytes) -> None:
+    name = raw.decode("utf-8", "replace").replace("\0", "")[:150]
+    entry(actor=name, subject_name=name, changes={f"n {name}": [name, [name]]})
+    answer = admin.get("/audit")
+    assert answer.status_code == 200
+    assert b"<script>alert" not in answer.content
+    assert admin.get("/audit", {"who": name, "q": name}).status_code == 200
+
+
+def test_only_an_admin_may_see_it_and_finds_the_link(admin: Client, user: User) -> None:
+    link = f'href="{reverse("audit")}"'
+    assert link in read(admin, "/actions")
+    for role in ("viewer", "operator"):
+        client = roles.signed_in(role)
+        assert link not in read(client, "/actions")
+        refused = read(client, "/audit", 403)
+        assert "needs the role admin (permission dashboard.view_auditentry)" in refused
+        assert "pager" not in refused
+    assert Client().get("/audit")["Location"] == "/login/?next=/audit"
+
+
+def test_it_is_read_only_and_readable_while_read_only(admin: Client, settings: Any) -> None:
+    row = entry()
+    settings.READ_ONLY = True
+    assert lines(admin) == [row.pk]
+    assert admin.post("/audit").status_code == 405
+    root = Client()
+    root.force_login(User.objects.create_superuser("root"))
+    where = "/admin/dashboard/auditentry/"
+    assert "pager" in read(root, where)
+    assert root.get(f"{where}{row.pk}/change/").status_code == 200
+    for path in (f"{where}add/", f"{where}{row.pk}/delete/"):
+        assert root.post(path, {"post": "yes"}).status_code == 403
+    assert root.post(f"{where}{row.pk}/change/", {"actor": "x"}).status_code == 403
+
+
+def test_a_refetch_is_the_list_alone_and_nothing_when_nothing_is_new(admin: Client) -> None:
+    entry()
+    headers = {"HX-Request": "true"}
+    first = admin.get("/audit", headers=headers)
+    assert b"<html" not in first.content
+    again = headers | {"If-None-Match": first["ETag"]}
+    assert admin.get("/audit", headers=again).status_code == 304
+    entry()
+    assert admin.get("/audit", headers=again).status_code == 200
