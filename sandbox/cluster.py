@@ -22,8 +22,9 @@ from typing import Self
 
 from sandbox.errors import SandboxError
 from sandbox.java import Progress
-from sandbox.kafka import VERSIONS, Broker, live_brokers, new_cluster_id
+from sandbox.kafka import VERSIONS, Broker, live_brokers
 from sandbox.ports import free_port
+from sandbox.storage_format import new_id
 
 SIZE = 3
 #: As Kafka recommends for three; a node's own share of the memory is small.
@@ -160,7 +161,7 @@ def _remembered_id(folder: Path) -> str:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not path.exists():
-            path.write_text(new_cluster_id() + "\n")
+            path.write_text(new_id() + "\n")
         return path.read_text().strip()
     except OSError as error:
         raise SandboxError(f"cannot write to {folder}: {error.strerror}: free or repair it") from None

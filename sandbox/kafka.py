@@ -21,17 +21,25 @@ import fcntl
 import signal
 import subprocess
 import time
-import uuid
-from base64 import urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from sandbox import clients
+from sandbox import class_archive, clients, storage_format
 from sandbox.errors import SandboxError
-from sandbox.java import EVERYDAY_KAFKA, MATRIX_KAFKA, Java, Progress, classpath, find_java, jars
+from sandbox.java import (
+    EVERYDAY_KAFKA,
+    MATRIX_KAFKA,
+    Java,
+    Progress,
+    cache_folder,
+    classpath,
+    find_java,
+    jars,
+)
 from sandbox.ports import HOST, free_port, require_free
 
 #: Those that the lock file has.
@@ -87,6 +95,8 @@ class Broker:
     #: What the storage is formatted with; "" makes one up, as only a node alone may.
     cluster_id: str = ""
     java: Java | None = None
+    #: Options of its JVM; without them those that make it start faster.
+    jvm_options: Sequence[str] | None = None
     progress: Progress = print
     sasl_port: int = field(default=0, init=False)
     process: subprocess.Popen[bytes] | None = field(default=None, init=False, repr=False)
@@ -133,8 +143,9 @@ class Broker:
             raise SandboxError(
                 f"cannot write to {self.folder}: {error.strerror}: free or repair it"
             ) from None
-        if not (self._data / "meta.properties").exists():
-            self._format()
+        if self.jvm_options is None:
+            self.jvm_options = self._class_archive(self.java)
+        self._format()
 
     def command(self) -> list[str]:
         """Return the argument list that runs the prepared broker in the foreground."""
@@ -147,9 +158,9 @@ class Broker:
         levels = {**LOG_LEVELS, **(LOG_LEVELS_AMONG_SEVERAL if self.quorum else {})}
         logging = (f"-Dorg.slf4j.simpleLogger.log.{name}={level}" for name, level in levels.items())
         return [
-            self.java.command, f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError",
-            "-Djava.awt.headless=true", *LOGGING, *logging, "-cp", classpath(self._jars),
-            main_class, *arguments,
+            self.java.command, *(self.jvm_options or ()), f"-Xmx{heap}", "-XX:+UseSerialGC",
+            "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true", *LOGGING, *logging,
+            "-cp", classpath(self._jars), main_class, *arguments,
         ]  # fmt: skip
 
     def start(self) -> None:
@@ -237,9 +248,37 @@ class Broker:
     def _log_tail(self) -> str:
         return self.log_file.read_bytes()[-LOG_TAIL:].decode(errors="replace")
 
+    def _class_archive(self, java: Java) -> list[str]:
+        name = f"kafka-{self.version}"
+        return class_archive.options(name, java, self._jars, self._train, self.progress)
+
+    def _train(self, folder: Path, options: Sequence[str]) -> None:
+        """Start and stop a broker of this version, so that its JVM loads what brokers need."""
+        one = Broker(folder / "kafka", self.version, java=self.java, jvm_options=options)
+        try:
+            one.start()
+            one.wait_ready()
+        finally:
+            one.stop(deadline_s=60)
+
     def _format(self) -> None:
-        given = ("-t", self.cluster_id or new_cluster_id(), "-c", str(self._config))
-        command = self.tool("kafka.tools.StorageTool", "format", *given)
+        """Format the storage unless it is formatted: by Kafka's tool where no broker of the version was."""
+        if storage_format.is_formatted(self._data):
+            return
+        template = cache_folder() / f"kafka-{self.version}.checkpoint"
+        cluster_id = self.cluster_id or storage_format.new_id()
+        try:
+            storage_format.copy(template, self._data, cluster_id, self.node_id)
+        except FileNotFoundError:
+            self.format_with_tool(cluster_id)
+            with suppress(OSError):
+                storage_format.keep(self._data, template)
+        except OSError as error:
+            raise SandboxError(f"cannot format {self._data}: {error.strerror}") from None
+
+    def format_with_tool(self, cluster_id: str) -> None:
+        """Format the storage by Kafka's own tool; raises SandboxError with its reason."""
+        command = self.tool("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self._config))
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise SandboxError(f"cannot format {self._data}: {explain(done.stderr + done.stdout)}")
@@ -307,13 +346,6 @@ def _sasl_settings(sasl: Sasl) -> dict[str, str]:
         "listener.name.sasl.sasl.enabled.mechanisms": "PLAIN",
         "listener.name.sasl.plain.sasl.jaas.config": f"{module} required {users};",
     }
-
-
-def new_cluster_id() -> str:
-    """Return a random cluster id as Kafka writes them."""
-    made = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    # One that starts with a dash would be read as an option.
-    return "F" + made[1:]
 
 
 def is_ready(bootstrap: str) -> bool:

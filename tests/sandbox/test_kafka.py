@@ -11,6 +11,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from sandbox import storage_format
 from sandbox.errors import SandboxError
 from sandbox.java import EVERYDAY_KAFKA
 from sandbox.kafka import Broker, Sasl, explain, is_ready
@@ -90,8 +91,47 @@ def test_a_second_broker_on_the_same_folder_is_refused_and_spoils_nothing(tmp_pa
 
 def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
     broker = Broker(tmp_path, properties={"log.retention.ms": "soon"})
-    with pytest.raises(SandboxError, match="soon"):
-        broker.start()
+    with pytest.raises(SandboxError, match="soon"), broker:
+        pass
+
+
+@pytest.mark.parametrize("version", EVERYDAY_KAFKA)
+def test_a_copied_format_is_what_the_tool_makes(tmp_path: Path, version: str) -> None:
+    """But for the id of the folder, and the times and sums of the checkpoint's batches."""
+    cluster_id = storage_format.new_id()
+    by_tool, copied = (
+        Broker(tmp_path / name, version, node_id=3, cluster_id=cluster_id) for name in ("tool", "copy")
+    )
+    copied.prepare()
+    by_tool.prepare()
+    for path in formatted(by_tool):
+        path.unlink()
+    by_tool.format_with_tool(cluster_id)
+    assert [path.name for path in formatted(by_tool)] == [path.name for path in formatted(copied)]
+    (made, ids), (copy, copied_ids) = (formatted(broker) for broker in (by_tool, copied))
+    assert without_times(copy.read_bytes()) == without_times(made.read_bytes())
+    rows, copied_rows = properties(ids), properties(copied_ids)
+    assert rows.pop("directory.id") != copied_rows.pop("directory.id")
+    assert copied_rows == rows == {"node.id": "3", "cluster.id": cluster_id, "version": "1"}
+
+
+def formatted(broker: Broker) -> list[Path]:
+    return sorted((broker.folder / "data").iterdir())
+
+
+def properties(path: Path) -> dict[str, str]:
+    lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
+    return {key: value for key, _, value in (line.partition("=") for line in lines)}
+
+
+def without_times(batches: bytes) -> bytes:
+    """Return record batches (format 2) with checksum, first and last timestamp as zeros."""
+    left, at = bytearray(batches), 0
+    while at < len(left):
+        left[at + 17 : at + 21] = bytes(4)
+        left[at + 27 : at + 43] = bytes(16)
+        at += 12 + int.from_bytes(left[at + 8 : at + 12])
+    return bytes(left)
 
 
 def test_an_unknown_version_is_one_line(tmp_path: Path) -> None:

@@ -1,0 +1,66 @@
+"""A JVM's archive of loaded classes (AppCDS), beside the jars: a broker then starts with half the CPU time.
+
+An archive fits one JVM and one class path, which its name stands for. A JVM checks that itself, too: it
+reports an archive that does not fit in its log and loads the jars as ever. One that is not whole would abort
+it (JDK 17), so the sum of each is beside it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from sandbox.errors import SandboxError
+from sandbox.java import Java, Progress, cache_folder, classpath, sha256
+
+#: Called with a folder to work in and the JVM's options; runs what the archive is for until it has ended.
+Training = Callable[[Path, Sequence[str]], None]
+
+
+def options(name: str, java: Java, jars: Sequence[Path], train: Training, progress: Progress) -> list[str]:
+    """Return the JVM options that use the archive of `name` on this Java; none where it cannot be had.
+
+    The first call makes it, ten seconds of a JVM; others wait for that. One that is not what was made is made
+    again. An empty file is that of a JVM which makes no archives.
+    """
+    try:
+        path = cache_folder() / f"{name}-{_fingerprint(java, jars)}.jsa"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.with_suffix(".lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not _is_whole(path):
+                progress(f"{name}: making its class archive, once")
+                _make(path, train)
+        return [f"-XX:SharedArchiveFile={path}"] if path.stat().st_size else []
+    except (OSError, SandboxError) as error:
+        progress(f"{name}: starts without a class archive: {error}")
+        return []
+
+
+def _make(path: Path, train: Training) -> None:
+    with tempfile.TemporaryDirectory(prefix=f".{path.stem}-", dir=path.parent) as folder:
+        made = Path(folder) / path.name
+        train(Path(folder), ("-Xlog:cds=off", "-Xlog:cds+dynamic=off", f"-XX:ArchiveClassesAtExit={made}"))
+        if not made.exists():
+            made.touch()
+        _sum_of(path).write_text(sha256(made))
+        made.replace(path)
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        return sha256(path) == _sum_of(path).read_text()
+    except FileNotFoundError:
+        return False
+
+
+def _sum_of(path: Path) -> Path:
+    return path.with_suffix(".sha256")
+
+
+def _fingerprint(java: Java, jars: Sequence[Path]) -> str:
+    text = "\n".join((str(java.home), java.build, classpath(jars)))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,51 @@
+"""The files that a data folder is formatted with: made by Kafka's own tool once per version, then copied.
+
+`bootstrap.checkpoint` holds the feature levels of a version and nothing of a node or a cluster;
+`meta.properties` holds the ids of both and of the folder.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from base64 import urlsafe_b64encode
+from pathlib import Path
+
+CHECKPOINT, META = "bootstrap.checkpoint", "meta.properties"
+
+
+def is_formatted(data: Path) -> bool:
+    """Whether a data folder belongs to a cluster."""
+    return (data / META).exists()
+
+
+def copy(template: Path, data: Path, cluster_id: str, node_id: int) -> None:
+    """Format a data folder with the checkpoint of another; raises FileNotFoundError where there is none.
+
+    What makes the folder formatted is written last.
+    """
+    checkpoint = template.read_bytes()
+    data.mkdir(parents=True, exist_ok=True)
+    (data / CHECKPOINT).write_bytes(checkpoint)
+    ids = {"node.id": node_id, "directory.id": new_id(), "version": 1, "cluster.id": cluster_id}
+    _write(data / META, "".join(f"{key}={value}\n" for key, value in ids.items()).encode())
+
+
+def keep(data: Path, template: Path) -> None:
+    """Keep the checkpoint of a folder that the tool has formatted."""
+    template.parent.mkdir(parents=True, exist_ok=True)
+    _write(template, (data / CHECKPOINT).read_bytes())
+
+
+def new_id() -> str:
+    """Return a random id of a cluster or a folder as Kafka writes them."""
+    made = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    # One that starts with a dash would be read as an option.
+    return "F" + made[1:]
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file that is whole or not there at all."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}-{uuid.uuid4().hex[:8]}")
+    partial.write_bytes(content)
+    partial.replace(path)

@@ -1,0 +1,143 @@
+"""Proves that a class archive is made once and used, and that a JVM runs as ever where it is not there, not
+whole or not its own."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sandbox import class_archive
+from sandbox.errors import SandboxError
+from sandbox.java import Java, classpath, find_java, jars
+
+KAFKA = "kafka-4.2.0"
+PROGRAM = ("kafka.tools.StorageTool", "random-uuid")
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def java(tmp_path: Path) -> Java:
+    return find_java(tmp_path)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "cache"
+    monkeypatch.setattr(class_archive, "cache_folder", lambda: folder)
+    return folder
+
+
+@pytest.fixture
+def run(java: Java) -> Run:
+    """Run a small program on Kafka's jars; returns its output."""
+
+    def run(*options: str) -> str:
+        command = [
+            java.command,
+            *options,
+            "-cp",
+            classpath(jars(KAFKA)),
+            *PROGRAM,
+        ]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+
+    return run
+
+
+def test_it_is_made_once_and_classes_come_from_it(java: Java, cache: Path, run: Run) -> None:
+    trained: list[Path] = []
+    said: list[str] = []
+
+    def train(folder: Path, options: Sequence[str]) -> None:
+        trained.append(folder)
+        run(*options)
+
+    def options() -> list[str]:
+        return class_archive.options(KAFKA, java, jars(KAFKA), train, said.append)
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda _: options(), range(2))
+    assert first == second == options()
+    assert len(trained) == 1
+    assert said == [f"{KAFKA}: making its class archive, once"]
+    assert "kafka.tools.StorageTool source: shared objects file (top)" in run(*first, "-Xlog:class+load")
+    # Nothing else is left of it.
+    assert {path.suffix for path in cache.iterdir()} == {".jsa", ".lock", ".sha256"}
+
+
+def test_a_training_that_ends_early_leaves_no_archive(java: Java, cache: Path) -> None:
+    said: list[str] = []
+
+    def train(folder: Path, options: Sequence[str]) -> None:
+        _archive(options).write_bytes(b"half")
+        raise SandboxError("it was killed")
+
+    assert class_archive.options(KAFKA, java, jars(KAFKA), train, said.append) == []
+    assert said[-1] == f"{KAFKA}: starts without a class archive: it was killed"
+    assert {path.suffix for path in cache.iterdir()} == {".lock"}
+
+
+def test_a_jvm_that_makes_none_is_not_asked_again(java: Java, cache: Path) -> None:
+    trained: list[Path] = []
+    for _ in range(2):
+        found = class_archive.options(
+            KAFKA, java, jars(KAFKA), lambda folder, options: trained.append(folder), lambda line: None
+        )
+        assert found == []
+    assert len(trained) == 1
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(java: Java, cache: Path) -> None:
+    cache.write_text("a file is in the way")
+    said: list[str] = []
+    assert class_archive.options(KAFKA, java, jars(KAFKA), pytest.fail, said.append) == []
+    assert "starts without a class archive" in said[-1]
+
+
+def test_each_jvm_and_class_path_has_its_own(java: Java, cache: Path, run: Run) -> None:
+    def options(build: str, paths: list[Path]) -> list[str]:
+        one = replace(java, build=build)
+        return class_archive.options(
+            KAFKA, one, paths, lambda _, options: _archive(options).touch(), lambda line: None
+        )
+
+    for build, paths in (("a", jars(KAFKA)), ("b", jars(KAFKA)), ("b", jars(KAFKA)[:-1])):
+        options(build, paths)
+    assert len(list(cache.glob("*.jsa"))) == 3
+
+
+@pytest.mark.parametrize("spoil", [b"", b"half"], ids=["empty", "half"])
+def test_one_that_is_not_whole_is_made_again(java: Java, cache: Path, spoil: bytes) -> None:
+    """JDK 17 aborts on it."""
+
+    def train(folder: Path, options: Sequence[str]) -> None:
+        _archive(options).write_bytes(b"whole")
+
+    def options() -> list[str]:
+        return class_archive.options(KAFKA, java, jars(KAFKA), train, lambda line: None)
+
+    first = options()
+    (path,) = cache.glob("*.jsa")
+    path.write_bytes(spoil)
+    assert options() == first
+    assert path.read_bytes() == b"whole"
+
+
+def test_a_jvm_runs_without_an_archive_of_other_jars(java: Java, tmp_path: Path, run: Run) -> None:
+    archive = tmp_path / "one.jsa"
+    run(f"-XX:ArchiveClassesAtExit={archive}")
+    option = f"-XX:SharedArchiveFile={archive}"
+    command = [java.command, option, "-cp", classpath(reversed(jars(KAFKA))), *PROGRAM]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert "[warning][cds" in done.stdout
+    assert len(done.stdout.splitlines()[-1]) == len("FFZXFMtnS7eAw1oLqhLz4Q")
+
+
+def _archive(options: Sequence[str]) -> Path:
+    """Return where a training is to write."""
+    return Path(options[-1].partition("=")[2])
