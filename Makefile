@@ -6,7 +6,7 @@ PYTHON_BIN := .venv/bin/python
 LINT_ENV := SECRET_KEY=lint FENCELINE_CONFIG= DATABASE_URL=sqlite://:memory:
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-fast bench soak test-matrix lint clean spark-zip venv chromium postgresql
+.PHONY: help up test test-fast durations bench soak test-matrix lint clean spark-zip venv chromium postgresql
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,10 +21,14 @@ up: venv ## start a whole deployment and print its URL and a sign-in; Ctrl-C sto
 # cores.
 # With DATABASE_URL=postgres://… all of it runs on that server, in databases that are made for it and dropped.
 test: venv chromium postgresql ## every test: real Kafka, Spark, Redis, PostgreSQL and browser
-	@exec $(PYTHON_BIN) -m pytest -n 3 --dist loadfile $(ARGS)
+	@exec $(PYTHON_BIN) -m pytest -n 3 $(ARGS)
 
-test-fast: venv ## what needs no broker
-	@exec $(PYTHON_BIN) -m pytest -n 2 --dist loadfile tests/fenceline tests/web tests/db $(ARGS)
+test-fast: venv ## what needs no broker and no PostgreSQL
+	@exec $(PYTHON_BIN) -m pytest -n 2 -m 'not soak and not matrix and not postgresql' \
+		tests/fenceline tests/web tests/db $(ARGS)
+
+durations: venv chromium postgresql ## measure how long each test takes, for the order of `make test`
+	@exec $(PYTHON_BIN) -m pytest -n 3 --record-durations $(ARGS)
 
 bench: venv ## measure; results in benchmarks/results/latest.json
 	@exec $(PYTHON_BIN) -m benchmarks $(ARGS)
@@ -32,8 +36,8 @@ bench: venv ## measure; results in benchmarks/results/latest.json
 soak: venv ## the long runs, with a printed seed
 	@FENCELINE_SEED=$${FENCELINE_SEED:-$$(od -An -N3 -tu4 /dev/urandom | tr -d ' ')} exec $(PYTHON_BIN) -m pytest -m soak $(ARGS)
 
-test-matrix: venv ## the same against Kafka 3.9, 4.0, 4.1, 4.2 and 4.3, and Spark 3.5, 4.0 and 4.1
-	@exec $(PYTHON_BIN) -m pytest -m matrix tests/matrix $(ARGS)
+test-matrix: venv postgresql ## the same against Kafka 3.9 to 4.3, Spark 3.5, 4.0 and 4.1, and PostgreSQL
+	@exec $(PYTHON_BIN) -m pytest -m 'matrix and not soak' tests/matrix tests/kafka $(ARGS)
 
 lint: venv ## style, types, imports, templates, migrations, the compose file
 	.venv/bin/ruff check .

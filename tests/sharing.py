@@ -1,7 +1,8 @@
 """Who tests what where workers share the machine (`make test`). A pytest plugin, named in pyproject.toml.
 
-Tests that run whole stacks or a Spark take all the cores there are. So the first worker begins with those,
-the others with all the rest, file by file, until they meet. xdist's own groups do not work with pytest 9.
+Workers take whole files, those that took longest first (`durations.json`), so that they end together. Tests
+that run whole stacks or a Spark take all the cores there are: the first worker begins with those, the others
+with all the rest, until they meet. xdist's own groups do not work with pytest 9.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
-#: Those with the longest tests first: who is left with the last file should not be left with a long one.
+from tests import durations
+
 _HEAVY = (
     "tests/faults/",
     "tests/spark/",
@@ -24,14 +26,16 @@ _HEAVY = (
 
 
 class Sharing(LoadScopeScheduling):
-    """Gives whole files to workers: the first one takes them from the front, the others from the back."""
+    """Gives files to workers in the order of the tests, the heavy ones to the first while there are some."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return _file(nodeid)
+        return durations.unit_of(nodeid)
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        if node is not self.nodes[0]:
-            self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
+        own = node is self.nodes[0]
+        unit = next((unit for unit in self.workqueue if unit.startswith(_HEAVY) is own), None)
+        if unit is not None:
+            self.workqueue.move_to_end(unit, last=False)
         super()._assign_work_unit(node)
 
 
@@ -43,15 +47,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Sharing:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the heavy tests first; where one process runs all of them the quick ones stay there."""
+    """Put what nobody has measured first, then the longest; one process needs no order."""
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: _weight(item.nodeid))
-
-
-def _weight(nodeid: str) -> int:
-    places = [place for place, prefix in enumerate(_HEAVY) if _file(nodeid).startswith(prefix)]
-    return places[0] if places else len(_HEAVY)
-
-
-def _file(nodeid: str) -> str:
-    return nodeid.partition("::")[0]
+        seconds = durations.read()["files"]
+        units = {item: durations.unit_of(item.nodeid) for item in items}
+        items.sort(key=lambda item: (-seconds.get(units[item], float("inf")), units[item]))

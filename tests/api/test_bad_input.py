@@ -17,7 +17,7 @@ from fenceline.facts import EVERYDAY, Tombstone, TransactionState, TransitionKin
 from tests.api.asking import Ask
 from tests.web import happened, seed
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.sql]
 
 LISTS = ("transactions", "transitions", "applications", "partitions", "groups", "recoveries", "findings")
 

@@ -15,7 +15,7 @@ from dashboard.runtime.write_transactions import next_rev
 from fenceline.facts import OPEN_STATES
 from tests.web import happened, roles, seed
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.sql]
 Ask = Callable[..., Any]
 
 

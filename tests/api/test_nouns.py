@@ -16,7 +16,7 @@ from fenceline.decode import text
 from tests.api.asking import Ask, walked
 from tests.web import held, seed
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.sql]
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from fenceline.facts import TransactionState
 from tests.api.asking import Ask, walked
 from tests.web import held, seed, streams
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.sql]
 
 
 @pytest.fixture

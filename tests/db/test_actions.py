@@ -27,6 +27,8 @@ from fenceline.recoveries import RecoveryOutcome
 from tests.db import seeing, streaming
 from tests.db.conftest import NOW_MS
 
+pytestmark = pytest.mark.sql
+
 OLGA = Actor("olga", "page", ROLES[Token.Role.OPERATOR])
 ADA = Actor("ada", "page", ROLES[Token.Role.ADMIN])
 VERA = Actor("vera", "page", ROLES[Token.Role.VIEWER])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from dashboard.alerts import evaluate as tick
 from dashboard.models import Alert, AlertChange, Channel, Delivery
 from fenceline.facts import Severity
@@ -19,6 +21,8 @@ from tests.db.alerting import (
     silence,
     world,
 )
+
+pytestmark = pytest.mark.sql
 
 __all__ = ["world"]
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import pytest
+
 from dashboard.alerts import evaluate as tick
 from dashboard.models import Alert, AlertChange, Delivery
 from dashboard.runtime import retention
 from fenceline.limits import Retention
 from tests.db.alerting import Take, World, channel, found
+
+pytestmark = pytest.mark.sql
 
 DAY_S = 86_400
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)

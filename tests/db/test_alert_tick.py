@@ -36,6 +36,8 @@ from tests.db.alerting import (
 from tests.db.conftest import NOW_MS
 from tests.db.streaming import QUERY_ID
 
+pytestmark = pytest.mark.sql
+
 __all__ = ["world"]
 
 

@@ -31,6 +31,8 @@ from tests.db.conftest import NOW_MS
 from tests.db.seeing import prod
 from tests.looks import look_at
 
+pytestmark = pytest.mark.sql
+
 Take = Callable[..., Lease]
 NAME, PRODUCER, EPOCH, TIMEOUT_MS = "payments-7", 4_000, 3, 777_000
 PARTITIONS = (TopicPartitions("orders", (0,)),)

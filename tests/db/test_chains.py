@@ -30,6 +30,8 @@ from tests.db.conftest import NOW_MS
 from tests.db.seeing import prod
 from tests.db.streaming import batch, decided, decision, done, query, written
 
+pytestmark = pytest.mark.sql
+
 NAME = written().transactional_id
 LETTERS = {"done": "D", "waiting": "w", "broken": "B", "unknown": "?", "absent": "-"}
 

@@ -24,6 +24,8 @@ from tests.db import seeing
 from tests.db.conftest import NOW_MS
 from tests.db.streaming import LEDGER_ID, QUERY_ID, decision, done, written
 
+pytestmark = pytest.mark.sql
+
 LATER_MS = NOW_MS + 11_000
 
 

@@ -19,6 +19,8 @@ from fenceline.kafka.reconcile import Correction, KnownTransaction, Reconciliati
 from tests.db.conftest import NOW_MS
 from tests.looks import look_at
 
+pytestmark = pytest.mark.sql
+
 Take = Callable[..., Lease]
 NO_READ = "no READ on __transaction_state at kafka:9092; grant it: …"
 

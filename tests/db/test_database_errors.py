@@ -12,7 +12,10 @@ from dashboard.runtime import database_errors, write_transactions
 from dashboard.runtime.database_errors import RepeatedInVain, explain, log_line
 from dashboard.runtime.write_transactions import PAUSES_S, retry_write
 
-postgresql = pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLSTATEs are PostgreSQL's")
+pytestmark = pytest.mark.sql
+
+#: SQLSTATEs are PostgreSQL's.
+postgresql = pytest.mark.sql("postgresql")
 
 
 class Ended(Exception):

@@ -27,6 +27,8 @@ from tests.db import seeing
 from tests.db.conftest import NOW_MS
 from tests.db.test_store import look, record, save
 
+pytestmark = pytest.mark.sql
+
 Take = Callable[..., Lease]
 
 

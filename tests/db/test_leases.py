@@ -14,6 +14,8 @@ from dashboard.models import Collector
 from dashboard.runtime import leases
 from dashboard.runtime.leases import Lease, LeaseLost
 
+pytestmark = pytest.mark.sql
+
 Take = Callable[..., Lease]
 
 

@@ -16,6 +16,8 @@ from tests.db.conftest import NOW_MS
 from tests.db.streaming import batch, decided, decision, done, query
 from tests.db.test_snapshots import plans
 
+pytestmark = pytest.mark.sql
+
 DAY_MS = 86_400_000
 KEEP = Retention(batches_d=10)
 
@@ -84,7 +86,8 @@ def test_runs_go_but_for_the_newest(take: Callable[..., Lease]) -> None:
     assert sorted(Run.objects.values_list("run_id", flat=True)) == ["newest", "young"]
 
 
-@pytest.mark.skipif(connection.vendor != "sqlite", reason="asks SQLite for its plans")
+# It asks SQLite for its plans.
+@pytest.mark.sql("sqlite")
 def test_looking_for_what_is_old_reads_no_whole_table(take: Callable[..., Lease]) -> None:
     past(query(), 101, days=1)
     lease = take(retention.NAME)

@@ -24,6 +24,8 @@ from tests.db.seeing import prod
 from tests.db.streaming import batch, decided, decision, done, query, written
 from tests.db.test_snapshots import plans
 
+pytestmark = pytest.mark.sql
+
 KAFKA = "KafkaV2[Subscribe[orders]]"
 
 
@@ -355,7 +357,8 @@ def test_a_query_that_failed_is_told_without_any_checkpoint(take: Any) -> None:
     assert snapshot_rules() == [("query_failed", "critical")]
 
 
-@pytest.mark.skipif(connection.vendor != "sqlite", reason="asks SQLite for its plans")
+# It asks SQLite for its plans.
+@pytest.mark.sql("sqlite")
 def test_a_tick_reads_along_indexes(take: Any) -> None:
     """Millions of batches and decisions lie beside the few that a tick is about."""
     row = query(finished=2)

@@ -12,6 +12,8 @@ from tests.db import seeing
 from tests.db.conftest import NOW_MS
 from tests.db.streaming import batch, query
 
+pytestmark = pytest.mark.sql
+
 
 def held() -> Transaction:
     """Let `payments-7` hold `orders-0` at 812."""

@@ -21,6 +21,8 @@ from dashboard.runtime.leases import Lease, LeaseLost
 from fenceline.limits import Retention
 from tests.db.conftest import NOW_MS
 
+pytestmark = pytest.mark.sql
+
 DAY_MS = 86_400_000
 KEEP = Retention(transitions_d=2, minutes_d=1, hours_d=10, closed_d=3)
 

@@ -27,6 +27,8 @@ from tests.db.streaming import (
     offsets,
 )
 
+pytestmark = pytest.mark.sql
+
 
 @pytest.fixture
 def save(take: Callable[..., Lease]) -> Callable[..., int]:

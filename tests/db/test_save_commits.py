@@ -18,6 +18,8 @@ from fenceline.kafka import commits
 from fenceline.kafka.groups import Commit
 from tests.db.conftest import NOW_MS
 
+pytestmark = pytest.mark.sql
+
 Take = Callable[..., Lease]
 TOPIC = commits.TOPIC
 

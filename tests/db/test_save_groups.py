@@ -21,6 +21,8 @@ from fenceline.kafka.partitions import Offsets
 from fenceline.kafka.transactional_ids import key_of
 from tests.db.conftest import NOW_MS
 
+pytestmark = pytest.mark.sql
+
 Take = Callable[..., Lease]
 HERE, THERE = TopicPartition("t", 0), TopicPartition("t", 1)
 ENDS = {HERE: Offsets(0, 20, 30, 1), THERE: Offsets(0, 5, 5, 1)}

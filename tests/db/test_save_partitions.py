@@ -38,6 +38,8 @@ from fenceline.kafka.partitions import (
 )
 from tests.db.conftest import NOW_MS
 
+pytestmark = pytest.mark.sql
+
 Take = Callable[..., Lease]
 Rung = list[tuple[str, str]]
 

@@ -14,6 +14,8 @@ from fenceline.decode import ingest_payload as told
 from tests.db.conftest import NOW_MS
 from tests.db.telling import LATER_RUN, OTHER_QUERY, QUERY, RUN, document, done, event
 
+pytestmark = pytest.mark.sql
+
 OTHER_RUN = "cccccccc-cccc-cccc-cccc-cccccccccccc"
 
 STARTED = "2026-11-22T02:43:50.778Z"

@@ -28,6 +28,8 @@ from fenceline.recoveries import DELETED, RECREATED, LostRecords, WrittenTopic
 from tests.db.conftest import NOW_MS
 from tests.looks import look_at
 
+pytestmark = pytest.mark.sql
+
 Take = Callable[..., Lease]
 PAYMENTS = TopicPartition("payments", 0)
 LIMIT_MS = 60_000

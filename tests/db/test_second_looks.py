@@ -18,6 +18,8 @@ from tests.db import seeing
 from tests.db.conftest import NOW_MS
 from tests.db.streaming import query
 
+pytestmark = pytest.mark.sql
+
 Take = Callable[..., Lease]
 
 

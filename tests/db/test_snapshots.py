@@ -20,6 +20,8 @@ from tests.db import seeing
 from tests.db.conftest import NOW_MS
 from tests.db.seeing import HOUR_MS
 
+pytestmark = pytest.mark.sql
+
 
 def read(reader: SnapshotReader | None = None, *, now_ms: int = NOW_MS) -> Snapshot:
     return (reader or SnapshotReader("prod")).read(now_ms=now_ms, limits=Limits())
@@ -199,7 +201,8 @@ def plans(captured: CaptureQueriesContext) -> list[tuple[str, str]]:
     return found
 
 
-@pytest.mark.skipif(connection.vendor != "sqlite", reason="asks SQLite for its plans")
+# It asks SQLite for its plans.
+@pytest.mark.sql("sqlite")
 def test_a_tick_reads_along_indexes_of_what_is_open() -> None:
     """100,000 ids and 2,000 partitions lie beside the few that are looked at each second."""
     seeing.collectors()

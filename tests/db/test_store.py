@@ -26,6 +26,8 @@ from fenceline.kafka.encode import encode_key, encode_value
 from tests.db.conftest import NOW_MS
 from tests.looks import look_at
 
+pytestmark = pytest.mark.sql
+
 Take = Callable[..., Lease]
 
 

@@ -40,6 +40,8 @@ from tests.db.conftest import NOW_MS
 from tests.fenceline.walks import Walk
 from tests.kafka import observe
 
+pytestmark = pytest.mark.sql
+
 Take = Callable[..., Lease]
 PARTITION = 3
 HOUR_MS = 3_600_000

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.sql
+
 ROOT = Path(__file__).parents[2]
 HELPER = "dashboard/runtime/write_transactions.py"
 Place = tuple[str, str]

@@ -2,7 +2,7 @@
 
 Each writer is stopped behind each of its statements that locks rows; then another one runs until it is done
 or waits for the first, which then goes on. With two orders of locks one of these schedules would deadlock.
-Skipped on SQLite, which has one writer at a time; tests/postgres runs these tests on a server.
+SQLite has one writer at a time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from tests.waiting import wait_for
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
-    pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has one writer at a time"),
+    # SQLite has one writer at a time.
+    pytest.mark.sql("postgresql"),
 ]
 #: Writers of the same rows, the one that is stopped first.
 CONTENDING = (

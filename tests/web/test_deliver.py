@@ -25,7 +25,7 @@ from fenceline.alerts.limits import Alerting
 from tests import receivers
 from tests.receivers import Authority, Receiver, answer
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.sql]
 
 LIMITS = Alerting(allow_private=("127.0.0.0/8",), timeout_s=5, retry_for_s=60, disable_after=3)
 PAYLOAD = {"version": "4", "alerts": [{"labels": {"subject": "payments-ключ"}, "status": "firing"}]}

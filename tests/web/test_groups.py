@@ -16,7 +16,7 @@ from dashboard.web import addresses
 from fenceline.kafka.groups import GroupStatus
 from tests.web import held, seed
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.sql]
 FAMILY = "spark-kafka-source-*"
 
 

@@ -18,7 +18,7 @@ from dashboard.transactions.queries import SORTS, TransactionCriteria
 from fenceline.facts import OPEN_STATES, TransactionState
 from tests.web import seed
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.sql]
 STATES = ("", "open", *(state.value for state in TransactionState))
 
 

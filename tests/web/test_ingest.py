@@ -16,6 +16,8 @@ from dashboard.models import Batch, Query, Token
 from dashboard.runtime import collector_store
 from tests.db.telling import OTHER_QUERY, document, done, event
 
+pytestmark = pytest.mark.sql
+
 SENT_MS = 1_795_000_000_000
 BOMB = gzip.compress(b"[" + b" " * (65 * 2**20))
 

@@ -10,7 +10,7 @@ from django.test import Client
 from fenceline.facts import TransactionState
 from tests.web import seed
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.sql]
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from dashboard.models import Cluster, Recovery
 from fenceline.recoveries import RecoveryOutcome
 from tests.web import held, seed
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.sql]
 
 
 def read(page: Client, url: str, status: int = 200) -> str:

@@ -1,0 +1,82 @@
+"""How long tests take: `make durations` measures, tests.sharing orders the gate by it. A pytest plugin.
+
+`durations.json` holds seconds, the longest first: `files` the sum of each unit of work, `tests` the parts of
+each test that take half a second and more. What a fixture costs is in the set-up of the first test with it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FILE = Path(__file__).with_suffix(".json")
+#: Parts of tests that take less are not worth a line.
+SHORTEST_S = 0.5
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that `make durations` gives."""
+    parser.addoption("--record-durations", action="store_true", help=f"write what is measured to {FILE.name}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Record where one process gets the reports of all tests."""
+    if config.getoption("--record-durations") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Recorder())
+
+
+class Recorder:
+    """Adds up what each test takes."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, Counter[str]] = defaultdict(Counter)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take one part of one test."""
+        self.seconds[report.nodeid][report.when] += report.duration
+
+    def pytest_sessionfinish(self) -> None:
+        """Replace what the file holds of those test files that ran."""
+        FILE.write_text(json.dumps(merged(read(), self.seconds), indent=1) + "\n")
+
+
+def read(path: Path = FILE) -> dict[str, dict[str, Any]]:
+    """Return what was measured last."""
+    empty: dict[str, dict[str, Any]] = {"files": {}, "tests": {}}
+    return json.loads(path.read_text()) if path.exists() else empty
+
+
+def merged(
+    known: Mapping[str, Mapping[str, Any]], seconds: Mapping[str, Mapping[str, float]]
+) -> dict[str, dict[str, Any]]:
+    """Return both together; files that were measured now replace what was known of them."""
+    files: Counter[str] = Counter()
+    for name, parts in seconds.items():
+        files[unit_of(name)] += sum(parts.values())
+    tests = {name: found for name, parts in seconds.items() if (found := long_parts(parts))}
+    tests |= {name: parts for name, parts in known["tests"].items() if unit_of(name) not in files}
+    sums = {name: round(total, 1) for name, total in files.items()}
+    return {
+        "files": _longest_first({**known["files"], **sums}),
+        "tests": dict(sorted(tests.items(), key=lambda row: (-sum(row[1].values()), row[0]))),
+    }
+
+
+def long_parts(parts: Mapping[str, float]) -> dict[str, float]:
+    """Return those of setup, call and teardown that are worth a line, rounded."""
+    return {when: round(took, 1) for when, took in parts.items() if took >= SHORTEST_S}
+
+
+def unit_of(nodeid: str) -> str:
+    """Return what one worker does at a time: a file, or its tests that are repeated on PostgreSQL."""
+    file, _, test = nodeid.partition("::")
+    return f"{file}[postgresql]" if "[postgresql" in test else file
+
+
+def _longest_first(files: Mapping[str, float]) -> dict[str, float]:
+    return dict(sorted(files.items(), key=lambda row: (-row[1], row[0])))

@@ -1,0 +1,84 @@
+"""Runs tests marked `sql` on SQLite and once more on a PostgreSQL of the tests' own. A pytest plugin.
+
+    pytestmark = pytest.mark.sql                         # both
+    pytest.mark.sql("postgresql")                        # what only this one can show
+
+Such a test runs raw SQL, or leans on locks, upserts, concurrency or the order of text. With DATABASE_URL the
+whole run is on that server, and nothing is repeated. Connections of other threads that a test leaves open
+stay where they are: a test closes its own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import dj_database_url
+import pytest
+from django.core.management import call_command
+from django.db import connections
+
+from tests.postgres.server import Server
+
+SQLITE, POSTGRESQL = "sqlite", "postgresql"
+_MARKS = {POSTGRESQL: pytest.mark.postgresql}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give a marked test the databases that it runs on."""
+    marker = metafunc.definition.get_closest_marker("sql")
+    if marker:
+        named = marker.args or (SQLITE, POSTGRESQL)
+        given = [pytest.param(name, marks=_MARKS.get(name, ())) for name in named]
+        metafunc.parametrize("database", given, indirect=True, scope="session")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where a whole run is on one server, leave out what is for another or would be there twice."""
+    server = POSTGRESQL if os.environ["DATABASE_URL"].startswith("postgres") else ""
+    left = [item for item in items if not server or database_of(item) in ("", server)]
+    if len(left) < len(items):
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(left)])
+        items[:] = left
+
+
+def database_of(item: pytest.Item) -> str:
+    """Return the database that a marked test is for; "" for all others."""
+    callspec = getattr(item, "callspec", None)
+    return str(callspec.params.get("database", "")) if callspec else ""
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[str]:
+    """The URL of an empty database on a server of this process."""
+    with Server() as server:
+        yield server.new_database()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def database(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Lead Django's connections to where a marked test runs."""
+    whole_run = os.environ["DATABASE_URL"].startswith("postgres")
+    if getattr(request, "param", SQLITE) == SQLITE or whole_run:
+        yield
+        return
+    # pytest-django's own database comes first and goes last.
+    request.getfixturevalue("django_db_setup")
+    blocker = request.getfixturevalue("django_db_blocker")
+    url = request.getfixturevalue("postgresql")
+    with blocker.unblock():
+        before = _switch(connections.configure_settings({"default": dj_database_url.parse(url)})["default"])
+        call_command("migrate", verbosity=0)
+    yield
+    with blocker.unblock():
+        connections["default"].close()
+        connections.settings["default"], connections["default"] = before
+
+
+def _switch(settings: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+    """Make every new connection one by these settings; returns those before, and this thread's connection."""
+    before = connections.settings["default"], connections["default"]
+    connections.settings["default"] = settings
+    connections["default"] = connections.create_connection("default")
+    return before
