@@ -1,8 +1,30 @@
-"""Real brokers of both versions, and a JVM with Java's clients."""
+"""Real brokers of both versions, and a JVM with Java's clients.
+
+On Kafka 3.9 `make test` runs what is marked `versioned`; `make test-matrix` the rest of these tests.
+"""
 
 from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
 
 from tests.brokers import java, kafka, kafka_39, kafka_42
 from tests.kafka.doctored import watched
 
 __all__ = ["java", "kafka", "kafka_39", "kafka_42", "watched"]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave repetitions that a version makes no difference to for the matrix."""
+    for item in items:
+        if is_repetition(item) and not item.get_closest_marker("versioned"):
+            item.add_marker(pytest.mark.matrix)
+
+
+def is_repetition(item: pytest.Item) -> bool:
+    """Whether a test of this folder runs on the older one of two versions."""
+    callspec = getattr(item, "callspec", None)
+    here = Path(__file__).parent in item.path.parents
+    return here and callspec is not None and "kafka_39" in callspec.id.split("-")

@@ -26,7 +26,7 @@ from tests.kafka.acting import CLUSTER, executed, outcomes, planned, words
 from tests.kafka.test_execute import Stage, staged
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
+pytestmark = [pytest.mark.kafka, pytest.mark.django_db, pytest.mark.versioned]
 
 
 class Intake:

@@ -12,7 +12,7 @@ from sandbox.kafka import Broker
 from sandbox.ports import free_port
 from tests.sandbox import compose_file
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.versioned]
 
 
 def status(port: int) -> int:

@@ -20,7 +20,7 @@ from tests.waiting import wait_for
 from transaction_admin.api import Ended, Ending, Fencing, TransactionAdmin
 from transaction_admin.kafka_python import KafkaPythonAdmin
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.versioned]
 
 WITHIN_S = 30.0
 

@@ -165,6 +165,7 @@ def test_an_lso_is_never_above_the_high_watermark_while_transactions_end(
     assert any(each.lso < each.high_watermark for each in seen)
 
 
+@pytest.mark.versioned
 def test_producers_are_kafka_s_own_tool_s(kafka: Broker, reads: KafkaPythonReads, topic: str) -> None:
     first = open_in(kafka.bootstrap, topic, topic, 0, 1)
     first.commit()
@@ -195,6 +196,7 @@ def test_producers_are_kafka_s_own_tool_s(kafka: Broker, reads: KafkaPythonReads
     assert elsewhere.broker == 9
 
 
+@pytest.mark.versioned
 def test_whose_a_producer_id_is(
     kafka: Broker, java: JavaGateway, reads: KafkaPythonReads, topic: str
 ) -> None:
@@ -210,6 +212,7 @@ def test_whose_a_producer_id_is(
     assert reads.transactional_ids([nobody]) == {}
 
 
+@pytest.mark.versioned
 def test_groups_and_what_they_committed(kafka: Broker, reads: KafkaPythonReads, topic: str) -> None:
     create_topics(kafka.bootstrap, other := f"{topic}-other")
     names = [f"{topic}-group-{number}" for number in range(3)] + [f"{topic}-ü ✓\\"]
@@ -232,6 +235,7 @@ def test_groups_and_what_they_committed(kafka: Broker, reads: KafkaPythonReads, 
     assert reads.committed([], require_stable=False) == {}
 
 
+@pytest.mark.versioned
 def test_a_pending_commit_is_unstable(kafka: Broker, reads: KafkaPythonReads, topic: str) -> None:
     group = f"{topic}-group"
     commit(kafka.bootstrap, group, [Position(topic, 0, 3)])
@@ -257,6 +261,7 @@ def test_a_pending_commit_is_unstable(kafka: Broker, reads: KafkaPythonReads, to
     )
 
 
+@pytest.mark.versioned
 def test_batches_tell_whose_records_are_and_what_markers_say(
     kafka: Broker, reads: KafkaPythonReads, topic: str
 ) -> None:

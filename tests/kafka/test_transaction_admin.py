@@ -33,7 +33,7 @@ from transaction_admin.api import CannotAdminister, TransactionAdmin
 from transaction_admin.kafka_python import KafkaPythonAdmin, _collect, _leaderless
 from transaction_admin.properties import CannotTranslate
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.versioned]
 
 TOPIC = "admin-contract"
 STATES = {
