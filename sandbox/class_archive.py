@@ -14,20 +14,22 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from sandbox.errors import SandboxError
-from sandbox.java import Java, Progress, cache_folder, classpath, sha256
+from sandbox.java import Java, Progress, sha256
 
 #: Called with a folder to work in and the JVM's options; runs what the archive is for until it has ended.
 Training = Callable[[Path, Sequence[str]], None]
 
 
-def options(name: str, java: Java, jars: Sequence[Path], train: Training, progress: Progress) -> list[str]:
-    """Return the JVM options that use the archive of `name` on this Java; none where it cannot be had.
+def options(
+    name: str, folder: Path, java: Java, jars: Sequence[Path], train: Training, progress: Progress
+) -> list[str]:
+    """Return the JVM options that use `folder`'s archive of `name`; none where it cannot be had.
 
     The first call makes it, ten seconds of a JVM; others wait for that. One that is not what was made is made
     again. An empty file is that of a JVM which makes no archives.
     """
     try:
-        path = cache_folder() / f"{name}-{_fingerprint(java, jars)}.jsa"
+        path = folder / f"{name}-{_fingerprint(java, jars)}.jsa"
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.with_suffix(".lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -62,5 +64,7 @@ def _sum_of(path: Path) -> Path:
 
 
 def _fingerprint(java: Java, jars: Sequence[Path]) -> str:
-    text = "\n".join((str(java.home), java.build, classpath(jars)))
+    # A jar that was fetched again has another time: the JVM would refuse the archive.
+    files = (f"{jar} {jar.stat().st_mtime_ns}" for jar in jars)
+    text = "\n".join((str(java.home), java.build, *files))
     return hashlib.sha256(text.encode()).hexdigest()[:16]

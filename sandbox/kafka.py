@@ -250,7 +250,7 @@ class Broker:
 
     def _class_archive(self, java: Java) -> list[str]:
         name = f"kafka-{self.version}"
-        return class_archive.options(name, java, self._jars, self._train, self.progress)
+        return class_archive.options(name, cache_folder(), java, self._jars, self._train, self.progress)
 
     def _train(self, folder: Path, options: Sequence[str]) -> None:
         """Start and stop a broker of this version, so that its JVM loads what brokers need."""

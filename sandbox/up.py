@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from sandbox import cluster, folder, kafka, redis
+from sandbox import cluster, folder, kafka, redis, spark_archive
 from sandbox.errors import SandboxError
 from sandbox.java import find_java, jars
 from sandbox.logs import say
@@ -240,7 +240,8 @@ class Stack:
 
     def _spark_command(self) -> Sequence[str]:
         connector = ",".join(str(path) for path in jars("spark-connector", say))
-        home = find_java(self.data).home
+        java = find_java(self.data)
+        faster = spark_archive.environment(java, say)
         query = [
             self.python,
             "-m",
@@ -249,7 +250,8 @@ class Stack:
             str(self.data / "spark"),
             connector,
         ]
-        return ["env", f"JAVA_HOME={home}", *query]
+        variables = {"JAVA_HOME": str(java.home), **faster}
+        return ["env", *(f"{name}={value}" for name, value in variables.items()), *query]
 
 
 def _nodes(options: StackOptions) -> tuple[str, ...]:

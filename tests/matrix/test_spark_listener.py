@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from sandbox import spark_archive
 from tests.listener.servers import Dashboard
 from tests.matrix.sparks import SPARKS, python_with
 from tests.spark.conftest import environment, settings
@@ -21,7 +22,11 @@ pytestmark = [pytest.mark.matrix, pytest.mark.spark]
 def test_queries_of_older_sparks_are_heard(version: str, tmp_path: Path) -> None:
     python = python_with(version, tmp_path / "venv")
     own = {key: value for key, value in settings(tmp_path).items() if key != "spark.jars"}
-    around = environment(tmp_path) | {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
+    around = environment(tmp_path) | {
+        "PYSPARK_PYTHON": python,
+        "PYSPARK_DRIVER_PYTHON": python,
+        spark_archive.VARIABLE: "",
+    }
     with Dashboard(tmp_path) as dashboard:
         dashboard.start()
         assert hear(dashboard, "classic", tmp_path, python, own, around) == {version}

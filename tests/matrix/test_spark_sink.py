@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from sandbox import spark_archive
 from sandbox.kafka import Broker
 from tests.brokers import create_topics, kafka_42
 from tests.matrix.sink_driver import ROWS
@@ -28,7 +29,11 @@ pytestmark = [pytest.mark.matrix, pytest.mark.spark]
 def test_older_sparks_write_each_row_once(version: str, kafka_42: Broker, tmp_path: Path) -> None:
     python = python_with(version, tmp_path / "venv", *FOR_SINK)
     own = {key: value for key, value in settings(tmp_path).items() if key != "spark.jars"}
-    around = environment(tmp_path) | {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
+    around = environment(tmp_path) | {
+        "PYSPARK_PYTHON": python,
+        "PYSPARK_DRIVER_PYTHON": python,
+        spark_archive.VARIABLE: "",
+    }
     adapters = ["foreach_batch"] if version.startswith("3.") else ["foreach_batch", "data_source"]
     for adapter in adapters:
         topic = f"spark-{version}-{adapter}"

@@ -26,10 +26,8 @@ def java(tmp_path: Path) -> Java:
 
 
 @pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "cache"
-    monkeypatch.setattr(class_archive, "cache_folder", lambda: folder)
-    return folder
+def cache(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
 
 
 @pytest.fixture
@@ -58,7 +56,7 @@ def test_it_is_made_once_and_classes_come_from_it(java: Java, cache: Path, run: 
         run(*options)
 
     def options() -> list[str]:
-        return class_archive.options(KAFKA, java, jars(KAFKA), train, said.append)
+        return class_archive.options(KAFKA, cache, java, jars(KAFKA), train, said.append)
 
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(lambda _: options(), range(2))
@@ -77,7 +75,7 @@ def test_a_training_that_ends_early_leaves_no_archive(java: Java, cache: Path) -
         _archive(options).write_bytes(b"half")
         raise SandboxError("it was killed")
 
-    assert class_archive.options(KAFKA, java, jars(KAFKA), train, said.append) == []
+    assert class_archive.options(KAFKA, cache, java, jars(KAFKA), train, said.append) == []
     assert said[-1] == f"{KAFKA}: starts without a class archive: it was killed"
     assert {path.suffix for path in cache.iterdir()} == {".lock"}
 
@@ -86,7 +84,7 @@ def test_a_jvm_that_makes_none_is_not_asked_again(java: Java, cache: Path) -> No
     trained: list[Path] = []
     for _ in range(2):
         found = class_archive.options(
-            KAFKA, java, jars(KAFKA), lambda folder, options: trained.append(folder), lambda line: None
+            KAFKA, cache, java, jars(KAFKA), lambda folder, options: trained.append(folder), lambda line: None
         )
         assert found == []
     assert len(trained) == 1
@@ -95,7 +93,7 @@ def test_a_jvm_that_makes_none_is_not_asked_again(java: Java, cache: Path) -> No
 def test_a_cache_that_cannot_be_written_is_done_without(java: Java, cache: Path) -> None:
     cache.write_text("a file is in the way")
     said: list[str] = []
-    assert class_archive.options(KAFKA, java, jars(KAFKA), pytest.fail, said.append) == []
+    assert class_archive.options(KAFKA, cache, java, jars(KAFKA), pytest.fail, said.append) == []
     assert "starts without a class archive" in said[-1]
 
 
@@ -103,7 +101,7 @@ def test_each_jvm_and_class_path_has_its_own(java: Java, cache: Path, run: Run) 
     def options(build: str, paths: list[Path]) -> list[str]:
         one = replace(java, build=build)
         return class_archive.options(
-            KAFKA, one, paths, lambda _, options: _archive(options).touch(), lambda line: None
+            KAFKA, cache, one, paths, lambda _, options: _archive(options).touch(), lambda line: None
         )
 
     for build, paths in (("a", jars(KAFKA)), ("b", jars(KAFKA)), ("b", jars(KAFKA)[:-1])):
@@ -119,7 +117,7 @@ def test_one_that_is_not_whole_is_made_again(java: Java, cache: Path, spoil: byt
         _archive(options).write_bytes(b"whole")
 
     def options() -> list[str]:
-        return class_archive.options(KAFKA, java, jars(KAFKA), train, lambda line: None)
+        return class_archive.options(KAFKA, cache, java, jars(KAFKA), train, lambda line: None)
 
     first = options()
     (path,) = cache.glob("*.jsa")

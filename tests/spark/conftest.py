@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from sandbox import spark_archive
 from sandbox.java import find_java, jars
 from tests.brokers import kafka_42
 from tests.spark.hdfs import hdfs
@@ -49,8 +50,9 @@ def settings(folder: Path) -> dict[str, str]:
 
 def environment(folder: Path) -> dict[str, str]:
     """Return what the environment of a driver needs: a Java that Spark takes, and this Python."""
-    home = str(find_java(folder).home)
-    return {"JAVA_HOME": home, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    java = find_java(folder)
+    pythons = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    return {"JAVA_HOME": str(java.home), **pythons, **spark_archive.environment(java, print)}
 
 
 @pytest.fixture(scope="session")
