@@ -5,6 +5,9 @@ PYTHON_BIN := .venv/bin/python
 # Settings are read by the linters too; nothing is signed with this, and no database is opened.
 LINT_ENV := SECRET_KEY=lint FENCELINE_CONFIG= DATABASE_URL=sqlite://:memory:
 
+# Set in many containers: each process would compile Django and all else again, half the time of its start.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help up test test-fast durations bench soak test-matrix lint clean spark-zip venv chromium postgresql
 

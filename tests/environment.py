@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 
 from hypothesis import settings
@@ -10,6 +11,11 @@ from hypothesis import settings
 # Timings are never asserted: a busy machine makes no test fail. What the gate draws is fixed (`tests.seeds`).
 settings.register_profile("fenceline", deadline=None, derandomize="FENCELINE_SEED" not in os.environ)
 settings.load_profile("fenceline")
+
+# Where bytecode is not kept (as in many containers) each process compiles Django and all else again: a start
+# of one takes twice the time, and tests start hundreds.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 _data = tempfile.TemporaryDirectory(prefix="fenceline-tests-")
 # Settings are read when Django starts, so the environment comes before it.
