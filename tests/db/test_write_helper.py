@@ -7,12 +7,11 @@ commit hook; each function that writes through the helper can be run again.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
-
-pytestmark = pytest.mark.sql
 
 ROOT = Path(__file__).parents[2]
 HELPER = "dashboard/runtime/write_transactions.py"
@@ -56,15 +55,18 @@ OURS: dict[str, set[Place]] = {
 }
 
 
-def functions() -> Iterator[tuple[str, ast.FunctionDef]]:
-    """Yield every function of the dashboard, with its file."""
+@cache
+def functions() -> Sequence[tuple[str, ast.FunctionDef]]:
+    """Return every function of the dashboard, with its file."""
+    found = []
     for path in (ROOT / "dashboard").rglob("*.py"):
         name = str(path.relative_to(ROOT))
         if "/migrations/" in name or name == HELPER:
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.FunctionDef):
-                yield name, node
+                found.append((name, node))
+    return found
 
 
 def called(function: ast.FunctionDef) -> Iterator[str]:
