@@ -24,7 +24,7 @@ from sandbox.errors import SandboxError
 from sandbox.java import Progress
 from sandbox.kafka import VERSIONS, Broker, live_brokers
 from sandbox.ports import free_port
-from sandbox.storage_format import new_id
+from sandbox.prepared.storage_format import new_id
 
 SIZE = 3
 #: As Kafka recommends for three; a node's own share of the memory is small.

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import Consumer, KafkaException
 
 from sandbox import clients, topics
-from sandbox.stage import open_transaction, producer
+from sandbox.scenes.scene_context import open_transaction, producer
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer

@@ -18,7 +18,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from sandbox import driver_crash, topics
+from sandbox import topics
+from sandbox.scenes import driver_crash
 from spark_listener import FencelineListener
 from spark_pipeline.sink import ExactlyOnceKafkaSink, Step
 

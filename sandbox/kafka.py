@@ -28,7 +28,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from sandbox import class_archive, clients, storage_format
+from sandbox import clients
 from sandbox.errors import SandboxError
 from sandbox.java import (
     EVERYDAY_KAFKA,
@@ -41,6 +41,7 @@ from sandbox.java import (
     jars,
 )
 from sandbox.ports import HOST, free_port, require_free
+from sandbox.prepared import class_archive, storage_format
 
 #: Those that the lock file has.
 VERSIONS = EVERYDAY_KAFKA + MATRIX_KAFKA

@@ -21,12 +21,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from sandbox import cluster, folder, kafka, redis, spark_archive
+from sandbox import cluster, folder, kafka, redis
 from sandbox.errors import SandboxError
 from sandbox.java import find_java, jars
 from sandbox.logs import say
 from sandbox.options import ROOT, StackOptions, read
 from sandbox.ports import HOST, require_free
+from sandbox.prepared import spark_archive
 from sandbox.supervisor import Part, Supervisor
 
 #: Who started us; another one from the moment on when that process has died.

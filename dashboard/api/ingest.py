@@ -20,13 +20,13 @@ from django.db import DatabaseError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 
-from dashboard.api.auth import TokenRefused, bearer_token, usable_token
 from dashboard.api.problems import database_problem
 from dashboard.models import Token
 from dashboard.runtime import loop as slices
 from dashboard.runtime.problems import problem
 from dashboard.streaming import progress_store as save_progress
 from dashboard.streaming.progress_store import UnassignedPost
+from dashboard.system.tokens import TokenRefused, bearer_token, usable_token
 from fenceline.decode import ingest_payload as told
 from fenceline.decode.progress import UnusableEvent
 

@@ -16,11 +16,11 @@ from django.views.decorators.http import require_safe
 from prometheus_client import exposition
 from prometheus_client.openmetrics import exposition as openmetrics
 
-from dashboard.api.auth import TokenRefused, bearer_token
 from dashboard.models import Token
 from dashboard.runtime import loop as slices
 from dashboard.runtime.problems import problem
 from dashboard.system.metrics import Metrics
+from dashboard.system.tokens import TokenRefused, bearer_token
 
 _FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Via")
 _REMEDY = (

@@ -6,7 +6,7 @@ derived from rows alone and can be lost at any time; how fast logs are cut is kn
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ from dashboard.streaming.registry import driver_of
 from fenceline.decode.checkpoint import positions as kafka_positions
 from fenceline.facts import Severity, TopicPartition
 from fenceline.formatting import clock
+from fenceline.kafka.log_start_history import LogStarts
 from fenceline.spark import queries
 from fenceline.spark.queries import BatchPast, QueryStatus, SinkBatch, SourcePosition, Stall, UnusableFile
 from fenceline.spark.records import (
@@ -186,38 +187,6 @@ class Queries:
             if len(rows) > 1
             for row in rows
         }
-
-
-class LogStarts:
-    """How fast the logs of partitions are cut: where they started over the last hour."""
-
-    #: Points are so far apart, for so long; a pace is measured over no less.
-    APART_MS, LONGEST_MS, LEAST_MS = 30_000, 3_600_000, 120_000
-
-    def __init__(self) -> None:
-        self._points: dict[TopicPartition, deque[tuple[int, int]]] = {}
-
-    def note(self, starts: Mapping[TopicPartition, int], now_ms: int) -> None:
-        """Note where logs start now; those that are not named are forgotten."""
-        self._points = {where: self._points.get(where, deque()) for where in starts}
-        for where, start in starts.items():
-            points = self._points[where]
-            if points and start < points[-1][1]:
-                points.clear()
-            if len(points) > 1 and points[-1][0] - points[-2][0] < self.APART_MS:
-                points.pop()
-            points.append((now_ms, start))
-            while now_ms - points[0][0] > self.LONGEST_MS:
-                points.popleft()
-
-    def pace(self, where: TopicPartition) -> float | None:
-        """Return how many records a second a log loses at its start; None before that can be told."""
-        points = self._points.get(where)
-        if not points:
-            return None
-        (first_ms, first), (last_ms, last) = points[0], points[-1]
-        spent_ms = last_ms - first_ms
-        return None if spent_ms < self.LEAST_MS else (last - first) * 1_000 / spent_ms
 
 
 def _status(

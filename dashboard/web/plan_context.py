@@ -40,7 +40,7 @@ _LINKS = {"transaction": "Open transaction", "partition": "Open partition", "que
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class PlanSubject:
     """One subject: its plan, what came of it, where it is, and what may be done instead."""
 
     of: SubjectPlan
@@ -124,12 +124,12 @@ def _title(plan: Plan, shown: acted.Shown, look: acts.ActLook) -> str:
     return f"{look.verb} {shown.title}" if not shown.more else f"{look.verb} {len(plan.subjects):,} at once"
 
 
-def _subjects(request: HttpRequest, action: Action, plan: Plan) -> Iterator[Subject]:
+def _subjects(request: HttpRequest, action: Action, plan: Plan) -> Iterator[PlanSubject]:
     # Two subjects may be one partition's: results come in the order of the plan's subjects.
     for each, result in zip_longest(plan.subjects, action.results[: len(plan.subjects)]):
         kind, _, name = each.subject.partition(":")
         url = _url(plan.cluster, kind, name)
-        yield Subject(each, url, _LINKS.get(kind, "Open it"), result, _instead(request, action, each))
+        yield PlanSubject(each, url, _LINKS.get(kind, "Open it"), result, _instead(request, action, each))
 
 
 def _url(cluster: str, kind: str, name: str) -> str:
@@ -167,7 +167,7 @@ def _why_not(request: HttpRequest, plan: Plan) -> str:
 
 
 def _again(
-    request: HttpRequest, action: Action, shown: acted.Shown, subjects: Sequence[Subject]
+    request: HttpRequest, action: Action, shown: acted.Shown, subjects: Sequence[PlanSubject]
 ) -> Again | None:
     """Return the form that looks again: all of it where nothing was sent, else what was not done."""
     if shown.state in ("expired", "refused"):
@@ -181,7 +181,7 @@ def _again(
 
 
 def _by_force(
-    request: HttpRequest, plan: Plan, shown: acted.Shown, subjects: Sequence[Subject]
+    request: HttpRequest, plan: Plan, shown: acted.Shown, subjects: Sequence[PlanSubject]
 ) -> Again | None:
     """Return the form that plans by force what may be forced, None where nothing may."""
     names = [acted.named(each.of) for each in subjects if each.forceable]

@@ -10,10 +10,10 @@ from django.contrib.auth.models import Group, User
 from django.test import Client
 
 from dashboard.actions import execute
-from dashboard.api.auth import digest
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Action, Cluster, Token
 from dashboard.system import access
+from dashboard.system.tokens import digest
 from fenceline.plans.plan import LIVES_MS, Act
 from tests.api.asking import walked
 from tests.web import happened, held, planned, seed

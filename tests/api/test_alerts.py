@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from dashboard.api.auth import digest
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Channel, Cluster, Delivery, Silence, Token
+from dashboard.system.tokens import digest
 from fenceline.alerts.limits import Alerting
 from tests.api.asking import Ask, walked
 from tests.receivers import Receiver

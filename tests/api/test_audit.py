@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from dashboard.api.auth import digest
 from dashboard.models import AuditEntry, Token
+from dashboard.system.tokens import digest
 from tests.api.asking import walked
 from tests.web import seed
 

@@ -19,7 +19,7 @@ from confluent_kafka import KafkaException
 from py4j.java_gateway import JavaGateway
 
 from sandbox.kafka import Broker
-from sandbox.wire import CoordinatorConnection, CoordinatorRefused, Identity
+from sandbox.scenes.wire import CoordinatorConnection, CoordinatorRefused, Identity
 from tests.java.clients import JavaAdmin, JavaError, JavaProducer
 from tests.kafka.producers import LibrdkafkaProducer, TransactionalProducer, wait_until_it_refuses
 from tests.kafka.raw import RawProducer

@@ -10,10 +10,10 @@ from django.core.management import CommandError, call_command
 from django.db.migrations.recorder import MigrationRecorder
 from pytest_django import Settings
 
-from dashboard.api.auth import digest
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Cluster, Collector, GapRecord, Token
 from dashboard.runtime import leases, visibility
+from dashboard.system.tokens import digest
 from fenceline.limits import Limits
 
 pytestmark = pytest.mark.django_db

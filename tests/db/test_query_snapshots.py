@@ -11,8 +11,9 @@ from django.test.utils import CaptureQueriesContext
 from dashboard.evaluation import evaluate as judge
 from dashboard.evaluation.snapshot import SnapshotReader
 from dashboard.models import FindingRecord, PartitionRecord, Query, Run
-from dashboard.streaming.rule_input import LogStarts, Queries
+from dashboard.streaming.rule_input import Queries
 from fenceline.facts import Severity, TopicPartition
+from fenceline.kafka.log_start_history import LogStarts
 from fenceline.limits import Limits
 from fenceline.snapshot import BlockedQueryFacts
 from fenceline.spark.queries import QueryStatus, UnusableFile

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from confluent_kafka import KafkaException
 
 from fenceline.facts import TransactionState, TransitionKind
-from sandbox.wire import CoordinatorRefused
+from sandbox.scenes.wire import CoordinatorRefused
 from tests.java.clients import JavaError, JavaProducer
 from tests.kafka.lives import LONG_MS, SHORT_MS, Life, World
 from tests.kafka.producers import TransactionalProducer, wait_until_it_refuses

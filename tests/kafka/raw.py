@@ -13,7 +13,7 @@ from kafka.protocol.producer.transaction import (
     EndTxnResponse,
 )
 
-from sandbox.wire import (
+from sandbox.scenes.wire import (
     CONCURRENT_TRANSACTIONS,
     NOBODY,
     Connection,

@@ -13,7 +13,7 @@ from py4j.java_gateway import JavaGateway
 from dashboard.runtime import loop as slices
 from fenceline.kafka.partitions import PartitionVerdict, VerdictReason
 from sandbox.kafka import Broker
-from sandbox.wire import Identity
+from sandbox.scenes.wire import Identity
 from tests.java.clients import JavaAdmin, JavaError, JavaProducer
 from tests.kafka.lives import LONG_MS, SHORT_MS
 from tests.kafka.producers import LibrdkafkaProducer, TransactionalProducer

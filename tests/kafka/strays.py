@@ -14,10 +14,10 @@ from kafka.protocol.producer import ProduceRequest, ProduceResponse
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from dashboard.runtime import loop as slices
-from sandbox import wire
-from sandbox.hanging import VERIFIED, verification_off
 from sandbox.kafka import Broker
-from sandbox.wire import CoordinatorConnection, CoordinatorRefused, Identity
+from sandbox.scenes import wire
+from sandbox.scenes.hanging import VERIFIED, verification_off
+from sandbox.scenes.wire import CoordinatorConnection, CoordinatorRefused, Identity
 from tests.waiting import wait_for
 
 #: ProduceRequest that is not of transaction protocol 2, where the broker would ask the coordinator itself.

@@ -12,9 +12,9 @@ from django.contrib.auth.models import User
 from django.db.models import Model
 from django.test import Client
 
-from dashboard.api.auth import digest
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Action, Cluster, PartitionRecord, PinRecord, Token, Transaction
+from dashboard.system.tokens import digest
 from fenceline.facts import TransactionState
 from sandbox.kafka import Broker
 from tests.brokers import create_topics

@@ -17,7 +17,7 @@ from fenceline.facts import (
 )
 from fenceline.kafka.transitions import LAST_EPOCH, IdHistory, derive, lived
 from sandbox.kafka import Broker
-from sandbox.wire import CoordinatorConnection, CoordinatorRefused
+from sandbox.scenes.wire import CoordinatorConnection, CoordinatorRefused
 from tests.brokers import create_topics
 from tests.kafka.observe import raw_records
 from tests.kafka.raw import RawProducer, RawProducer2

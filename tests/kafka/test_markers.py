@@ -21,7 +21,7 @@ from dashboard.runtime import loop as slices
 from fenceline import facts
 from fenceline.plans.plan import Act
 from sandbox.kafka import Broker
-from sandbox.wire import Identity
+from sandbox.scenes.wire import Identity
 from tests.acls import set_acl
 from tests.brokers import create_topics
 from tests.java.clients import JavaAdmin

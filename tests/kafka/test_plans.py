@@ -23,7 +23,7 @@ from fenceline.limits import Limits
 from fenceline.plans.plan import MOST_SUBJECTS, Act, RefusalReason
 from sandbox.kafka import Broker
 from sandbox.ports import free_port
-from sandbox.wire import Identity
+from sandbox.scenes.wire import Identity
 from tests.acls import set_acl
 from tests.brokers import create_topics
 from tests.kafka.desk import Desk, effects, grounds, words

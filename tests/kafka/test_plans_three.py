@@ -14,7 +14,7 @@ from fenceline.facts import TopicPartition
 from fenceline.plans.plan import Act, RefusalReason
 from sandbox.cluster import KafkaCluster
 from sandbox.errors import SandboxError
-from sandbox.wire import Identity
+from sandbox.scenes.wire import Identity
 from tests.brokers import kafka_three
 from tests.kafka.desk import Desk, grounds, words
 from tests.kafka.lives import LONG_MS

@@ -18,7 +18,7 @@ from dashboard.runtime import loop as slices
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import PartitionVerdict, ProducerOwners, VerdictReason
 from sandbox.kafka import Broker
-from sandbox.wire import Identity
+from sandbox.scenes.wire import Identity
 from tests.brokers import create_topics
 from tests.java.clients import JavaAdmin, JavaProducer
 from tests.kafka.lives import LONG_MS

@@ -23,7 +23,7 @@ from fenceline.plans.plan import Act
 from fenceline.plans.plan import RefusalReason as PlanGround
 from sandbox.cluster import KafkaCluster
 from sandbox.errors import SandboxError
-from sandbox.wire import Identity
+from sandbox.scenes.wire import Identity
 from tests.brokers import kafka_three
 from tests.kafka.desk import Desk, grounds
 from tests.kafka.lives import LONG_MS

@@ -16,9 +16,9 @@ from kafka.protocol.admin.transactions import (
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 from kafka.protocol.producer.transaction import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
-from sandbox import hanging, wire
 from sandbox.kafka import Broker
-from sandbox.stage import Stage
+from sandbox.scenes import hanging, wire
+from sandbox.scenes.scene_context import Stage
 from tests.kafka.idle import initialise
 from tests.matrix.versions import Expected
 from tests.waiting import wait_for

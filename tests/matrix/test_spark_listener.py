@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import spark_archive
+from sandbox.prepared import spark_archive
 from tests.listener.servers import Dashboard
 from tests.matrix.sparks import SPARKS, python_with
 from tests.spark.conftest import environment, settings

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import spark_archive
 from sandbox.kafka import Broker
+from sandbox.prepared import spark_archive
 from tests.brokers import create_topics, kafka_42
 from tests.matrix.sink_driver import ROWS
 from tests.matrix.sparks import FOR_SINK, SPARKS, python_with

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import class_archive
 from sandbox.errors import SandboxError
 from sandbox.java import Java, classpath, find_java, jars
+from sandbox.prepared import class_archive
 
 KAFKA = "kafka-4.2.0"
 PROGRAM = ("kafka.tools.StorageTool", "random-uuid")

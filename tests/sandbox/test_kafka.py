@@ -11,10 +11,10 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from sandbox import storage_format
 from sandbox.errors import SandboxError
 from sandbox.java import EVERYDAY_KAFKA
 from sandbox.kafka import Broker, Sasl, explain, is_ready
+from sandbox.prepared import storage_format
 
 pytestmark = pytest.mark.kafka
 

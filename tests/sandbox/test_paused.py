@@ -10,11 +10,15 @@ from pathlib import Path
 import pytest
 
 from sandbox.errors import SandboxError
-from sandbox.paused import paused
+from sandbox.scenes.paused import paused
 from tests.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
-PAUSER = "import sys, time; from sandbox.paused import paused\nwith paused(int(sys.argv[1])): time.sleep(600)"
+PAUSER = (
+    "import sys, time\n"
+    "from sandbox.scenes.paused import paused\n"
+    "with paused(int(sys.argv[1])): time.sleep(600)"
+)
 
 
 @pytest.fixture

@@ -17,11 +17,12 @@ from kafka.protocol.admin.transactions import DescribeProducersRequest, Describe
 from fenceline.decode.transaction_state import decode
 from fenceline.facts import TransactionRecord, TransactionState
 from fenceline.kafka.encode import encode_key
-from sandbox import clients, demo, hanging, late_marker, scenes, topics, wire
+from sandbox import clients, demo, topics
 from sandbox.cluster import KafkaCluster
 from sandbox.errors import SandboxError
 from sandbox.kafka import Broker
-from sandbox.stage import Stage, open_transaction, producer
+from sandbox.scenes import hanging, late_marker, scenes, wire
+from sandbox.scenes.scene_context import Stage, open_transaction, producer
 from tests.brokers import kafka_three
 from tests.kafka.observe import raw_records
 from tests.waiting import wait_for

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from sandbox import spark_archive
 from sandbox.java import find_java, jars
+from sandbox.prepared import spark_archive
 from tests.brokers import kafka_42
 from tests.spark.hdfs import hdfs
 

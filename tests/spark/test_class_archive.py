@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import spark_archive
 from sandbox.java import find_java
+from sandbox.prepared import spark_archive
 from tests.spark.conftest import environment
 
 pytestmark = pytest.mark.spark

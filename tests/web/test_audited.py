@@ -18,9 +18,9 @@ from django.core.management import call_command
 from django.test import AsyncClient, Client, RequestFactory
 
 import manage
-from dashboard.api.auth import digest
 from dashboard.models import AuditEntry, Channel, Token
 from dashboard.system import access, origin
+from dashboard.system.tokens import digest
 from fenceline.alerts.limits import Alerting
 from tests.web import roles, seed, voiced
 from tests.web.audited import ADMIN, AUDITED, EXCEPTED

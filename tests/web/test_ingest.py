@@ -11,9 +11,9 @@ import pytest
 from django.db import DatabaseError
 from django.test import Client
 
-from dashboard.api.auth import digest
 from dashboard.models import Batch, Query, Token
 from dashboard.runtime import collector_store
+from dashboard.system.tokens import digest
 from tests.db.telling import OTHER_QUERY, document, done, event
 
 pytestmark = pytest.mark.sql

@@ -13,7 +13,6 @@ from django.test.utils import CaptureQueriesContext
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus
 
-from dashboard.api.auth import digest
 from dashboard.models import (
     Action,
     Alert,
@@ -25,6 +24,7 @@ from dashboard.models import (
     Query,
     Token,
 )
+from dashboard.system.tokens import digest
 from dashboard.transactions import sql as rows
 from fenceline.facts import TransactionState, TransitionKind
 from fenceline.kafka import transactional_ids

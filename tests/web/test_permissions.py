@@ -16,10 +16,10 @@ from django.test import Client
 from django.urls import get_resolver, resolve
 
 from dashboard.api import api
-from dashboard.api.auth import digest
 from dashboard.celery import app
 from dashboard.models import Token
 from dashboard.system import access
+from dashboard.system.tokens import digest
 from tests.web import held, planned, seed, streams, voiced
 from tests.web.doors import CALLERS, DOORS, FORBIDDEN, IN, OPEN, SIGN_IN, UNKNOWN, Door
 

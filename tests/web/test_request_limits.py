@@ -16,8 +16,8 @@ import uvicorn
 from asgiref.testing import ApplicationCommunicator
 
 from dashboard import asgi
-from dashboard.api.auth import digest
 from dashboard.models import Token
+from dashboard.system.tokens import digest
 from dashboard.web.server import body_limits, http_protocol
 from dashboard.web.server.body_limits import BodyLimits, Lane
 from sandbox.options import ROOT

@@ -11,8 +11,8 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import IntegrityError
 from django.utils import timezone
 
-from dashboard.api.auth import digest
 from dashboard.models import Token
+from dashboard.system.tokens import digest
 
 _LONGEST_NAME = 64
 _UNITS = {"min": "minutes", "h": "hours", "d": "days"}

@@ -15,12 +15,12 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, connection
 from django.db.migrations.loader import MigrationLoader
 
-from dashboard.api.auth import digest
 from dashboard.models import Token
 from dashboard.runtime import collector_store
 from dashboard.runtime import loop as slices
 from dashboard.runtime.secret_files import SecretError, secret
 from dashboard.system import access
+from dashboard.system.tokens import digest
 
 #: What the token that the environment brings is called.
 _BROUGHT = "environment"

@@ -7,7 +7,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from sandbox.scenes import SCENES, SandboxError, of_stack, play
+from sandbox.scenes.scenes import SCENES, SandboxError, of_stack, play
 
 
 class Command(BaseCommand):

@@ -1,6 +1,7 @@
 """The class archive of Spark's driver, beside PySpark's jars: a driver then starts with half the CPU time.
 
-`python -m sandbox.spark_archive FOLDER` is what it is made of: a session, a job, and a streaming query.
+`python -m sandbox.prepared.spark_archive FOLDER` is what it is made of: a session, a job, and a streaming
+query.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from sandbox import class_archive
 from sandbox.errors import SandboxError
 from sandbox.java import Java, Progress
 from sandbox.ports import HOST
+from sandbox.prepared import class_archive
 
 #: What the launcher gives to the JVM of a driver.
 VARIABLE = "SPARK_SUBMIT_OPTS"
@@ -46,7 +47,7 @@ def _home() -> Path:
 
 def _train(java: Java, folder: Path, options: Sequence[str]) -> None:
     variables = {"JAVA_HOME": str(java.home), "SPARK_LOCAL_IP": HOST, VARIABLE: " ".join(options)}
-    command = [sys.executable, "-m", "sandbox.spark_archive", str(folder)]
+    command = [sys.executable, "-m", "sandbox.prepared.spark_archive", str(folder)]
     try:
         subprocess.run(
             command,

@@ -1,4 +1,5 @@
-"""Let a process stand still for a while, and go on whatever becomes of us: `python -m sandbox.paused PID`.
+"""Let a process stand still for a while, and go on whatever becomes of us: `python -m sandbox.scenes.paused
+PID`.
 
     with paused(pid):
         ...                          # the process is there, and does nothing
@@ -27,7 +28,7 @@ def paused(pid: int) -> Iterator[None]:
     """Stop a process for as long as this lasts. Raises SandboxError where it cannot be stopped."""
     # In a session of its own: Ctrl-C is for us.
     guard = subprocess.Popen(
-        [sys.executable, "-m", "sandbox.paused", str(pid)],
+        [sys.executable, "-m", "sandbox.scenes.paused", str(pid)],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -16,7 +16,7 @@ from pathlib import Path
 from sandbox import processes
 from sandbox.errors import SandboxError
 from sandbox.folder import write_private
-from sandbox.stage import Say, Stage
+from sandbox.scenes.scene_context import Say, Stage
 from sandbox.waiting import wait_until
 
 #: How long the driver stays away.

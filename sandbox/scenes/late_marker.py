@@ -14,10 +14,11 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from sandbox import clients, topics, wire
+from sandbox import clients, topics
 from sandbox.errors import SandboxError
-from sandbox.paused import paused
-from sandbox.stage import Say, Stage, producer, write
+from sandbox.scenes import wire
+from sandbox.scenes.paused import paused
+from sandbox.scenes.scene_context import Say, Stage, producer, write
 from sandbox.waiting import wait_until
 
 TOPIC = TRANSACTIONAL_ID = "demo-late-marker"

@@ -18,10 +18,11 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import NoReturn
 
-from sandbox import clients, driver_crash, hanging, late_marker, topics
+from sandbox import clients, topics
 from sandbox.errors import SandboxError as SandboxError
-from sandbox.stage import Say, Stage, open_transaction, producer
-from sandbox.stage import of_stack as of_stack
+from sandbox.scenes import driver_crash, hanging, late_marker
+from sandbox.scenes.scene_context import Say, Stage, open_transaction, producer
+from sandbox.scenes.scene_context import of_stack as of_stack
 
 ABANDONED_TIMEOUT_S = 600
 _TIMEOUT_S = 3
@@ -87,7 +88,7 @@ def timeout(stage: Stage, say: Say) -> None:
 def abandoned(stage: Stage, say: Say) -> None:
     """A producer dies in the middle of a transaction that may stay open for ten minutes."""
     name = "demo-abandoned"
-    command = [sys.executable, "-m", "sandbox.scenes", stage.bootstrap, name]
+    command = [sys.executable, "-m", "sandbox.scenes.scenes", stage.bootstrap, name]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     if done.returncode:
         raise SandboxError(f"the producer of the scene failed: {done.stderr.strip()[-300:]}")
@@ -109,7 +110,7 @@ def fence(stage: Stage, say: Say) -> None:
     """A third party, as an administrator's tool would, fences a producer in the middle of a transaction."""
     from confluent_kafka import KafkaException
 
-    from sandbox import wire
+    from sandbox.scenes import wire
 
     name = "demo-fence"
     healthy = producer(stage.bootstrap, name)
@@ -131,7 +132,7 @@ def fence(stage: Stage, say: Say) -> None:
 
 def rotation(stage: Stage, say: Say) -> None:
     """An id is initialised until its epochs are used up, and goes on under a new producer id."""
-    from sandbox import wire
+    from sandbox.scenes import wire
 
     name = "demo-rotation"
     _commit_one(stage.bootstrap, name, "rotation, before")

@@ -20,9 +20,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented 
     ResourceType,
 )
 
-from sandbox import clients, topics, wire
+from sandbox import clients, topics
 from sandbox.errors import SandboxError
-from sandbox.stage import Say, Stage, record
+from sandbox.scenes import wire
+from sandbox.scenes.scene_context import Say, Stage, record
 from sandbox.waiting import wait_until
 
 TOPIC, PARTITION = "demo-hanging", 0

@@ -1,0 +1,96 @@
+"""Proves that the code holds to its architecture, and that each check fails where something breaks it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sandbox.options import ROOT
+from tests import architecture
+
+Check = Callable[[Path], list[str]]
+CHECKS: dict[str, Check] = {
+    "class names": architecture.classes_of_one_name,
+    "clocks": architecture.clocks_and_io,
+    "writes": architecture.writes_in_pages,
+    "queries in tags": architecture.queries_in_tags,
+    "sizes": architecture.large_parts,
+}
+#: A check, a file and a line that breaks it.
+PLANTED = (
+    ("class names", "dashboard/groups/queries.py", "class TransactionState: ..."),
+    ("class names", "spark_listener/spool.py", "class TransactionState: ..."),
+    ("clocks", "fenceline/facts.py", "import time"),
+    ("clocks", "fenceline/rules/rule.py", "from os import environ"),
+    ("clocks", "fenceline/limits.py", "STARTED = __import__('datetime').datetime.now()"),
+    ("writes", "dashboard/web/pages/actions.py", "def view(request): Action.objects.all().delete()"),
+    ("writes", "dashboard/web/pages/groups.py", "def view(request, row): row.save()"),
+    ("writes", "dashboard/api/routers/actions.py", "def view(request): Action.objects.update(state='done')"),
+    ("queries in tags", "dashboard/web/templatetags/acting.py", "def tag(): return Action.objects.count()"),
+    ("sizes", "fenceline/limits.py", "#\n" * 400),
+)
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A copy of every package, to break."""
+    for package in architecture.PACKAGES:
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("static", "*.pyc"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_the_code_holds_to_it(name: str) -> None:
+    assert CHECKS[name](ROOT) == []
+
+
+@pytest.mark.parametrize(("name", "path", "line"), PLANTED)
+def test_what_breaks_it_is_found(copy: Path, name: str, path: str, line: str) -> None:
+    with (copy / path).open("a") as file:
+        file.write(f"\n{line}\n")
+    (found,) = CHECKS[name](copy)
+    assert path in found
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        ("collectors/kafka/groups.py", "import django"),
+        ("collectors/rate_limit.py", "from dashboard.models import Cluster"),
+        ("fenceline/facts.py", "import confluent_kafka"),
+        ("fenceline/kafka/groups.py", "from fenceline.spark import records"),
+        ("dashboard/runtime/leases.py", "from dashboard.web import rendering"),
+        ("dashboard/groups/queries.py", "from dashboard.partitions import queries"),
+        ("dashboard/web/pages/groups.py", "from transaction_admin import api"),
+        ("sandbox/ports.py", "import django"),
+    ],
+)
+def test_an_import_that_runs_upward_is_found(copy: Path, path: str, line: str) -> None:
+    with (copy / path).open("a") as file:
+        file.write(f"\n{line}\n")
+    done = lint(copy)
+    assert done.returncode == 1, done.stdout
+    assert "BROKEN" in done.stdout
+    assert line.split()[1].partition(".")[0] in done.stdout
+
+
+def test_a_room_that_no_layer_names_is_found(copy: Path) -> None:
+    (copy / "dashboard" / "annex").mkdir()
+    (copy / "dashboard" / "annex" / "__init__.py").touch()
+    done = lint(copy)
+    assert done.returncode == 1, done.stdout
+    assert "annex" in done.stdout
+
+
+def lint(root: Path) -> subprocess.CompletedProcess[str]:
+    """Run the import contracts on a copy."""
+    command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
+    environment = os.environ | {"PYTHONPATH": str(root)}
+    return subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
