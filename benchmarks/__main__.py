@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks import (
+    abuse,
     alerts,
     cold,
     commits,
@@ -37,6 +38,7 @@ BENCHMARKS: dict[str, Callable[[], dict[str, object]]] = {
     "history": history.run,
     "partitions": partitions.run,
     "stuck": stuck.run,
+    "abuse": abuse.run,
     "alerts": alerts.run,
     "intake": intake.run,
     "listener": listener.run,
