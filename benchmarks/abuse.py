@@ -1,8 +1,8 @@
 """What the web part takes and how fast its API answers while strangers abuse it, beside the same at rest.
 
 A whole stack without the demo. For ATTACK_S together: gzip bombs with an ingest token, clients that send a
-header or a body byte by byte, and 20 at once who guess passwords, each kind from addresses of its own. Meanwhile
-an operator signs in, and the API is asked one request after the other, as before the attack.
+header or a body byte by byte, and 20 at once who guess passwords, each kind from addresses of its own.
+Meanwhile an operator signs in, and the API is asked one request after the other, as before the attack.
 """
 
 from __future__ import annotations

@@ -65,21 +65,20 @@ def main(bootstrap: str) -> None:
 
     django.setup()
     from collectors.kafka.groups import GroupsCollector
-    from dashboard.groups import store as save_groups
-    from dashboard.runtime import leases
-    from dashboard.runtime import loop as slices
+    from dashboard.groups import store as group_store
+    from dashboard.runtime import leases, loop
     from transaction_admin.kafka_reads import KafkaPythonReads
 
-    lease = leases.acquire(NAME, save_groups.NAME, holder="bench", now_ms=slices.now_ms())
+    lease = leases.acquire(NAME, group_store.NAME, holder="bench", now_ms=loop.now_ms())
     assert lease is not None
     properties = {"bootstrap.servers": bootstrap}
     collector = GroupsCollector(properties, KafkaPythonReads(properties))
     for number in range(LOOKS):
         began = time.monotonic()
-        rows = save_groups.GroupRows(lease, slices.now_ms())
-        found = collector.look(slices.now_ms(), rows, every_s=0)
+        rows = group_store.GroupRows(lease, loop.now_ms())
+        found = collector.look(loop.now_ms(), rows, every_s=0)
         asked = time.monotonic()
-        save_groups.save(lease, found, rows, now_ms=slices.now_ms())
+        group_store.save(lease, found, rows, now_ms=loop.now_ms())
         assert len(found.groups) == GROUPS
         print(asked - began, time.monotonic() - asked, found.requests, flush=True)
         _commit(bootstrap, range(100), number + 1)

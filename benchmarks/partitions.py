@@ -190,24 +190,23 @@ def main(arguments: Sequence[str]) -> None:
 
     django.setup()
     from collectors.kafka.partitions import Watcher
-    from dashboard.partitions import store as save_partitions
-    from dashboard.runtime import leases
-    from dashboard.runtime import loop as slices
+    from dashboard.partitions import store as partition_store
+    from dashboard.runtime import leases, loop
     from fenceline.kafka.partitions import PartitionVerdict
     from transaction_admin.kafka_python import KafkaPythonAdmin
     from transaction_admin.kafka_reads import KafkaPythonReads
 
-    lease = leases.acquire(NAME, save_partitions.NAME, holder="bench", now_ms=slices.now_ms())
+    lease = leases.acquire(NAME, partition_store.NAME, holder="bench", now_ms=loop.now_ms())
     assert lease is not None
-    ours = save_partitions.PartitionRows(lease, (), vouched=True)
+    ours = partition_store.PartitionRows(lease, (), vouched=True)
     properties = {"bootstrap.servers": arguments[0]}
     reads, admin = KafkaPythonReads(properties, 60), KafkaPythonAdmin(properties, 60)
     watcher = Watcher(reads, admin, ours, every_s=0.0, grace_s=15.0)
     for _ in sys.stdin:
         watcher._full_at = began = time.monotonic()
-        seen = watcher.look(slices.now_ms(), ours)
+        seen = watcher.look(loop.now_ms(), ours)
         asked = time.monotonic()
-        save_partitions.save(lease, seen, now_ms=slices.now_ms())
+        partition_store.save(lease, seen, now_ms=loop.now_ms())
         saved = time.monotonic()
         held = sum(seen.verdicts.values()) - seen.verdicts.get(PartitionVerdict.CLEAR, 0)
         told = asked - began, saved - asked, seen.requests, sum(seen.verdicts.values()), held

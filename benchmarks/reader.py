@@ -112,11 +112,10 @@ def main(shard: int, tasks: str) -> None:
 def _read(shard: int, tasks: str) -> int:
     """Read one cluster to its end as its tail does; return how many records that were."""
     from dashboard.models import Collector
-    from dashboard.runtime import leases
-    from dashboard.runtime import loop as slices
+    from dashboard.runtime import leases, loop
     from dashboard.tasks import offsets, tails
 
-    asked_ms = slices.now_ms()
+    asked_ms = loop.now_ms()
     names = {"tails": tails.tail_name, "offsets": offsets.offsets_name}
     lease = leases.acquire(NAME, names[tasks](shard), holder="bench", now_ms=asked_ms)
     assert lease is not None
@@ -125,7 +124,7 @@ def _read(shard: int, tasks: str) -> int:
     def stop_at_the_end() -> None:
         while (mine.get().seen_through_ms or 0) <= asked_ms:
             time.sleep(0.05)
-        slices.stopping.set()
+        loop.stopping.set()
 
     threading.Thread(target=stop_at_the_end, daemon=True).start()
     {"tails": tails.read, "offsets": offsets.read}[tasks](lease, time.monotonic() + 600)

@@ -9,7 +9,7 @@ from django.contrib import admin
 from django.db.models import Model
 from django.http import HttpRequest
 
-from dashboard.actions import admin_actions as admin_acts
+from dashboard.actions import admin_actions
 from dashboard.models import (
     Action,
     Alert,
@@ -87,7 +87,7 @@ _show(
     ["transactional_id", "cluster", "state", "producer_id", "producer_epoch", "partition_count", "rev"],
     filters=["cluster", "state"],
     search=["transactional_id"],
-    actions=[admin_acts.abort_of_ids, admin_acts.fence_producers],
+    actions=[admin_actions.abort_of_ids, admin_actions.fence_producers],
 )
 _show(Collector, ["name", "cluster", "token", "holder", "expires_at", "behind", "records", "error"])
 _show(Position, ["topic", "partition", "cluster", "next_offset", "end_offset"], filters=["cluster", "topic"])
@@ -104,14 +104,14 @@ _show(
     ["topic", "partition", "cluster", "verdict", "log_start", "lso", "high_watermark", "leader", "rev"],
     filters=["cluster", "verdict"],
     search=["topic"],
-    actions=[admin_acts.abort_in],
+    actions=[admin_actions.abort_in],
 )
 _show(
     PinRecord,
     ["topic", "partition", "cluster", "transactional_id", "producer_id", "start_offset", "verdict", "ground"],
     filters=["cluster", "verdict"],
     search=["topic", "transactional_id"],
-    actions=[admin_acts.abort_of_pins],
+    actions=[admin_actions.abort_of_pins],
 )
 _show(ReplicaLook, ["topic", "partition", "broker", "cluster", "leads", "seen_ms", "error"], search=["topic"])
 _show(

@@ -6,8 +6,7 @@ from django.contrib import admin
 from django.contrib.auth.views import LogoutView
 from django.urls import path, re_path
 
-from dashboard.api import api, ingest, problems
-from dashboard.api import prometheus as scrape
+from dashboard.api import api, ingest, problems, prometheus
 from dashboard.web.pages import (
     actions,
     alerts,
@@ -99,7 +98,7 @@ urlpatterns = [
     path("logout/", LogoutView.as_view(), name="logout"),
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
-    path("metrics", scrape.metrics, name="metrics"),
+    path("metrics", prometheus.metrics, name="metrics"),
     path("ingest/v1/progress", ingest.progress, name="ingest"),
     path("api", parent_paths.api_docs),
     path("api/v1", parent_paths.api_docs),

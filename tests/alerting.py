@@ -47,8 +47,8 @@ def seed() -> None:
     """Make the tables, a channel, and findings that were found often enough."""
     from django.core.management import call_command
 
-    from dashboard.alerts import evaluate as tick
-    from dashboard.evaluation import evaluate as judge
+    from dashboard.alerts import evaluate as evaluate_alerts
+    from dashboard.evaluation import evaluate as evaluate_rules
     from dashboard.models import Channel
     from dashboard.runtime import collector_store, leases
     from fenceline.facts import Finding, Severity
@@ -58,7 +58,7 @@ def seed() -> None:
     Channel.objects.create(
         name="pager", kind="webhook", url="https://x", group_by=["subject"], group_wait_s=0, created_by="ada"
     )
-    tick.tick(lease("seed"), now_ms=NOW_MS)
+    evaluate_alerts.tick(lease("seed"), now_ms=NOW_MS)
     judging = leases.acquire("prod", "judge", holder="test", now_ms=NOW_MS)
     assert judging is not None
     findings = [
@@ -66,24 +66,24 @@ def seed() -> None:
         for number in range(GROUPS)
     ]
     for _ in range(3):
-        judge.save(judging, findings, sees=lambda row: True, now_ms=NOW_MS)
+        evaluate_rules.save(judging, findings, sees=lambda row: True, now_ms=NOW_MS)
 
 
 def lease(holder: str) -> Any:
     """Return the one lease there is, as whoever has its token: two of these are one holder twice."""
-    from dashboard.alerts import evaluate as tick
+    from dashboard.alerts import evaluate as evaluate_alerts
     from dashboard.models import Collector
     from dashboard.runtime import leases
 
-    row = Collector.objects.filter(name=tick.NAME).first()
+    row = Collector.objects.filter(name=evaluate_alerts.NAME).first()
     if row is None:
-        return leases.acquire("prod", tick.NAME, holder=holder, now_ms=NOW_MS)
-    return leases.Lease("prod", row.cluster_id, tick.NAME, row.token)
+        return leases.acquire("prod", evaluate_alerts.NAME, holder=holder, now_ms=NOW_MS)
+    return leases.Lease("prod", row.cluster_id, evaluate_alerts.NAME, row.token)
 
 
 def hang() -> None:
     """Make all of it, tick, and stand still where everything is written but not committed."""
-    from dashboard.alerts import evaluate as tick
+    from dashboard.alerts import evaluate as evaluate_alerts
     from dashboard.runtime import write_transactions
 
     def stand(cluster_id: int) -> int:
@@ -93,17 +93,17 @@ def hang() -> None:
 
     seed()
     write_transactions.next_rev = stand
-    tick.tick(lease("hang"), now_ms=NOW_MS + 1_000)
+    evaluate_alerts.tick(lease("hang"), now_ms=NOW_MS + 1_000)
 
 
 def race() -> None:
     """Say what there is, tick many times from when a line is read, and say it again."""
-    from dashboard.alerts import evaluate as tick
+    from dashboard.alerts import evaluate as evaluate_alerts
 
     held = lease("race")
     report(0)
     sys.stdin.readline()
-    report(sum(tick.tick(held, now_ms=NOW_MS + 1_000 * number) for number in range(ROUNDS)))
+    report(sum(evaluate_alerts.tick(held, now_ms=NOW_MS + 1_000 * number) for number in range(ROUNDS)))
 
 
 def report(made: int) -> None:

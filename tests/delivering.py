@@ -136,16 +136,20 @@ def _configured(database_url: str) -> dict[str, Any]:
 
 def send() -> None:
     """Send what is due until killed: the task's slices, whose lease the one before left."""
-    from dashboard.alerts import delivery_queue as claims
+    from dashboard.alerts import delivery_queue
     from dashboard.models import Collector
-    from dashboard.runtime import collector_names as eyes
-    from dashboard.tasks import schedule as tasks
+    from dashboard.runtime import collector_names
+    from dashboard.tasks import schedule
 
-    claims.GRACE_S = GRACE_S
+    delivery_queue.GRACE_S = GRACE_S
     while True:
         try:
-            left = Collector.objects.filter(name=eyes.DELIVERIES).values_list("token", flat=True).first()
-            tasks.send_deliveries("prod", left)
+            left = (
+                Collector.objects.filter(name=collector_names.DELIVERIES)
+                .values_list("token", flat=True)
+                .first()
+            )
+            schedule.send_deliveries("prod", left)
         except DatabaseError as error:
             print("the database refused:", error, file=sys.stderr, flush=True)
             connection.close()

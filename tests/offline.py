@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from fenceline import histograms
 from fenceline.decode.transaction_state import decode
 from fenceline.facts import RawRecord, Tombstone, TransactionRecord, TransitionKind, Undecoded
-from fenceline.kafka import transition_ring as recent
+from fenceline.kafka import transition_ring
 from fenceline.kafka.aggregate import Folded, Newest, NotableTransition, fold
 from tests.kafka import observe
 
@@ -80,7 +80,7 @@ def replayed(records: Iterable[observe.RawRecord]) -> Kept:
     kept = Kept(states={state.value: n for state, n in folded.states.items() if n})
     for log_key, newest in folded.newest.items():
         key = sha256(log_key[4:]).digest()
-        kept.recents[key] = newest.expired_ms, *recent.unpack(newest.packed, 0)
+        kept.recents[key] = newest.expired_ms, *transition_ring.unpack(newest.packed, 0)
         if newest.record is not None:
             kept.transactions[key] = _transaction(newest, newest.record)
     kept.transitions = {where: _transition(told) for where, told in folded.told.items()}
@@ -94,7 +94,7 @@ def stored(cursor: Cursor) -> Kept:
     for key, *row in _rows(cursor, _TRANSACTIONS):
         kept.transactions[bytes(key)] = tuple(row)
     for key, packed, expired_ms in _rows(cursor, _RECENTS):
-        kept.recents[bytes(key)] = expired_ms, *recent.unpack(bytes(packed), 0)
+        kept.recents[bytes(key)] = expired_ms, *transition_ring.unpack(bytes(packed), 0)
     for partition, offset, key, *row, revised in _rows(cursor, _TRANSITIONS):
         kept.doubled += (partition, offset) in kept.transitions
         kept.transitions[partition, offset] = bytes(key), *row, bool(revised)

@@ -11,10 +11,10 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
 from dashboard.actions import offers
-from dashboard.actions import service as asking
+from dashboard.actions import service as action_service
 from dashboard.models import PartitionRecord, PinRecord, Transaction
-from dashboard.partitions import queries as partitions
-from dashboard.runtime import loop as slices
+from dashboard.partitions import queries as partition_queries
+from dashboard.runtime import loop
 from dashboard.system import access
 from fenceline.formatting import some
 from fenceline.plans.plan import MOST_SUBJECTS, Act
@@ -70,15 +70,15 @@ def _plan(
     try:
         chosen = choose(_some(rows))
         _check(chosen)
-        row = asking.plan_for(
+        row = action_service.plan_for(
             access.actor_of(request, "admin"),
             chosen[0].cluster,
             chosen[0].act,
             [each.name for each in chosen],
             force=False,
-            now_ms=slices.now_ms(),
+            now_ms=loop.now_ms(),
         )
-    except (asking.NotPlanned, _Unfit) as error:
+    except (action_service.NotPlanned, _Unfit) as error:
         messages.error(request, f"{error} Nothing was planned.")
         return None
     return HttpResponseRedirect(reverse("action", args=[row.pk]), status=303)
@@ -108,17 +108,17 @@ def _check(chosen: Sequence[_Chosen]) -> None:
 
 
 def _of_ids(found: Sequence[Transaction]) -> Sequence[_Chosen]:
-    each = offers.of_transactions(found, now_ms=slices.now_ms())
+    each = offers.of_transactions(found, now_ms=loop.now_ms())
     return _offered([offer for row in found for offer in each[row.pk]])
 
 
 def _of_partitions(found: Sequence[PartitionRecord]) -> Sequence[_Chosen]:
     names = [(row.cluster_id, row.topic, row.partition) for row in found]
-    return _of_pins([pin for each in partitions.pins(names).values() for pin in each])
+    return _of_pins([pin for each in partition_queries.pins(names).values() for pin in each])
 
 
 def _of_pins(pins: Sequence[PinRecord]) -> Sequence[_Chosen]:
-    now_ms = slices.now_ms()
+    now_ms = loop.now_ms()
     return _offered(
         [offer for pin in pins for offer in offers.of_pins(pin.cluster.name, [pin], now_ms=now_ms)]
     )

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from django.db.models import Q
 
-from dashboard.actions import store as rows
+from dashboard.actions import store as action_store
 from dashboard.models import Action, Recovery, TransitionRecord
 from fenceline.formatting import count
 from fenceline.plans.plan import Plan, SubjectPlan
@@ -47,7 +47,7 @@ class ActionSummary:
 
 def shown(row: Action, *, now_ms: int) -> Shown:
     """Return how an action stands."""
-    plan = rows.plan_of(row)
+    plan = action_store.plan_of(row)
     state = row.state
     if state == Action.State.PLANNED and not plan.doable:
         state = "refused"
@@ -80,7 +80,7 @@ def summary(cluster: str, *, since_ms: int, now_ms: int) -> ActionSummary:
     ended = found.filter(confirmed_at__gte=since).exclude(state=Action.State.EXECUTING)
     return ActionSummary(
         executing=found.filter(state=Action.State.EXECUTING).count(),
-        waiting=sum(bool(rows.plan_of(each).doable) for each in planned),
+        waiting=sum(bool(action_store.plan_of(each).doable) for each in planned),
         executed=ended.count(),
         undone=ended.exclude(state=Action.State.DONE).count(),
     )

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from django.db.models import Q
 
 from dashboard.models import GroupOffset, PinRecord
-from dashboard.streaming import blocked as query_waits
+from dashboard.streaming import blocked as blocked_queries
 from fenceline.facts import TopicPartition
 from fenceline.kafka.groups import Waiting
 
@@ -69,7 +69,7 @@ def _queries(cluster_id: int, lsos: Mapping[TopicPartition, int]) -> Mapping[Top
     found: dict[TopicPartition, set[str]] = defaultdict(set)
     rows = PinRecord.objects.filter(cluster_id=cluster_id, topic__in={where.topic for where in lsos})
     pins = {row.pk: row for row in rows if TopicPartition(row.topic, row.partition) in lsos}
-    for pk, queries in query_waits.standing(list(pins.values())).items():
+    for pk, queries in blocked_queries.standing(list(pins.values())).items():
         where = TopicPartition(pins[pk].topic, pins[pk].partition)
         found[where].update(each.name for each in queries)
     return found

@@ -11,8 +11,8 @@ from typing import Self
 
 from django.conf import settings
 
-from dashboard.actions import inspect as looking
-from dashboard.runtime import loop as slices
+from dashboard.actions import inspect
+from dashboard.runtime import loop
 from fenceline.kafka.reconcile import Described, NotDescribed
 from spark_pipeline.sink.ledger import LedgerFolder, open_ledger
 from transaction_admin.api import TransactionAdmin
@@ -38,9 +38,9 @@ class Hands:
     _opened: ExitStack = field(default_factory=ExitStack)
 
     @cached_property
-    def eyes(self) -> looking.Eyes:
+    def eyes(self) -> inspect.Eyes:
         """What a plan is looked at with."""
-        return self._opened.enter_context(looking.connected(self.cluster, slices.now_ms()))
+        return self._opened.enter_context(inspect.connected(self.cluster, loop.now_ms()))
 
     @property
     def admin(self) -> TransactionAdmin:

@@ -21,15 +21,15 @@ from django.db.models import Q
 from django.db.models.functions import Now
 from kombu.exceptions import OperationalError
 
-from dashboard.actions import inspect as looking
-from dashboard.actions import lease as hold
-from dashboard.actions import store as rows
+from dashboard.actions import inspect
+from dashboard.actions import lease as action_lease
+from dashboard.actions import store as action_store
 from dashboard.actions.connections import Hands, NoRoot
 from dashboard.actions.handlers import abort_marker, batches, fence
 from dashboard.actions.results import Result, SubjectOutcome, failed, summed
 from dashboard.celery import app
 from dashboard.models import Action
-from dashboard.runtime import loop as slices
+from dashboard.runtime import loop
 from dashboard.system import access
 from dashboard.system.access import Actor
 from fenceline.formatting import clock
@@ -60,9 +60,9 @@ ACTS: Mapping[Act, tuple[Do, Do]] = {
     Act.ROLL_BACK_BATCH: (batches.roll_back, batches.look_rolled_back),
 }
 #: What tells by itself what is wrong and what to do.
-_CLEAR = (CannotAdminister, CannotTranslate, NoRoot, SinkError, looking.UnknownCluster)
+_CLEAR = (CannotAdminister, CannotTranslate, NoRoot, SinkError, inspect.UnknownCluster)
 #: What is no cluster's and no store's doing.
-OURS = (DatabaseError, hold.ActionLeaseLost)
+OURS = (DatabaseError, action_lease.ActionLeaseLost)
 #: For how long what was done is followed.
 FOLLOWED_MS = 600_000
 
@@ -82,7 +82,7 @@ def confirm(action: Action, *, digest: str, typed: str, reason: str, actor: Acto
     409 a plan that is another one, or is being executed by somebody else, 410 one that has expired, 422 for
     what was typed, 503 while no message can be sent, which leaves it planned.
     """
-    plan = rows.plan_of(action)
+    plan = action_store.plan_of(action)
     _refuse_actor(plan, actor)
     if not secrets.compare_digest(digest.encode(), action.digest.encode()):
         raise ExecutionRefused(
@@ -93,7 +93,7 @@ def confirm(action: Action, *, digest: str, typed: str, reason: str, actor: Acto
         return _executed_already(action, actor)
     _refuse_inputs(action, plan, typed, reason.strip(), now_ms)
     token = secrets.token_hex(16)
-    claimed = rows.change(
+    claimed = action_store.change(
         action,
         Q(state=Action.State.PLANNED),
         state=Action.State.EXECUTING,
@@ -155,7 +155,7 @@ def _send(action: Action, token: str) -> None:
         app.send_task(TASK, **message, expires=WAITS.total_seconds())
     except OperationalError as error:
         # Should a worker have got it all the same: it has the token, which the row has no more.
-        rows.change(
+        action_store.change(
             action,
             Q(state=Action.State.EXECUTING, lease_token=token, started_ms=None),
             state=Action.State.PLANNED,
@@ -172,19 +172,21 @@ def _send(action: Action, token: str) -> None:
         ) from error
 
 
-def run(number: int, token: str, observer: Observer | None = None, *, keeping: Keeping = hold.kept) -> bool:
+def run(
+    number: int, token: str, observer: Observer | None = None, *, keeping: Keeping = action_lease.kept
+) -> bool:
     """Execute a confirmed plan as the worker that its message names; return whether this one did.
 
     A row that was begun, was settled or has another token is left alone. `keeping` prolongs its lease.
     """
-    row = hold.begin(number, token, now_ms=slices.now_ms())
+    row = action_lease.begin(number, token, now_ms=loop.now_ms())
     if row is None:
         log.warning("action %d: was begun already, or is settled: not executed again", number)
         return False
     try:
         with keeping(row):
             _Execution(row, observer).run()
-    except hold.ActionLeaseLost as lost:
+    except action_lease.ActionLeaseLost as lost:
         log.warning("%s: nothing more is done", lost)
     return True
 
@@ -207,7 +209,7 @@ class _Execution:
     """One plan on its way."""
 
     def __init__(self, row: Action, observer: Observer | None) -> None:
-        self._row, self._plan = row, rows.plan_of(row)
+        self._row, self._plan = row, action_store.plan_of(row)
         self._observer = observer
         self._results: list[dict[str, Any]] = []
 
@@ -217,17 +219,17 @@ class _Execution:
                 self._one(subject, hands)
         state = summed(self._results)
         worked = state in (Action.State.DONE, Action.State.PARTLY)
-        now_ms = slices.now_ms()
+        now_ms = loop.now_ms()
         until_ms = now_ms + FOLLOWED_MS if worked else None
-        hold.end(self._row, state, self._results, ended_ms=now_ms, followed_until_ms=until_ms)
+        action_lease.end(self._row, state, self._results, ended_ms=now_ms, followed_until_ms=until_ms)
 
     def _one(self, subject: SubjectPlan, hands: Hands) -> None:
         if subject.refused:
             self._keep(skipped(subject), subject, None)
             return
-        began_ms = slices.now_ms()
+        began_ms = loop.now_ms()
         self._tell("verify", subject)
-        hold.prolong(self._row)
+        action_lease.prolong(self._row)
         hands.before_write = partial(self._about_to, subject, began_ms)
         hands.asked = ""
         result = self._do(subject, hands)
@@ -246,16 +248,16 @@ class _Execution:
             return Result(SubjectOutcome.UNKNOWN, f"{hands.asked} was sent, and then: {told(trouble)}")
 
     def _keep(self, result: Result, subject: SubjectPlan, began_ms: int | None) -> None:
-        ended_ms = None if began_ms is None else slices.now_ms()
+        ended_ms = None if began_ms is None else loop.now_ms()
         self._results.append(result.as_json(subject.subject, began_ms, ended_ms))
-        hold.write(self._row, self._results, result.records)
+        action_lease.write(self._row, self._results, result.records)
 
     def _about_to(self, subject: SubjectPlan, began_ms: int, request: str) -> None:
         """Write down that something is about to be asked; raise `hold.Lost` where it may not be."""
         asked = Result(SubjectOutcome.UNKNOWN, f"{request} is being sent").as_json(
             subject.subject, began_ms, None
         )
-        hold.write(self._row, [*self._results, asked])
+        action_lease.write(self._row, [*self._results, asked])
         self._tell(request, subject)
 
     def _tell(self, step: str, subject: SubjectPlan) -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from django.db.models import F
 
-from dashboard.actions import store as rows
+from dashboard.actions import store as action_store
 from dashboard.actions.connections import Hands
 from dashboard.actions.results import SubjectOutcome
 from dashboard.models import Action, Batch, Group, GroupOffset, Query, Recovery
@@ -41,7 +41,7 @@ class Following:
 
     def __init__(self, row: Action, now_ms: int) -> None:
         self._row, self._now_ms = row, now_ms
-        self._plan = rows.plan_of(row)
+        self._plan = action_store.plan_of(row)
         self._told = {(each["kind"], each["of"]) for each in row.follow_up}
         self._done = list(_done(self._plan, row.results))
         #: By partition, where its LSO stood when it was planned.

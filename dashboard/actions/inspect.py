@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from django.conf import settings
 
-from dashboard.actions import blocked_readers as waiters
+from dashboard.actions import blocked_readers
 from dashboard.models import Cluster, PinRecord, Transaction
-from dashboard.partitions import store as save_partitions
-from dashboard.runtime import collector_names as eyes
+from dashboard.partitions import store as partition_store
+from dashboard.runtime import collector_names
 from dashboard.runtime.leases import Lease
 from fenceline.batches import RecordBatch
 from fenceline.facts import TopicPartition, TransactionState
@@ -95,10 +95,12 @@ def connected(cluster: str, now_ms: int) -> Iterator[Eyes]:
         reads.close()
 
 
-def _rows(row: Cluster, now_ms: int, *, vouched: bool) -> save_partitions.PartitionRows:
+def _rows(row: Cluster, now_ms: int, *, vouched: bool) -> partition_store.PartitionRows:
     """Return the collector's own view of our rows; only read, so under nobody's lease."""
-    tails = [eyes.tail_name(shard, settings.SHARDS) for shard in range(settings.SHARDS)]
-    found = save_partitions.PartitionRows(Lease(row.name, row.pk, eyes.PARTITIONS, 0), tails, vouched=vouched)
+    tails = [collector_names.tail_name(shard, settings.SHARDS) for shard in range(settings.SHARDS)]
+    found = partition_store.PartitionRows(
+        Lease(row.name, row.pk, collector_names.PARTITIONS, 0), tails, vouched=vouched
+    )
     found.now_ms = now_ms
     return found
 
@@ -119,7 +121,7 @@ def logs(look: Eyes, wheres: Collection[TopicPartition]) -> Mapping[TopicPartiti
         return {}
     offsets = look.reads.offsets(wheres)
     told = look.reads.producers(wheres)
-    standing = waiters.standing(
+    standing = blocked_readers.standing(
         look.cluster_id,
         {
             where: said.lso
@@ -135,7 +137,7 @@ def logs(look: Eyes, wheres: Collection[TopicPartition]) -> Mapping[TopicPartiti
         if isinstance(said, Offsets) and _is_countable(where, said) and counted < _MOST_COUNTED_LOGS:
             counted += 1
             batches = _batches(look, where, said)
-        found[where] = _log(where, said, told[where], batches, standing.get(where, waiters.NOBODY))
+        found[where] = _log(where, said, told[where], batches, standing.get(where, blocked_readers.NOBODY))
     return found
 
 
@@ -148,7 +150,7 @@ def _log(
     said: Offsets | Unseen,
     told: tuple[ProducerState, ...] | Unseen,
     batches: tuple[RecordBatch, ...] | None,
-    standing: waiters.BlockedReaders,
+    standing: blocked_readers.BlockedReaders,
 ) -> HeldLog:
     blind = next((each.reason for each in (said, told) if isinstance(each, Unseen)), "")
     opened: tuple[ProducerState, ...] = ()

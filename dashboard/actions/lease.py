@@ -17,9 +17,9 @@ from django.db import DatabaseError, connection
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from dashboard.actions import store as rows
+from dashboard.actions import store as action_store
 from dashboard.models import Action
-from dashboard.runtime import loop as slices
+from dashboard.runtime import loop
 from dashboard.runtime.write_transactions import WriteTransaction
 from dashboard.transactions import attributions
 from dashboard.transactions.attributions import WrittenRecord
@@ -36,12 +36,12 @@ class ActionLeaseLost(Exception):
 
 def begin(number: int, token: str, *, now_ms: int) -> Action | None:
     """Begin an action; None where it was begun, was settled, or has another token: then do nothing."""
-    row = rows.action(number)
+    row = action_store.action(number)
     unbegun = _EXECUTING & Q(lease_token=token, started_ms=None, lease_until__gt=Now())
     if (
         row is None
         or not token
-        or not rows.change(row, unbegun, started_ms=now_ms, lease_until=Now() + LIVES)
+        or not action_store.change(row, unbegun, started_ms=now_ms, lease_until=Now() + LIVES)
     ):
         return None
     row.refresh_from_db()
@@ -63,19 +63,19 @@ def write(row: Action, results: Sequence[dict[str, Any]], records: Sequence[Writ
     """
     live = _EXECUTING & Q(lease_token=row.lease_token, lease_until__gt=Now())
     also = partial(_attribute, row, records) if records else None
-    if not rows.change(row, live, also=also, results=list(results), lease_until=Now() + LIVES):
+    if not action_store.change(row, live, also=also, results=list(results), lease_until=Now() + LIVES):
         raise ActionLeaseLost(f"action {row.pk} was settled by somebody else")
 
 
 def _attribute(row: Action, records: Sequence[WrittenRecord], write: WriteTransaction) -> None:
-    attributions.save(row, records, rev=write.next_rev(), now_ms=slices.now_ms())
+    attributions.save(row, records, rev=write.next_rev(), now_ms=loop.now_ms())
     write.ring("transitions")
 
 
 def take_over(row: Action, token: str) -> bool:
     """Take a row whose lease is over; return whether it was."""
     dead = _EXECUTING & Q(lease_token=row.lease_token, lease_until__lte=Now())
-    taken = rows.change(row, dead, lease_token=token, lease_until=Now() + LIVES)
+    taken = action_store.change(row, dead, lease_token=token, lease_until=Now() + LIVES)
     row.refresh_from_db()
     return taken
 
@@ -83,7 +83,7 @@ def take_over(row: Action, token: str) -> bool:
 def end(row: Action, state: Action.State, results: Sequence[dict[str, Any]], **fields: Any) -> None:
     """End an action; raise `ActionLeaseLost`."""
     mine = _EXECUTING & Q(lease_token=row.lease_token)
-    if not rows.change(row, mine, state=state, results=list(results), lease_until=None, **fields):
+    if not action_store.change(row, mine, state=state, results=list(results), lease_until=None, **fields):
         raise ActionLeaseLost(f"action {row.pk} was settled by somebody else")
 
 

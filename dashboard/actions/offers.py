@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 from django.conf import settings
 
-from dashboard.actions import sink_batches as ledgers
+from dashboard.actions import sink_batches
 from dashboard.actions.producers import producers_of_rows
 from dashboard.models import FindingRecord, PinRecord, Query, Transaction
-from dashboard.partitions import queries as partitions
+from dashboard.partitions import queries as partition_queries
 from dashboard.partitions.queries import pin_of
-from dashboard.streaming import batches as micro_batches
-from dashboard.streaming import queries as streaming
+from dashboard.streaming import batches as streaming_batches
+from dashboard.streaming import queries as streaming_queries
 from dashboard.transactions import queries as transaction_queries
 from fenceline.decode import text
 from fenceline.facts import TopicPartition, TransactionState
@@ -74,7 +74,7 @@ def of_transactions(
 
     `pins` are what these ids have open in partitions, by the same keys.
     """
-    found = partitions.pins_of(rows) if pins is None else pins
+    found = partition_queries.pins_of(rows) if pins is None else pins
     by_cluster: dict[int, list[Transaction]] = defaultdict(list)
     for row in rows:
         if row.state == TransactionState.ONGOING:
@@ -104,7 +104,7 @@ def of_pins(cluster: str, pins: Sequence[PinRecord], *, now_ms: int) -> Sequence
 
 def of_batch(query: Query, batch_id: int, *, now_ms: int) -> Sequence[Offer]:
     """Return what the planners say of finishing and of rolling back one batch."""
-    batch = ledgers.batch_of_rows(query, batch_id, now_ms=now_ms)
+    batch = sink_batches.batch_of_rows(query, batch_id, now_ms=now_ms)
     each = appraise_finish(batch), appraise_roll_back(batch, now_ms=now_ms)
     words = {Act.FINISH_BATCH: "Finish", Act.ROLL_BACK_BATCH: "Roll back"}
     return [_offer(query.cluster.name, it, f"{words[it.act]} batch {batch_id:,}…") for it in each]
@@ -115,10 +115,10 @@ def of_sink(cluster_id: int, transactional_id: str, *, now_ms: int) -> Sequence[
 
     Nothing for an id of no query that is known.
     """
-    written = micro_batches.written_for(cluster_id, transactional_id)
+    written = streaming_batches.written_for(cluster_id, transactional_id)
     if written is None:
         return []
-    waiting = [each.batch_id for each in micro_batches.open_decisions([written.query])]
+    waiting = [each.batch_id for each in streaming_batches.open_decisions([written.query])]
     batch_id = written.batch_id if written.batch_id in waiting else written.query.planned
     return [] if batch_id is None else of_batch(written.query, batch_id, now_ms=now_ms)
 
@@ -165,7 +165,7 @@ def _of_named_partitions(rows: Sequence[FindingRecord]) -> Mapping[tuple[int, st
         if row.subject.startswith("partition:") and number.isdecimal():
             names[row.cluster_id, topic, int(number)] = row
     found: dict[tuple[int, str], Sequence[Offer]] = {}
-    for place, pins in partitions.pins(names).items():
+    for place, pins in partition_queries.pins(names).items():
         cluster_id, topic, partition = place
         hanging = [pin for pin in pins if pin.verdict == PartitionVerdict.HANGING]
         marker = appraise_markers(_marked(topic, partition, hanging))
@@ -174,8 +174,8 @@ def _of_named_partitions(rows: Sequence[FindingRecord]) -> Mapping[tuple[int, st
 
 
 def _of_query(cluster: str, ident: str, now_ms: int) -> Sequence[Offer]:
-    query = streaming.query(cluster, ident)
-    waiting = [] if query is None else micro_batches.open_decisions([query])
+    query = streaming_queries.query(cluster, ident)
+    waiting = [] if query is None else streaming_batches.open_decisions([query])
     return [offer for each in waiting[:1] for offer in of_batch(each.query, each.batch_id, now_ms=now_ms)]
 
 

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from dashboard.actions import inspect as looking
-from dashboard.actions import sink_batches as ledgers
+from dashboard.actions import inspect, sink_batches
 from dashboard.actions.producers import producers as looked_at
 from fenceline.decode import text
 from fenceline.facts import TopicPartition
@@ -48,9 +47,9 @@ def plan(cluster: str, act: Act, subjects: Sequence[str], *, force: bool, now_ms
     """
     names = _told(subjects)
     try:
-        with looking.connected(cluster, now_ms) as look:
+        with inspect.connected(cluster, now_ms) as look:
             planned = _PLANNERS[act](look, names, force)
-    except looking.UnknownCluster as unknown:
+    except inspect.UnknownCluster as unknown:
         raise CannotPlan(f"{unknown}.") from None
     except (CannotAdminister, CannotTranslate) as blind:
         raise CannotPlan(f"No plan can be made for {cluster}: {blind}.") from None
@@ -69,7 +68,7 @@ def _told(subjects: Sequence[str]) -> Sequence[str]:
     return found
 
 
-def _fence(look: looking.Eyes, names: Sequence[str], force: bool) -> _Planned:
+def _fence(look: inspect.Eyes, names: Sequence[str], force: bool) -> _Planned:
     found = looked_at(look, list(dict.fromkeys(map(_transactional_id, names))))
     plans, ended = [], frozenset[int]()
     for each in found:
@@ -95,9 +94,9 @@ def _transactional_id(name: str) -> str:
     return text.escape(raw)
 
 
-def _abort_marker(look: looking.Eyes, names: Sequence[str], force: bool) -> _Planned:
+def _abort_marker(look: inspect.Eyes, names: Sequence[str], force: bool) -> _Planned:
     places = [_place(name) for name in names]
-    found = looking.marked(look, list(dict.fromkeys(where for where, _ in places)))
+    found = inspect.marked(look, list(dict.fromkeys(where for where, _ in places)))
     plans: dict[tuple[TopicPartition, int | None], SubjectPlan] = {}
     ended: dict[TopicPartition, frozenset[int]] = {}
     for where, offset in places:
@@ -131,14 +130,14 @@ def _marker_confirm(marked: markers.Marked, start: int | None) -> str:
     return next(filter(None, names), str(marked.log.where))
 
 
-def _finish_batch(look: looking.Eyes, names: Sequence[str], force: bool) -> _Planned:
-    found = [ledgers.batch(look, *_batch(name), finish=True) for name in names]
+def _finish_batch(look: inspect.Eyes, names: Sequence[str], force: bool) -> _Planned:
+    found = [sink_batches.batch(look, *_batch(name), finish=True) for name in names]
     warned = list(batches.finish_warnings(found, now_ms=look.now_ms))
     return _Planned([batches.plan_finish(each) for each in found], [each.confirm for each in found], warned)
 
 
-def _roll_back_batch(look: looking.Eyes, names: Sequence[str], force: bool) -> _Planned:
-    found = [ledgers.batch(look, *_batch(name), finish=False) for name in names]
+def _roll_back_batch(look: inspect.Eyes, names: Sequence[str], force: bool) -> _Planned:
+    found = [sink_batches.batch(look, *_batch(name), finish=False) for name in names]
     plans = [batches.plan_roll_back(each, now_ms=look.now_ms) for each in found]
     return _Planned(plans, [each.confirm for each in found], list(batches.roll_back_warnings(found)))
 
@@ -153,7 +152,7 @@ def _batch(name: str) -> tuple[str, int]:
     return found[1], int(found[2])
 
 
-_PLANNERS: Mapping[Act, Callable[[looking.Eyes, Sequence[str], bool], _Planned]] = {
+_PLANNERS: Mapping[Act, Callable[[inspect.Eyes, Sequence[str], bool], _Planned]] = {
     Act.FENCE: _fence,
     Act.ABORT_MARKER: _abort_marker,
     Act.FINISH_BATCH: _finish_batch,

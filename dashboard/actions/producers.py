@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from dashboard.actions import blocked_readers as waiters
-from dashboard.actions import inspect as looking
+from dashboard.actions import blocked_readers, inspect
 from dashboard.evaluation.baselines import ClusterBaselines
 from dashboard.models import PinRecord, Position, Query, SinkDecision, Transaction
-from dashboard.partitions import queries as partitions
+from dashboard.partitions import queries as partition_queries
 from dashboard.streaming.batches import written_for
 from dashboard.transactions.queries import partitions_of
 from fenceline.decode import text
@@ -24,18 +23,20 @@ from fenceline.plans.protected import protection
 from fenceline.spark.records import Decided
 
 
-def producers(look: looking.Eyes, names: Sequence[str]) -> Sequence[Producer]:
+def producers(look: inspect.Eyes, names: Sequence[str]) -> Sequence[Producer]:
     """Return transactional ids (escaped text) as their coordinators tell of them now, in this order."""
-    said = looking.described(look, names)
+    said = inspect.described(look, names)
     rows = _transactions(look, names)
-    pins = looking.pins(look, [each.producer_id for each in said.values() if isinstance(each, Described)])
+    pins = inspect.pins(look, [each.producer_id for each in said.values() if isinstance(each, Described)])
     wheres = {name: _wheres(each, pins) for name, each in said.items()}
-    seen = looking.logs(look, list(dict.fromkeys(where for each in wheres.values() for where in each)))
+    seen = inspect.logs(look, list(dict.fromkeys(where for each in wheres.values() for where in each)))
     usual = ClusterBaselines(look.cluster_id).usual(
         {application_of(name).application for name in names}, look.now_ms
     )
-    coordinators = partitions.coordinators(look.cluster_id, [row.log_partition for row in rows.values()])
-    committing = waiters.committing(look.cluster_id, names)
+    coordinators = partition_queries.coordinators(
+        look.cluster_id, [row.log_partition for row in rows.values()]
+    )
+    committing = blocked_readers.committing(look.cluster_id, names)
     sinks, places = _Sinks(look.cluster_id), _places(look.cluster_id, rows.values())
     found = []
     for name in names:
@@ -65,7 +66,7 @@ def producers_of_rows(rows: Sequence[Transaction], *, now_ms: int) -> Sequence[P
     if not rows:
         return ()
     cluster_id = rows[0].cluster_id
-    pins = looking.pins_of(cluster_id, [row.producer_id for row in rows])
+    pins = inspect.pins_of(cluster_id, [row.producer_id for row in rows])
     usual = ClusterBaselines(cluster_id).usual({row.application for row in rows}, now_ms)
     sinks, places = _Sinks(cluster_id), _places(cluster_id, rows)
     found = []
@@ -89,7 +90,7 @@ def _described(row: Transaction) -> Described:
     return Described(row.transactional_id, TransactionState(row.state), *ids, tuple(partitions_of(row)))
 
 
-def _transactions(look: looking.Eyes, names: Sequence[str]) -> Mapping[str, Transaction]:
+def _transactions(look: inspect.Eyes, names: Sequence[str]) -> Mapping[str, Transaction]:
     keys = {bytes(key_of(text.unescape(name))): name for name in names}
     rows = Transaction.objects.filter(cluster_id=look.cluster_id, key__in=list(keys))
     return {keys[bytes(row.key)]: row for row in rows}
@@ -130,13 +131,15 @@ def _started_ms(
 def _places(cluster_id: int, rows: Iterable[Transaction]) -> Mapping[int, Position]:
     """Return the partitions of `__transaction_state` that hold some ids, by number."""
     found = Position.objects.filter(
-        cluster_id=cluster_id, topic=partitions.STATE_TOPIC, partition__in={row.log_partition for row in rows}
+        cluster_id=cluster_id,
+        topic=partition_queries.STATE_TOPIC,
+        partition__in={row.log_partition for row in rows},
     )
     return {place.partition: place for place in found}
 
 
 def _silent_since_ms(
-    look: looking.Eyes,
+    look: inspect.Eyes,
     said: Described | NotDescribed,
     those: Sequence[HeldLog],
     pins: Mapping[int, Sequence[PinRecord]],
@@ -144,7 +147,7 @@ def _silent_since_ms(
     """Return since when nothing was written before our eyes, None where some partition tells nothing."""
     if not isinstance(said, Described) or any(log.unseen for log in those):
         return None
-    since = [looking.silent_since(look, log, said.producer_id, pins) for log in those]
+    since = [inspect.silent_since(look, log, said.producer_id, pins) for log in those]
     opened = [
         each for each, log in zip(since, those, strict=True) if log.start_of({said.producer_id}) is not None
     ]

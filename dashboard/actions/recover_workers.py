@@ -17,8 +17,8 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from dashboard.actions import execute
-from dashboard.actions import lease as hold
-from dashboard.actions import store as rows
+from dashboard.actions import lease as action_lease
+from dashboard.actions import store as action_store
 from dashboard.actions.connections import Hands
 from dashboard.actions.follow_up import Following
 from dashboard.actions.results import Result, SubjectOutcome, failed, summed
@@ -70,7 +70,7 @@ def tick(lease: Lease, *, now_ms: int) -> None:
     renew(lease, seen_through_ms=now_ms, behind=0)
     of_cluster = Action.objects.filter(cluster_id=lease.cluster_id).select_related("cluster")
     for row in of_cluster.filter(state=Action.State.EXECUTING, lease_until__lte=Now()):
-        with suppress(hold.ActionLeaseLost):
+        with suppress(action_lease.ActionLeaseLost):
             settle(row, now_ms=now_ms)
     watcher = _watchers.setdefault(lease.cluster, _Watcher(lease.cluster))
     followed = list(of_cluster.exclude(followed_until_ms=None))
@@ -91,12 +91,12 @@ def rest(cluster: str) -> None:
 
 def settle(row: Action, *, now_ms: int) -> bool:
     """Record what became of an action whose worker died; return False while that cannot be seen yet."""
-    if not hold.take_over(row, secrets.token_hex(16)):
+    if not action_lease.take_over(row, secrets.token_hex(16)):
         return False
-    plan = rows.plan_of(row)
+    plan = action_store.plan_of(row)
     if row.started_ms is None:
         results = [_unbegun(each) for each in plan.subjects]
-        hold.end(row, Action.State.FAILED, results, ended_ms=now_ms)
+        action_lease.end(row, Action.State.FAILED, results, ended_ms=now_ms)
         return True
     is_last = now_ms - row.started_ms > _PATIENCE_MS
     with Hands(plan.cluster) as hands:
@@ -107,14 +107,14 @@ def settle(row: Action, *, now_ms: int) -> bool:
         except Exception as trouble:  # A store's client raises what it likes.
             why = execute.told(trouble)
             if not is_last:
-                rows.change(row, Q(lease_token=row.lease_token), lease_until=Now() + _AGAIN)
+                action_store.change(row, Q(lease_token=row.lease_token), lease_until=Now() + _AGAIN)
                 log.info("action %d: what its dead worker did cannot be seen yet: %s", row.pk, why)
                 return False
             results = _unseen(row, plan, why, now_ms)
     state = summed(results)
     worked = state in (Action.State.DONE, Action.State.PARTLY)
     until_ms = now_ms + execute.FOLLOWED_MS if worked else None
-    hold.end(row, state, results, ended_ms=now_ms, followed_until_ms=until_ms)
+    action_lease.end(row, state, results, ended_ms=now_ms, followed_until_ms=until_ms)
     log.warning("action %d: its worker died; it is %s, by looking alone", row.pk, state)
     return True
 
@@ -188,4 +188,4 @@ def _follow(watcher: _Watcher, row: Action, now_ms: int) -> None:
         fields["follow_up"] = [*row.follow_up, *news]
     if fields:
         # Who else follows it has told the same.
-        rows.change(row, Q(rev=row.rev), **fields)
+        action_store.change(row, Q(rev=row.rev), **fields)

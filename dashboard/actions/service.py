@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dashboard.actions import planning
-from dashboard.actions import store as rows
+from dashboard.actions import store as action_store
 from dashboard.models import Action
 from dashboard.runtime import visibility
 from dashboard.system import access
@@ -41,4 +41,4 @@ def plan_for(
         plan = planning.plan(cluster, act, unique, force=force, now_ms=now_ms)
     except planning.CannotPlan as error:
         raise NotPlanned(getattr(error, "status", 409), str(error)) from error
-    return rows.keep(plan, actor, now_ms=now_ms)
+    return action_store.keep(plan, actor, now_ms=now_ms)

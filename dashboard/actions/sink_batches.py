@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from django.conf import settings
 
-from dashboard.actions import inspect as looking
+from dashboard.actions import inspect
 from dashboard.config import CheckpointRoot
 from dashboard.models import Query, SinkDecision, Transaction
-from dashboard.streaming import batch_state as chains
-from dashboard.streaming import queries as streaming
+from dashboard.streaming import batch_state
+from dashboard.streaming import queries as streaming_queries
 from dashboard.streaming.registry import is_alive
 from dashboard.transactions.queries import partitions_of
 from fenceline.decode import text
@@ -51,13 +51,13 @@ class _Read:
     prepared: tuple[Decision, ...]
 
 
-def batch(look: looking.Eyes, ident: str, batch_id: int, *, finish: bool) -> SinkBatchFacts:
+def batch(look: inspect.Eyes, ident: str, batch_id: int, *, finish: bool) -> SinkBatchFacts:
     """Return a batch of a query as its ledger and the coordinators tell of it now.
 
     `finish` asks for the transactions of its decision, else for those about which nothing is decided. Raises
     `CannotAdminister`; what keeps the ledger from being read is the batch's `trouble`.
     """
-    query = streaming.query(look.cluster, ident)
+    query = streaming_queries.query(look.cluster, ident)
     if query is None:
         return SinkBatchFacts(ident, ident, batch_id, trouble=f"no query {ident} is known on {look.cluster}")
     told = SinkBatchFacts(
@@ -99,8 +99,8 @@ def batch_of_rows(query: Query, batch_id: int, *, now_ms: int) -> SinkBatchFacts
     prepared = rows.filter(decided=Decided.PREPARED.value)
     waiting = list(prepared.filter(outcome="").order_by("batch_id"))
     newest = prepared.order_by("-batch_id").first()
-    written = chains.decision_of(rounds[-1]).transactions if rounds else ()
-    fates = chains.fates(query.cluster_id, written)
+    written = batch_state.decision_of(rounds[-1]).transactions if rounds else ()
+    fates = batch_state.fates(query.cluster_id, written)
     return replace(
         told,
         checkpoint=url,
@@ -108,8 +108,8 @@ def batch_of_rows(query: Query, batch_id: int, *, now_ms: int) -> SinkBatchFacts
         ledger_id=query.ledger_id,
         query_id=query.query_id,
         generation=query.generation or 0,
-        rounds=tuple(map(chains.decision_of, rounds)),
-        done=chains.done_of(rounds[-1]) if rounds else None,
+        rounds=tuple(map(batch_state.decision_of, rounds)),
+        done=batch_state.done_of(rounds[-1]) if rounds else None,
         last_prepared=newest.batch_id if newest else None,
         prepared=tuple(each.batch_id for each in waiting),
         planned=query.planned,
@@ -126,7 +126,7 @@ def _undecided_rows(query: Query, waiting: Sequence[SinkDecision]) -> tuple[Desc
     rows = Transaction.objects.filter(
         cluster_id=query.cluster_id, state=TransactionState.ONGOING.value, transactional_id__startswith=stem
     )
-    decided = {_identity(each) for row in waiting for each in chains.decision_of(row).transactions}
+    decided = {_identity(each) for row in waiting for each in batch_state.decision_of(row).transactions}
     said = [
         Described(
             row.transactional_id,
@@ -147,24 +147,24 @@ def _name(query: Query) -> str:
     return text.escape(str(query).encode(errors="replace"))
 
 
-def _with_written(look: looking.Eyes, found: SinkBatchFacts) -> SinkBatchFacts:
+def _with_written(look: inspect.Eyes, found: SinkBatchFacts) -> SinkBatchFacts:
     decision = found.decision
     if decision is None or decision.decided is not Decided.PREPARED or found.done is not None:
         return found
     wanted = decision.transactions
-    said = looking.described(look, [each.transactional_id for each in wanted]) if wanted else {}
+    said = inspect.described(look, [each.transactional_id for each in wanted]) if wanted else {}
     blind = [each for each in said.values() if _is_blind(each)]
     if blind:
         return replace(found, unseen=blind[0].text if isinstance(blind[0], NotDescribed) else "")
     fates = {each: _fate(each, said[each.transactional_id]) for each in wanted}
     gone_on = [each for each, fate in fates.items() if fate is TransactionFate.UNKNOWN]
-    past = chains.fates(look.cluster_id, gone_on)
+    past = batch_state.fates(look.cluster_id, gone_on)
     fates |= {each: ended.fate for each, ended in past.items() if _is_past(ended.fate)}
     held = {where for each in wanted if fates[each] is TransactionFate.OPEN for where in each.partitions}
     return replace(
         found,
         written=tuple(WrittenTransaction(each, fates[each]) for each in wanted),
-        logs=tuple(looking.logs(look, sorted(held)).values()),
+        logs=tuple(inspect.logs(look, sorted(held)).values()),
     )
 
 
@@ -189,13 +189,13 @@ def _fate(written: SinkTransaction, said: Described | NotDescribed) -> Transacti
     return fate_of(written, now).fate
 
 
-def _with_undecided(look: looking.Eyes, found: SinkBatchFacts, read: _Read) -> SinkBatchFacts:
+def _with_undecided(look: inspect.Eyes, found: SinkBatchFacts, read: _Read) -> SinkBatchFacts:
     listing = look.admin.list_transactions([TransactionState.ONGOING])
     if listing.unseen:
         return replace(found, unseen=some([str(each) for each in listing.unseen]))
     stem = f"{read.ledger.prefix}-{read.ledger.ledger_id[:8]}-p"
     names = [name for name in listing.entries if name.startswith(stem)]
-    said = looking.described(look, names) if names else {}
+    said = inspect.described(look, names) if names else {}
     blind = [each.text for each in said.values() if isinstance(each, NotDescribed) and _is_blind(each)]
     if blind:
         return replace(found, unseen=blind[0])
@@ -212,7 +212,7 @@ def _with_undecided(look: looking.Eyes, found: SinkBatchFacts, read: _Read) -> S
         for topic, numbers in each.partitions
         for number in numbers
     }
-    return replace(found, undecided=undecided, logs=tuple(looking.logs(look, sorted(held)).values()))
+    return replace(found, undecided=undecided, logs=tuple(inspect.logs(look, sorted(held)).values()))
 
 
 def _identity(each: Described | SinkTransaction) -> tuple[str, int, int]:

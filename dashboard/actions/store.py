@@ -10,12 +10,12 @@ from django.db.models import Q, QuerySet
 from django.db.models.expressions import Combinable
 
 from dashboard.models import Action, Cluster
-from dashboard.runtime import notify as live
+from dashboard.runtime import notify
 from dashboard.runtime.write_transactions import WriteTransaction, cluster_transaction, retry_write
 from dashboard.system.access import Actor
 from fenceline.plans.plan import Plan, from_json
 
-KIND: live.Kind = "actions"
+KIND: notify.Kind = "actions"
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,8 @@ import requests
 from apprise import AppriseAsset, NotifyFormat, NotifyType
 from apprise.plugins.base import NotifyBase
 
-from dashboard.alerts import http as sending
-from dashboard.alerts import ssrf as guard
+from dashboard.alerts import http as alert_http
+from dashboard.alerts import ssrf
 
 #: Pagers close by the key by which they were opened.
 _PAGER = ("action", "dedup")
@@ -189,8 +189,8 @@ def _class(vendor: _Vendor) -> type[NotifyBase]:
 @functools.cache
 def _asset() -> AppriseAsset:
     return AppriseAsset(
-        app_id=sending.USER_AGENT,
-        app_desc=sending.USER_AGENT,
+        app_id=alert_http.USER_AGENT,
+        app_desc=alert_http.USER_AGENT,
         app_url="",
         image_url_mask="",
         image_url_logo="",
@@ -210,10 +210,10 @@ class _Call:
     """What one message may ask of the network, and what it was answered last."""
 
     vendor: _Vendor
-    judge: guard.TargetGuard
+    judge: ssrf.TargetGuard
     end: float
-    answer: sending.HttpAnswer | None = None
-    error: sending.NotSent | None = None
+    answer: alert_http.HttpAnswer | None = None
+    error: alert_http.NotSent | None = None
 
 
 #: The call that a thread is in; none while a plugin is only made.
@@ -234,7 +234,7 @@ class _Requests:
         call: _Call = _calls.now
         try:
             call.answer = _sent(call, made)
-        except (sending.NotSent, guard.TargetRefused) as error:
+        except (alert_http.NotSent, ssrf.TargetRefused) as error:
             call.answer, call.error = None, _not_sent(error)
             raise requests.ConnectionError(str(error)) from error
         return _response(call.answer, made)
@@ -256,19 +256,19 @@ class _Requests:
         return _Requests.request("DELETE", url, **how)
 
 
-def _not_sent(error: sending.NotSent | guard.TargetRefused) -> sending.NotSent:
-    return error if isinstance(error, sending.NotSent) else sending.NotSent(str(error), retry=False)
+def _not_sent(error: alert_http.NotSent | ssrf.TargetRefused) -> alert_http.NotSent:
+    return error if isinstance(error, alert_http.NotSent) else alert_http.NotSent(str(error), retry=False)
 
 
-def _sent(call: _Call, made: requests.PreparedRequest) -> sending.HttpAnswer:
-    target = guard.parse(made.url or "")
+def _sent(call: _Call, made: requests.PreparedRequest) -> alert_http.HttpAnswer:
+    target = ssrf.parse(made.url or "")
     if target.scheme != "https" or target.port != 443 or not _is_of(call.vendor, target.host):
         hosts = ", ".join(call.vendor.hosts)
-        raise guard.TargetRefused(f"Not sent to {target.host}: apprise may reach {hosts} only.")
+        raise ssrf.TargetRefused(f"Not sent to {target.host}: apprise may reach {hosts} only.")
     body = made.body.encode() if isinstance(made.body, str) else made.body or b""
     if not isinstance(body, bytes):
-        raise guard.TargetRefused(f"Not sent to {target.host}: files are not sent.")
-    return sending.send(
+        raise ssrf.TargetRefused(f"Not sent to {target.host}: files are not sent.")
+    return alert_http.send(
         target,
         body,
         {name: str(value) for name, value in made.headers.items() if name.lower() not in _OURS},
@@ -279,7 +279,7 @@ def _sent(call: _Call, made: requests.PreparedRequest) -> sending.HttpAnswer:
     )
 
 
-def _response(answer: sending.HttpAnswer, made: requests.PreparedRequest) -> requests.Response:
+def _response(answer: alert_http.HttpAnswer, made: requests.PreparedRequest) -> requests.Response:
     response = requests.Response()
     response.status_code, response.reason = answer.status, answer.reason
     response.headers.update(answer.headers)
@@ -289,8 +289,8 @@ def _response(answer: sending.HttpAnswer, made: requests.PreparedRequest) -> req
 
 
 def send(
-    url: str, words: Mapping[str, str], group_key: str, *, timeout_s: float, judge: guard.TargetGuard
-) -> sending.HttpAnswer:
+    url: str, words: Mapping[str, str], group_key: str, *, timeout_s: float, judge: ssrf.TargetGuard
+) -> alert_http.HttpAnswer:
     """Send words ({"title", "body", "type"}) to the vendor an address means, and return its last answer.
 
     Pagers open and close under `group_key`. Raises `sending.NotSent`, for an unfit address as well.
@@ -299,7 +299,7 @@ def send(
         vendor = _vendor(url)
         plugin = _plugin(vendor, url, hashlib.sha256(group_key.encode()).hexdigest())
     except Unsupported as error:
-        raise sending.NotSent(str(error), retry=False) from error
+        raise alert_http.NotSent(str(error), retry=False) from error
     call = _Call(vendor, judge, time.monotonic() + timeout_s)
     _calls.now = call
     try:
@@ -319,14 +319,14 @@ def _quiet(text: str) -> str:
     return _CALLS.sub("\\g<0>\N{ZERO WIDTH SPACE}", text.translate(_ANGLES))
 
 
-def _last(call: _Call, taken: bool) -> sending.HttpAnswer:
+def _last(call: _Call, taken: bool) -> alert_http.HttpAnswer:
     """Return the answer that counts; one that the plugin did not like is a failure, whatever its status."""
     if call.error is not None and call.answer is None:
         raise call.error
     if call.answer is None:
-        raise sending.NotSent("apprise sent nothing: check the address.", retry=False)
+        raise alert_http.NotSent("apprise sent nothing: check the address.", retry=False)
     if not taken and 200 <= call.answer.status < 300:
         said = call.answer.body[:200].decode("utf-8", "replace")
         text = f"The vendor answered {call.answer.status}, but as an error: {said}. Check the address."
-        raise sending.NotSent(text, retry=False)
+        raise alert_http.NotSent(text, retry=False)
     return call.answer

@@ -10,8 +10,7 @@ from typing import Any
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from dashboard.alerts import deliver, signing
-from dashboard.alerts import validation as checks
+from dashboard.alerts import deliver, signing, validation
 from dashboard.alerts.notify import ring
 from dashboard.alerts.silences import Matchers, fit_matchers
 from dashboard.models import Channel
@@ -69,7 +68,7 @@ def change(row: Channel, draft: ChannelDraft) -> None:
 
 def _write(row: Channel, draft: ChannelDraft) -> None:
     """Give a channel what a draft asks for, and save it; all that is wrong is told at once."""
-    found = checks.Checks()
+    found = validation.Checks()
     row.name = found.field("name", lambda: _name(row, draft.name), "")
     if found.field("kind", lambda: _kind(row, draft.kind), ""):
         row.url = found.field("url", lambda: _url(row, draft), row.url)
@@ -92,7 +91,7 @@ def _save(row: Channel) -> None:
             _save_audited(row)
     except IntegrityError as error:
         # Somebody else took the name since it was looked for.
-        raise checks.Unfit({"name": _taken(row.name)}) from error
+        raise validation.Unfit({"name": _taken(row.name)}) from error
     ring()
 
 
@@ -126,17 +125,17 @@ _WRITTEN = [
 
 
 def _taken(name: str) -> str:
-    return f"There is a channel “{checks.clip(name)}” already: choose another name."
+    return f"There is a channel “{validation.clip(name)}” already: choose another name."
 
 
 def _one_of(value: str, what: str, known: Sequence[str]) -> str:
     if value not in known:
-        raise ValueError(f"“{checks.clip(value)}” is no {what}: take one of {', '.join(known)}.")
+        raise ValueError(f"“{validation.clip(value)}” is no {what}: take one of {', '.join(known)}.")
     return value
 
 
 def _name(row: Channel, asked: str) -> str:
-    name = checks.line(asked, "The name", checks.LONGEST_NAME)
+    name = validation.line(asked, "The name", validation.LONGEST_NAME)
     if Channel.objects.filter(name=name).exclude(pk=row.pk).exists():
         raise ValueError(_taken(name))
     return name
@@ -154,13 +153,13 @@ def _matchers(draft: ChannelDraft) -> list[list[str]]:
 
 def _wait(value: Any, wait: Wait) -> float | None:
     _, words, least, most, spelled = wait
-    return checks.within(value, words, least, most, spelled)
+    return validation.within(value, words, least, most, spelled)
 
 
 def _url(row: Channel, draft: ChannelDraft) -> str:
     if not draft.url and row.pk is not None:
         return row.url
-    url = checks.line(draft.url, "The address", _LONGEST_URL)
+    url = validation.line(draft.url, "The address", _LONGEST_URL)
     deliver.check_channel(row.kind, url, row.secret)
     return url
 
@@ -168,7 +167,7 @@ def _url(row: Channel, draft: ChannelDraft) -> str:
 def _group_by(names: Sequence[str]) -> list[str]:
     if len(names) > _MOST_LABELS:
         raise ValueError(f"These are {len(names):,} labels; at most {_MOST_LABELS} make a group.")
-    return checks.label_names(names, checks.LABELS)
+    return validation.label_names(names, validation.LABELS)
 
 
 def rotate(row: Channel) -> str:
@@ -177,12 +176,14 @@ def rotate(row: Channel) -> str:
     Raises `checks.Unfit` where nothing is signed, or while an older secret still signs.
     """
     if not row.secret:
-        raise checks.Unfit({"secret": f"A channel of kind {row.kind} signs nothing: it has no secret."})
+        raise validation.Unfit({"secret": f"A channel of kind {row.kind} signs nothing: it has no secret."})
     new = signing.new_secret()
     rows = Channel.objects.filter(pk=row.pk, secret=row.secret, old_secret="")
     with transaction.atomic():
         if not rows.update(secret=new, old_secret=row.secret):
-            raise checks.Unfit({"secret": "An older secret still signs: end it first, then take a new one."})
+            raise validation.Unfit(
+                {"secret": "An older secret still signs: end it first, then take a new one."}
+            )
         _record(Event.CHANNEL_SECRET_ROTATED, row, {"secret": (redact.HIDDEN, redact.HIDDEN)})
     ring()
     return new

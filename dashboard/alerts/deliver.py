@@ -16,12 +16,8 @@ from django.conf import settings
 from django.db import DatabaseError, close_old_connections, connection
 from django.db.models.functions import Now
 
-from dashboard.alerts import apprise_channels as vendors
-from dashboard.alerts import delivery_queue as claims
-from dashboard.alerts import notify as bells
-from dashboard.alerts import senders as messages
-from dashboard.alerts import signing
-from dashboard.alerts import ssrf as guard
+from dashboard.alerts import apprise_channels, delivery_queue, senders, signing, ssrf
+from dashboard.alerts import notify as notify_alerts
 from dashboard.models import Channel, Delivery
 from dashboard.runtime.database_errors import log_line
 from fenceline.alerts import payload, redact
@@ -51,18 +47,18 @@ def check_channel(kind: str, url: str, secret: str) -> None:
         if kind not in _KINDS:
             raise CannotSend(f"There is no kind “{redact.line(kind, 20)}”: take {', '.join(sorted(_KINDS))}.")
         if kind == Channel.Kind.APPRISE:
-            vendors.check(url)
+            apprise_channels.check(url)
         else:
             _reachable(url)
         _check_secret(kind, secret)
-    except (guard.TargetRefused, signing.BadSecret, vendors.Unsupported) as error:
+    except (ssrf.TargetRefused, signing.BadSecret, apprise_channels.Unsupported) as error:
         raise CannotSend(str(error)) from error
 
 
 def _reachable(url: str) -> None:
     try:
-        _judge().addresses(guard.parse(url))
-    except guard.Unresolved as error:
+        _judge().addresses(ssrf.parse(url))
+    except ssrf.Unresolved as error:
         log.info("a channel's host has no address now: %s", error)
 
 
@@ -73,8 +69,8 @@ def _check_secret(kind: str, secret: str) -> None:
         raise CannotSend(f"A channel of kind {kind} signs nothing: leave its secret empty.")
 
 
-def _judge() -> guard.TargetGuard:
-    return guard.TargetGuard(_limits().allow_private)
+def _judge() -> ssrf.TargetGuard:
+    return ssrf.TargetGuard(_limits().allow_private)
 
 
 def _limits() -> Alerting:
@@ -97,11 +93,11 @@ def test(channel: Channel) -> Delivery:
         payload=_sample(channel, limits.external_url),
         next_at=Now(),
         # Claimed from the start, so that no worker takes it before us.
-        claimed_until=claims.until(limits.timeout_s),
+        claimed_until=delivery_queue.until(limits.timeout_s),
         claim=1,
         attempts=1,
     )
-    send(claims.claimed(row.pk))
+    send(delivery_queue.claimed(row.pk))
     row.refresh_from_db()
     return row
 
@@ -144,23 +140,23 @@ def enable(channel: Channel) -> None:
     channel.refresh_from_db()
 
 
-def send(claimed: claims.Claim) -> None:
+def send(claimed: delivery_queue.Claim) -> None:
     """Send a claimed delivery once and write what came of it; nothing where the claim is outdated by then."""
     row, channel = claimed.delivery, claimed.channel
     if not channel.enabled and row.origin != Delivery.Origin.TEST:
-        outcome = messages.SendOutcome(False, error=f"Not sent: the channel is disabled. {_REMEDY}")
+        outcome = senders.SendOutcome(False, error=f"Not sent: the channel is disabled. {_REMEDY}")
     else:
-        outcome = messages.attempt(_message(claimed), _judge())
+        outcome = senders.attempt(_message(claimed), _judge())
     level = logging.INFO if outcome.delivered else logging.WARNING
     said = outcome.error or "delivered"
     log.log(level, "channel %s, %s, try %d: %s", channel.name, row.message_id, row.attempts, said)
     _write(claimed, outcome)
-    bells.ring()
+    notify_alerts.ring()
 
 
-def _message(claimed: claims.Claim) -> messages.OutgoingMessage:
+def _message(claimed: delivery_queue.Claim) -> senders.OutgoingMessage:
     row, channel = claimed.delivery, claimed.channel
-    return messages.OutgoingMessage(
+    return senders.OutgoingMessage(
         kind=channel.kind,
         url=channel.url,
         secrets=tuple(each for each in (channel.secret, channel.old_secret) if each),
@@ -171,12 +167,12 @@ def _message(claimed: claims.Claim) -> messages.OutgoingMessage:
     )
 
 
-def _write(claimed: claims.Claim, outcome: messages.SendOutcome) -> None:
+def _write(claimed: delivery_queue.Claim, outcome: senders.SendOutcome) -> None:
     """Write what came of a try, patiently: while the claim lasts nobody sends the message once more."""
-    end = time.monotonic() + claims.GRACE_S
+    end = time.monotonic() + delivery_queue.GRACE_S
     while True:
         try:
-            return claims.finish(claimed, outcome, _limits())
+            return delivery_queue.finish(claimed, outcome, _limits())
         except DatabaseError:
             if connection.in_atomic_block or time.monotonic() > end:
                 raise
@@ -197,7 +193,7 @@ class Sender:
         """Start what is due while threads are free; return how many are under way."""
         self._busy = {future: channel for future, channel in self._busy.items() if not future.done()}
         if len(self._busy) < self._threads:
-            rows = list(claims.due(self._busy.values()).values_list("pk", "channel_id")[:_LOOKED_AT])
+            rows = list(delivery_queue.due(self._busy.values()).values_list("pk", "channel_id")[:_LOOKED_AT])
             # Of each channel the one that waited longest.
             for channel, pk in {channel: pk for pk, channel in reversed(rows)}.items():
                 if len(self._busy) < self._threads:
@@ -217,7 +213,7 @@ def _deliver(pk: int) -> None:
     """Send one delivery, in a thread of the pool: an error ends this try, never the thread."""
     close_old_connections()
     try:
-        claimed = claims.claim(pk, _limits().timeout_s)
+        claimed = delivery_queue.claim(pk, _limits().timeout_s)
         if claimed is not None:
             send(claimed)
     except DatabaseError as error:

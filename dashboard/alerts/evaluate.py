@@ -23,8 +23,7 @@ from dashboard.runtime import leases
 from dashboard.runtime.collector_names import ALERTS
 from dashboard.runtime.leases import Lease
 from dashboard.runtime.write_transactions import WriteTransaction, retry_write, write_transaction
-from fenceline.alerts import engine, grouping, payload
-from fenceline.alerts import notification_decision as fates
+from fenceline.alerts import engine, grouping, notification_decision, payload
 from fenceline.alerts.engine import FIRING, StateChange
 from fenceline.alerts.grouping import Item, LastNotification, Route, Sending
 from fenceline.alerts.limits import Alerting
@@ -131,7 +130,7 @@ class _Tick:
 
     def _tell(
         self, route: Route, items: Mapping[str, Item], standing: Sequence[LastNotification], muting: Muting
-    ) -> fates.View:
+    ) -> notification_decision.View:
         """Make the messages of one channel that are due."""
         found = grouping.outlook(
             route, items, standing, lambda item: muting.is_muted(item, route),
@@ -143,7 +142,7 @@ class _Tick:
         ended += [each.number for each in found.cleared]
         if ended:
             Delivery.objects.filter(pk__in=ended).update(standing=False)
-        return fates.view(found, route, standing, [row.pk for row in rows], self._now_ms)
+        return notification_decision.view(found, route, standing, [row.pk for row in rows], self._now_ms)
 
     def _delivery(self, sending: Sending) -> Delivery:
         message = grouping.message(sending, external_url=self._limits.external_url, now_ms=self._now_ms)
@@ -166,17 +165,20 @@ class _Tick:
         )
 
     def _settle(
-        self, changes: Sequence[AlertChange], items: Mapping[str, Item], views: Sequence[fates.View]
+        self,
+        changes: Sequence[AlertChange],
+        items: Mapping[str, Item],
+        views: Sequence[notification_decision.View],
     ) -> bool:
         """Give changes their fates, as far as these are known; return whether any was."""
         known: list[AlertChange] = []
         for change in changes:
             key = bytes(change.alert.fingerprint)
-            happened = fates.Happened(
+            happened = notification_decision.Happened(
                 change.new, key.hex(), change.said["severity"], change.said["labels"], items[key.hex()],
-                fates.muted_words(self._book.before[key]),
+                notification_decision.muted_words(self._book.before[key]),
             )  # fmt: skip
-            more, waits = fates.fates(happened, views, change.fates)
+            more, waits = notification_decision.fates(happened, views, change.fates)
             if more or not waits:
                 change.fates = [*change.fates, *more]
                 change.processed_at = None if waits else Now()
@@ -184,7 +186,9 @@ class _Tick:
         AlertChange.objects.bulk_update(known, ["fates", "processed_at"], batch_size=100)
         return bool(known)
 
-    def _say_why(self, items: Mapping[str, Item], muting: Muting, views: Sequence[fates.View]) -> None:
+    def _say_why(
+        self, items: Mapping[str, Item], muting: Muting, views: Sequence[notification_decision.View]
+    ) -> None:
         """Note for every alert why nobody is told of it, and who was."""
         for key, row in self._book.rows.items():
             if row.state == engine.PENDING:
@@ -192,14 +196,16 @@ class _Tick:
                 self._book.set(row, quiet=[[engine.PENDING, "", words]])
             elif row.state == FIRING:
                 item = items[key.hex()]
-                self._book.set(row, quiet=self._quiet(item, muting, views), told=fates.told(item, views))
+                self._book.set(
+                    row, quiet=self._quiet(item, muting, views), told=notification_decision.told(item, views)
+                )
             else:
                 self._book.set(row, quiet=[])
 
-    def _quiet(self, item: Item, muting: Muting, views: Sequence[fates.View]) -> list[Why]:
+    def _quiet(self, item: Item, muting: Muting, views: Sequence[notification_decision.View]) -> list[Why]:
         inhibited = {each.route.number: why for each in views if (why := muting.inhibited(item, each.route))}
         anyhow = muting.inhibited(item, None)
-        return fates.why_quiet(item, muting.silenced(item), views, inhibited, anyhow)
+        return notification_decision.why_quiet(item, muting.silenced(item), views, inhibited, anyhow)
 
 
 def _route(row: Channel, limits: Alerting) -> Route:

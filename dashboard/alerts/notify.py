@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dashboard.models import Cluster
-from dashboard.runtime import notify as live
+from dashboard.runtime import notify
 
 
 def ring() -> None:
     """Tell every cluster's open pages that something about alerting changed; call it after the commit."""
     for name, rev in Cluster.objects.filter(configured=True).values_list("name", "rev"):
-        live.ring(name, "alerts", rev)
+        notify.ring(name, "alerts", rev)

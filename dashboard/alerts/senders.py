@@ -14,10 +14,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC
 from typing import Any
 
-from dashboard.alerts import apprise_channels as vendors
-from dashboard.alerts import http as sending
-from dashboard.alerts import signing
-from dashboard.alerts import ssrf as guard
+from dashboard.alerts import apprise_channels, signing, ssrf
+from dashboard.alerts import http as alert_http
 from fenceline.alerts import redact
 
 log = logging.getLogger(__name__)
@@ -58,7 +56,7 @@ class SendOutcome:
     tried: dict[str, Any] = field(default_factory=dict)
 
 
-def attempt(message: OutgoingMessage, judge: guard.TargetGuard) -> SendOutcome:
+def attempt(message: OutgoingMessage, judge: ssrf.TargetGuard) -> SendOutcome:
     """Send a message once; whatever happens is an outcome, never an exception."""
     hide = redact.Redactor(message.url, message.secrets)
     began, at_ms = time.monotonic(), time.time_ns() // 1_000_000
@@ -67,10 +65,10 @@ def attempt(message: OutgoingMessage, judge: guard.TargetGuard) -> SendOutcome:
         answer = _send(message, judge, at_ms, tried)
         outcome = judged(answer, message.url)
         tried |= _kept(answer, hide)
-    except sending.NotSent as error:
+    except alert_http.NotSent as error:
         outcome = SendOutcome(False, retry=error.retry, error=str(error))
         tried["address"] = error.address
-    except (signing.BadSecret, guard.TargetRefused) as error:
+    except (signing.BadSecret, ssrf.TargetRefused) as error:
         outcome = SendOutcome(False, error=str(error))
     except Exception as error:
         log.exception("message %s: an error of ours", message.message_id)
@@ -82,20 +80,20 @@ def attempt(message: OutgoingMessage, judge: guard.TargetGuard) -> SendOutcome:
 
 
 def _send(
-    message: OutgoingMessage, judge: guard.TargetGuard, at_ms: int, tried: dict[str, Any]
-) -> sending.HttpAnswer:
+    message: OutgoingMessage, judge: ssrf.TargetGuard, at_ms: int, tried: dict[str, Any]
+) -> alert_http.HttpAnswer:
     if message.kind == APPRISE:
-        return vendors.send(
+        return apprise_channels.send(
             message.url, message.payload, message.group_key, timeout_s=message.timeout_s, judge=judge
         )
-    headers = {"Content-Type": "application/json", "User-Agent": sending.USER_AGENT}
-    target, body = guard.parse(message.url), encoded(message.payload)
+    headers = {"Content-Type": "application/json", "User-Agent": alert_http.USER_AGENT}
+    target, body = ssrf.parse(message.url), encoded(message.payload)
     if message.kind == WEBHOOK:
         headers |= signed(message, at_ms // 1_000, body)
     else:
         target = alertmanager(target)
     tried["request"]["headers"] = headers
-    return sending.send(target, body, headers, timeout_s=message.timeout_s, guard=judge)
+    return alert_http.send(target, body, headers, timeout_s=message.timeout_s, guard=judge)
 
 
 def encoded(payload: object) -> bytes:
@@ -112,15 +110,15 @@ def signed(message: OutgoingMessage, at_s: int, body: bytes) -> dict[str, str]:
     }
 
 
-def alertmanager(target: guard.Target) -> guard.Target:
+def alertmanager(target: ssrf.Target) -> ssrf.Target:
     """Return where an Alertmanager takes alerts; its own address is enough, with its route prefix if any."""
     path, mark, query = target.path.partition("?")
     if not path.endswith(_API):
         path = path.rstrip("/") + _API
-    return guard.Target(target.scheme, target.host, target.port, path + mark + query, target.login)
+    return ssrf.Target(target.scheme, target.host, target.port, path + mark + query, target.login)
 
 
-def judged(answer: sending.HttpAnswer, url: str) -> SendOutcome:
+def judged(answer: alert_http.HttpAnswer, url: str) -> SendOutcome:
     """Return what an answer means: 2xx took it, 429 and 5xx may later, all others never will."""
     status = answer.status
     if 200 <= status < 300:
@@ -138,13 +136,13 @@ def judged(answer: sending.HttpAnswer, url: str) -> SendOutcome:
     return SendOutcome(False, error=f"{where} answered {said}. It will not take this message: {remedy}")
 
 
-def _said(answer: sending.HttpAnswer) -> str:
+def _said(answer: alert_http.HttpAnswer) -> str:
     """Return status and the beginning of what was said, for a sentence."""
     body = redact.line(answer.body.decode("utf-8", "replace").strip(), _SHOWN)
     return f"{answer.status} {redact.line(answer.reason, 60)}".strip() + (f" (“{body}”)" if body else "")
 
 
-def _header(answer: sending.HttpAnswer, name: str) -> str:
+def _header(answer: alert_http.HttpAnswer, name: str) -> str:
     return next((value for key, value in answer.headers if key.lower() == name), "")
 
 
@@ -159,11 +157,11 @@ def retry_after_s(value: str) -> float | None:
     return max(0.0, at.replace(tzinfo=at.tzinfo or UTC).timestamp() - time.time())
 
 
-def _kept(answer: sending.HttpAnswer, hide: redact.Redactor) -> dict[str, Any]:
+def _kept(answer: alert_http.HttpAnswer, hide: redact.Redactor) -> dict[str, Any]:
     return {
         "status": answer.status,
         "headers": _headers(answer.headers, hide),
-        "body": hide.text(redact.line(answer.body.decode("utf-8", "replace"), sending.KEPT)),
+        "body": hide.text(redact.line(answer.body.decode("utf-8", "replace"), alert_http.KEPT)),
         "address": answer.address,
     }
 

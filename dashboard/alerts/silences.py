@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 
 from django.db import transaction
 
-from dashboard.alerts import queries as alerting
-from dashboard.alerts import validation as checks
+from dashboard.alerts import queries as alert_queries
+from dashboard.alerts import validation
 from dashboard.alerts.notify import ring
 from dashboard.models import Alert, Silence
 from dashboard.system import audit
@@ -41,11 +41,11 @@ class SilenceDraft:
 
 def make(draft: SilenceDraft, *, by: str, now_ms: int) -> Silence:
     """Make a silence; raises `checks.Unfit` with what is wrong, by field: matchers, starts, ends, reason."""
-    found = checks.Checks()
+    found = validation.Checks()
     none: list[list[str]] = []
     matchers = found.field("matchers", lambda: _matchers(draft), none)
     reason = found.field(
-        "reason", lambda: checks.lines(draft.reason, "The reason", checks.LONGEST_REASON), ""
+        "reason", lambda: validation.lines(draft.reason, "The reason", validation.LONGEST_REASON), ""
     )
     starts_ms = found.field("starts", lambda: _starts(draft, now_ms), now_ms)
     ends_ms = found.field("ends", lambda: _ends(draft, starts_ms, now_ms), now_ms)
@@ -84,7 +84,7 @@ def _at(instant_ms: int) -> datetime:
 
 def matched(matchers: Matchers, among: Sequence[Alert] | None = None) -> Sequence[Alert]:
     """Return the alerts, firing or pending, that matchers match now; `among` some that were read before."""
-    rows = alerting.active_labels() if among is None else among
+    rows = alert_queries.active_labels() if among is None else among
     return [row for row in rows if matching.matches(matchers, row.labels)]
 
 
@@ -95,7 +95,7 @@ def _matchers(draft: SilenceDraft) -> list[list[str]]:
 def fit_matchers(matchers: Matchers, *, none_allowed: bool) -> Matchers:
     """Return matchers that may be kept; raises ValueError for unknown labels, or where everything matches."""
     for name, _, value in matchers:
-        checks.label_name(name, checks.LABELS)
+        validation.label_name(name, validation.LABELS)
         if "\0" in value:
             raise ValueError(f"The value of {name} has a NUL, which no label has: remove it.")
     if none_allowed:

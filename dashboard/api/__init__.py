@@ -24,7 +24,7 @@ from dashboard.api.routers import (
     transactions,
     transitions,
 )
-from dashboard.runtime import url_converters as converters  # noqa: F401 - its addresses need it
+from dashboard.runtime import url_converters  # noqa: F401 - its addresses need it
 
 api = DescribedAPI(
     title="Fenceline",

@@ -22,12 +22,12 @@ from django.views.decorators.csrf import csrf_exempt
 
 from dashboard.api.problems import database_problem
 from dashboard.models import Token
-from dashboard.runtime import loop as slices
+from dashboard.runtime import loop
 from dashboard.runtime.problems import problem
-from dashboard.streaming import progress_store as save_progress
+from dashboard.streaming import progress_store
 from dashboard.streaming.progress_store import UnassignedPost
 from dashboard.system.tokens import TokenRefused, bearer_token, usable_token
-from fenceline.decode import ingest_payload as told
+from fenceline.decode import ingest_payload
 from fenceline.decode.progress import UnusableEvent
 
 #: Of a body as it is sent, and unpacked; and of the events in it. Listeners send much less.
@@ -55,12 +55,12 @@ class _Refused(Exception):
 @csrf_exempt
 def progress(request: HttpRequest) -> HttpResponse:
     """Save a listener's events; answer how many were news, known, and refused with the reason of each."""
-    now_ms = slices.now_ms()
+    now_ms = loop.now_ms()
     try:
         _admit(request)
         with _UNPACKING:
-            post = told.read(_document(request))
-        saved = save_progress.save(post, now_ms=now_ms)
+            post = ingest_payload.read(_document(request))
+        saved = progress_store.save(post, now_ms=now_ms)
     except _Refused as refused:
         return _problem(refused.status, str(refused))
     except UnusableEvent as error:

@@ -9,11 +9,11 @@ from ninja import Schema
 from ninja.errors import HttpError
 from pydantic import Field
 
-from dashboard.alerts import validation as checks
+from dashboard.alerts import validation
 from dashboard.api.problems import RefusedRequest
 from dashboard.system import access
 from dashboard.system.access import Actor
-from fenceline.alerts import matchers as matching
+from fenceline.alerts import matchers
 
 #: What is longer is not even looked at.
 LONGEST_TEXT = 50_000
@@ -40,19 +40,19 @@ def allowed(request: HttpRequest, permission: str) -> Actor:
     return actor
 
 
-def unfit(error: checks.Unfit) -> RefusedRequest:
+def unfit(error: validation.Unfit) -> RefusedRequest:
     """Return the 422 for what cannot be used: `errors` names each field and what is wrong with it."""
     errors = [{"in": f"body.{name}", "message": words} for name, words in error.fields.items()]
     return RefusedRequest(422, str(error), errors=errors)
 
 
-def read(asked: Matchers) -> list[matching.Matcher]:
+def read(asked: Matchers) -> list[matchers.Matcher]:
     """Return the matchers that somebody sent; raises ValueError with words for a person."""
     if isinstance(asked, str):
-        return matching.parse_matchers(asked)
-    if len(asked) > matching.MOST_MATCHERS:
-        raise ValueError(f"These are {len(asked)} matchers; at most {matching.MOST_MATCHERS} are taken.")
-    return [matching.checked(each.label, each.operator, each.value) for each in asked]
+        return matchers.parse_matchers(asked)
+    if len(asked) > matchers.MOST_MATCHERS:
+        raise ValueError(f"These are {len(asked)} matchers; at most {matchers.MOST_MATCHERS} are taken.")
+    return [matchers.checked(each.label, each.operator, each.value) for each in asked]
 
 
 def written(kept: list[list[str]]) -> list[MatcherIO]:

@@ -17,7 +17,7 @@ from prometheus_client import exposition
 from prometheus_client.openmetrics import exposition as openmetrics
 
 from dashboard.models import Token
-from dashboard.runtime import loop as slices
+from dashboard.runtime import loop
 from dashboard.runtime.problems import problem
 from dashboard.system.metrics import Metrics
 from dashboard.system.tokens import TokenRefused, bearer_token
@@ -37,7 +37,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
     wanted = request.headers.get("Accept", "")
     theirs = openmetrics if "application/openmetrics-text" in wanted else exposition
     kind = openmetrics.CONTENT_TYPE_LATEST if theirs is openmetrics else exposition.CONTENT_TYPE_PLAIN_0_0_4
-    return HttpResponse(theirs.generate_latest(Metrics(slices.now_ms())), content_type=kind)
+    return HttpResponse(theirs.generate_latest(Metrics(loop.now_ms())), content_type=kind)
 
 
 def _is_here(request: HttpRequest) -> bool:

@@ -12,7 +12,7 @@ from dashboard.api.common_schemas import BlockerOut
 from dashboard.groups.queries import BlockingTransaction
 from dashboard.models import PinRecord, Run, SinkDecision
 from dashboard.runtime.visibility import AnswerVisibility
-from dashboard.streaming import lag as reading
+from dashboard.streaming import lag
 from dashboard.streaming.batches import BatchEntry
 from fenceline.kafka.groups import Waiting
 from fenceline.spark.batch_chain import BatchStep, ChainLink, LinkState
@@ -233,13 +233,13 @@ def batch_out(entry: BatchEntry) -> BatchOut:
     )
 
 
-def source_out(source: reading.Source, cluster_id: int, now_ms: int) -> SourceOut:
+def source_out(source: lag.Source, cluster_id: int, now_ms: int) -> SourceOut:
     """Return a source and its partitions as the API tells them."""
     return SourceOut(
         source=source.source,
         description=source.description,
         offset=source.raw,
-        partitions=[_part(each) for each in reading.timed(source.parts, cluster_id, now_ms)],
+        partitions=[_part(each) for each in lag.timed(source.parts, cluster_id, now_ms)],
     )
 
 
@@ -288,7 +288,7 @@ def _transaction(told: dict[str, Any]) -> LedgerTransactionOut:
     )
 
 
-def _part(part: reading.PartitionLag) -> PositionOut:
+def _part(part: lag.PartitionLag) -> PositionOut:
     row = part.seen
     return PositionOut(
         topic=part.topic,

@@ -17,11 +17,10 @@ from django.db.models import QuerySet
 
 from dashboard.models import Recent, Tally, TransitionRecord
 from dashboard.transactions.epoch_usage import Epochs
-from fenceline import baselines as habits
-from fenceline import histograms
+from fenceline import baselines, histograms
 from fenceline.baselines import HABITS, Habit, UsualCommit
 from fenceline.facts import Confidence, TransitionKind
-from fenceline.kafka import transition_ring as recent
+from fenceline.kafka import transition_ring
 from fenceline.kafka.clock_skew import ours_ms
 from fenceline.limits import Limits
 from fenceline.snapshot import ApplicationFigures, Repeated
@@ -178,7 +177,7 @@ class ClusterBaselines:
         kept = Recent.objects.filter(cluster_id=self._cluster_id, key=rows[0].key).first()
         if kept is None:
             return []
-        offsets = {each.offset for each in in_a_row(recent.unpack(bytes(kept.packed), 0))}
+        offsets = {each.offset for each in in_a_row(transition_ring.unpack(bytes(kept.packed), 0))}
         return [row for row in rows if row.log_offset in offsets]
 
     def _transitions(self, kind: TransitionKind, since_ms: int, clocks: Clocks) -> Iterable[TransitionRecord]:
@@ -221,7 +220,7 @@ def _habits(
     hours: dict[str, dict[int, Counts]] = {name: {} for name in names}
     for name, start, counts in rows.values_list("application", "start_ms", "counts").iterator():
         hours[name][start] = _added(hours[name].get(start, {}), _kinds(counts))
-    return {name: habits.learn(each.values()) for name, each in hours.items()}
+    return {name: baselines.learn(each.values()) for name, each in hours.items()}
 
 
 def _usual(cluster_id: int, names: Sequence[str], now_ms: int) -> Mapping[str, UsualCommit]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dashboard.groups import queries as groups
+from dashboard.groups import queries as group_queries
 from dashboard.groups.queries import Waiter
 from dashboard.models import Group, PartitionRecord, PinRecord, Transaction
-from dashboard.partitions import queries as partitions
-from dashboard.streaming import blocked as query_waits
+from dashboard.partitions import queries as partition_queries
+from dashboard.streaming import blocked as blocked_queries
 from dashboard.streaming.blocked import BlockedQuery
 from dashboard.transactions import queries as transaction_queries
 from fenceline.facts import NOT_TOLD, OPEN_STATES
@@ -46,12 +46,12 @@ class NamedPartition:
 
 def of(rows: Sequence[Transaction]) -> Mapping[int, Waits]:
     """Return how transactions stand, by the key of their row: in a few SQL queries for all of them."""
-    pins = partitions.pins_of(rows)
-    streams = query_waits.standing([pin for each in pins.values() for pin in each])
-    waiting = groups.waiters(rows, pins, {row.pk: offsets_partitions(row) for row in rows})
+    pins = partition_queries.pins_of(rows)
+    streams = blocked_queries.standing([pin for each in pins.values() for pin in each])
+    waiting = group_queries.waiters(rows, pins, {row.pk: offsets_partitions(row) for row in rows})
     return {
         row.pk: Waits(
-            partitions.verdict_of(row.state in OPEN_STATES, pins.get(row.pk, ())),
+            partition_queries.verdict_of(row.state in OPEN_STATES, pins.get(row.pk, ())),
             pins.get(row.pk, ()),
             waiting.get(row.pk, ()),
             [query for pin in pins.get(row.pk, ()) for query in streams.get(pin.pk, ())],
@@ -62,16 +62,16 @@ def of(rows: Sequence[Transaction]) -> Mapping[int, Waits]:
 
 def places(row: Transaction, waits: Waits, *, most: int) -> Sequence[NamedPartition]:
     """Return the first partitions that hold a transaction's records, those that it pins first."""
-    records = [pin for pin in waits.pins if pin.topic != groups.OFFSETS_TOPIC]
+    records = [pin for pin in waits.pins if pin.topic != group_queries.OFFSETS_TOPIC]
     pins = {(row.cluster_id, pin.topic, pin.partition): pin for pin in records}
     named = [
         (row.cluster_id, part.topic, number)
         for part in transaction_queries.partitions_of(row)
-        if part.topic != groups.OFFSETS_TOPIC
+        if part.topic != group_queries.OFFSETS_TOPIC
         for number in part.partitions
     ]
     names = list(dict.fromkeys([*pins, *named]))[:most]
-    known = partitions.named(names)
+    known = partition_queries.named(names)
     return [_place(name, known.get(name), pins.get(name), waits) for name in names]
 
 
@@ -80,7 +80,7 @@ def candidates(row: Transaction, waits: Waits) -> Sequence[Group]:
     found = offsets_partitions(row)
     if not found or any(each.pending for each in waits.waiting):
         return []
-    return groups.candidates(row, found)
+    return group_queries.candidates(row, found)
 
 
 def coordinators(rows: Sequence[Transaction]) -> Mapping[int, int]:
@@ -91,19 +91,21 @@ def coordinators(rows: Sequence[Transaction]) -> Mapping[int, int]:
     found: dict[int, int] = {}
     for cluster_id in {row.cluster_id for row in rows}:
         those = [row for row in rows if row.cluster_id == cluster_id and row.log_partition != NOT_TOLD]
-        leaders = partitions.coordinators(cluster_id, (row.log_partition for row in those))
+        leaders = partition_queries.coordinators(cluster_id, (row.log_partition for row in those))
         found |= {row.pk: leaders[row.log_partition] for row in those if row.log_partition in leaders}
     return found
 
 
 def offsets_partitions(row: Transaction) -> Sequence[int]:
     """Return the partitions of `__consumer_offsets` that a transaction names."""
-    found = [part for part in transaction_queries.partitions_of(row) if part.topic == groups.OFFSETS_TOPIC]
+    found = [
+        part for part in transaction_queries.partitions_of(row) if part.topic == group_queries.OFFSETS_TOPIC
+    ]
     return found[0].partitions if found else ()
 
 
 def _place(
-    name: partitions.Name, seen: PartitionRecord | None, pin: PinRecord | None, waits: Waits
+    name: partition_queries.Name, seen: PartitionRecord | None, pin: PinRecord | None, waits: Waits
 ) -> NamedPartition:
     _, topic, number = name
     standing = [each for each in waits.waiting if not each.pending]

@@ -26,8 +26,7 @@ from dashboard.models import (
     Transaction,
 )
 from dashboard.partitions.queries import pin_of
-from dashboard.runtime import collector_store
-from dashboard.runtime import notify as live
+from dashboard.runtime import collector_store, notify
 from dashboard.runtime.collector_names import PARTITIONS as NAME
 from dashboard.runtime.leases import Lease, collector
 from dashboard.runtime.sql import Row, taken, upsert
@@ -223,7 +222,7 @@ def _save_rest(
             write.ring(kind)
 
 
-def _kinds(look: PartitionObservation, *, news: bool) -> Iterator[live.Kind]:
+def _kinds(look: PartitionObservation, *, news: bool) -> Iterator[notify.Kind]:
     if look.rows or look.gone or look.pins or look.ended:
         yield "partitions"
     if news:

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dashboard.models import GroupOffset, PartitionRecord, Position, Recent, Recovery, Tally
 from dashboard.runtime.collector_store import TRANSACTION_STATE
 from fenceline.facts import TopicPartition, TransitionKind
-from fenceline.kafka import end_offset_history as ends
-from fenceline.kafka import transition_ring as recent
+from fenceline.kafka import end_offset_history, transition_ring
 from fenceline.kafka.clock_skew import LEAST_MS, difference_ms
 from fenceline.recoveries import Ends, Held, LostRecords, Since, Wait, WrittenTopic
 
@@ -76,7 +75,7 @@ def topics_before(row: Recovery) -> list[WrittenTopic]:
     found: dict[str, WrittenTopic] = {}
     records = PartitionRecord.objects.filter(cluster_id=row.cluster_id, topic__in=names)
     for name, topic_id, packed in records.values_list("topic", "topic_id", "ends"):
-        first = next(iter(ends.unpack(packed)), None)
+        first = next(iter(end_offset_history.unpack(packed)), None)
         since = first is not None and first.at_ms <= (row.begun_ms or row.opened_ms) - LEAST_MS
         found[name] = WrittenTopic(name, topic_id, since or (name in found and found[name].since_begin))
     blocked = {name: topic_id for name, _, _, *rest in row.pins for topic_id in rest if topic_id}
@@ -184,7 +183,7 @@ def _own_commit(row: Recovery, packed: bytes) -> int | None:
     """Return when the id committed first after its abort; None while it has not."""
     later = [
         each.at_ms
-        for each in recent.unpack(packed, row.log_partition)
+        for each in transition_ring.unpack(packed, row.log_partition)
         if each.kind is TransitionKind.COMMIT and each.offset > row.log_offset
     ]
     return max(row.completed_ms or row.opened_ms, later[-1] + row.clock_ms) if later else None

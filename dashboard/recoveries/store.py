@@ -22,7 +22,7 @@ from dashboard.models import (
     Transaction,
     TransitionRecord,
 )
-from dashboard.recoveries import evidence as aftermath
+from dashboard.recoveries import evidence as recovery_evidence
 from dashboard.runtime import collector_store
 from dashboard.runtime.leases import Lease, collector, renew
 from dashboard.runtime.write_transactions import retry_write, write_transaction
@@ -80,7 +80,7 @@ def save_lost(lease: Lease, row: Recovery, lost: Iterable[LostRecords]) -> None:
 
 @retry_write
 def _save_lost(lease: Lease, row: Recovery, found: dict[tuple[str, int], LostRecords]) -> None:
-    for where in aftermath.wrote_to(row):
+    for where in recovery_evidence.wrote_to(row):
         found.setdefault(where, LostRecords(*where, None, None, None, False, "the partition cannot be seen"))
     with write_transaction(lease, lock_cluster=False) as write:
         Recovery.objects.filter(pk=row.pk).update(
@@ -92,14 +92,15 @@ def _save_lost(lease: Lease, row: Recovery, found: dict[tuple[str, int], LostRec
 def waiting_for_topics(lease: Lease) -> Mapping[int, tuple[Recovery, set[str]]]:
     """By key: the episodes whose readers may wait for a topic that was deleted, and those topics."""
     rows = Recovery.objects.filter(cluster_id=lease.cluster_id, closed_ms=None, released_ms=None)
-    found = {row.pk: (row, aftermath.may_be_deleted(row)) for row in rows.filter(lost_complete=True)}
+    found = {row.pk: (row, recovery_evidence.may_be_deleted(row)) for row in rows.filter(lost_complete=True)}
     return {pk: (row, names) for pk, (row, names) in found.items() if names}
 
 
 def save_deleted(lease: Lease, row: Recovery, notes: Mapping[str, str]) -> None:
     """Save of which topics an episode's records are gone since, by name, and why."""
     wrote = {
-        where: LostRecords(*where, start, None, None, False) for where, start in aftermath.pins(row).items()
+        where: LostRecords(*where, start, None, None, False)
+        for where, start in recovery_evidence.pins(row).items()
     }
     wrote |= {lost.where: lost for lost in (LostRecords(*values) for values in row.lost)}
     gone = (
@@ -120,7 +121,7 @@ def _open(
     if place is None:
         return False, [rev + 1, 0]
     rows = _news(lease.cluster_id, *place)
-    clocks = aftermath.clocks(lease.cluster_id)
+    clocks = recovery_evidence.clocks(lease.cluster_id)
     shifts = {row.pk: _shift_ms(row, clocks, now_ms) for row in rows}
     fresh = [row for row in rows if not _told_before(row) and _is_news(row, shifts[row.pk], limit_ms, now_ms)]
     room = max(0, MOST_OPEN - Recovery.objects.filter(cluster_id=lease.cluster_id, closed_ms=None).count())
@@ -186,7 +187,7 @@ def _episode(row: TransitionRecord, shift_ms: int, memory: Memory) -> Recovery:
         waited=held.get("waits", []),
         rev=row.rev,
     )
-    made.topics = [list(topic) for topic in aftermath.topics_before(made)]
+    made.topics = [list(topic) for topic in recovery_evidence.topics_before(made)]
     return made
 
 
@@ -258,7 +259,7 @@ def _follow(cluster_id: int, now_ms: int) -> bool:
     rows = list(Recovery.objects.filter(cluster_id=cluster_id, closed_ms=None).order_by("pk"))
     if not rows:
         return False
-    since = aftermath.since(cluster_id, rows)
+    since = recovery_evidence.since(cluster_id, rows)
     changed = [row for row in rows if _take(row, progress(_known(row), since[row.pk], now_ms=now_ms))]
     Recovery.objects.bulk_update(changed, _CHANGING)
     return bool(changed)
@@ -268,10 +269,10 @@ def _known(row: Recovery) -> Episode:
     return Episode(
         opened_ms=row.opened_ms,
         complete=row.completed_ms is not None and row.lost_complete,
-        held=tuple(aftermath.held(row)),
+        held=tuple(recovery_evidence.held(row)),
         completed_ms=row.completed_ms,
         clock_ms=row.clock_ms,
-        deleted=aftermath.deleted(row),
+        deleted=recovery_evidence.deleted(row),
         released_ms=row.released_ms,
         release_noticed=row.release_noticed,
         records_released=row.records_released,

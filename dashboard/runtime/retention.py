@@ -26,8 +26,7 @@ from dashboard.models import (
     Tally,
     TransitionRecord,
 )
-from dashboard.runtime import collector_names as eyes
-from dashboard.runtime import leases
+from dashboard.runtime import collector_names, leases
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from fenceline.limits import Retention
 
@@ -37,11 +36,11 @@ AT_ONCE = 1_000
 _DAY_MS = 86_400_000
 #: Tables that one lease guards.
 _GUARDS: Mapping[type[Model], str] = {
-    FindingRecord: eyes.JUDGE,
-    Alert: eyes.ALERTS,
-    AlertChange: eyes.ALERTS,
-    Delivery: eyes.ALERTS,
-    Recovery: eyes.RECOVERIES,
+    FindingRecord: collector_names.JUDGE,
+    Alert: collector_names.ALERTS,
+    AlertChange: collector_names.ALERTS,
+    Delivery: collector_names.ALERTS,
+    Recovery: collector_names.RECOVERIES,
 }
 #: So many batches of a query stay, however old: as many as Spark keeps.
 _NEWEST = 100

@@ -24,7 +24,7 @@ from dashboard.models import (
     GapRecord,
     Position,
 )
-from dashboard.runtime import stale_collectors as stale
+from dashboard.runtime import stale_collectors
 from dashboard.runtime.collector_names import TRANSACTIONS, eyes
 from fenceline.visibility import EVERYWHERE
 
@@ -76,7 +76,7 @@ def sight(cluster: str = "", noun: str = TRANSACTIONS, now_ms: int | None = None
     found = list(rows_of_cluster(gaps_open(), cluster))
     told = {(gap.cluster_id, gap.source) for gap in found if gap.scope == EVERYWHERE}
     at_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-    late = stale.gaps(rows, settings.FENCELINE.limits, at_ms)
+    late = stale_collectors.gaps(rows, settings.FENCELINE.limits, at_ms)
     found += [gap for gap in late if (gap.cluster_id, gap.source) not in told]
     return AnswerVisibility(as_of, sorted(found, key=attrgetter("since_ms")))
 

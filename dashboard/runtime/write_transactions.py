@@ -27,7 +27,7 @@ from django.db import OperationalError, connection, transaction
 from django.db.models import Model, QuerySet
 
 from dashboard.models import Cluster, Collector
-from dashboard.runtime import notify as live
+from dashboard.runtime import notify
 from dashboard.runtime.database_errors import DEADLOCK, SERIALIZATION, RepeatedInVain, sqlstate
 from dashboard.runtime.leases import Lease, renew
 
@@ -70,9 +70,9 @@ class WriteTransaction:
             self._rev = next_rev(self._cluster_id)
         return self._rev
 
-    def ring(self, kind: live.Kind, ids: Sequence[str] = ()) -> None:
+    def ring(self, kind: notify.Kind, ids: Sequence[str] = ()) -> None:
         """Have open pages told after the commit, with this transaction's revision."""
-        transaction.on_commit(partial(live.ring, self._cluster, kind, self.next_rev(), ids))
+        transaction.on_commit(partial(notify.ring, self._cluster, kind, self.next_rev(), ids))
 
     def cancel(self) -> None:
         """Let nothing of this transaction be saved."""

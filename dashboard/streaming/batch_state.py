@@ -30,7 +30,7 @@ from dashboard.runtime.loop import now_ms as clock_ms
 from dashboard.streaming.registry import driver_of
 from fenceline.decode import text
 from fenceline.facts import NOT_FROM_LOG, Severity, TopicPartition, TransactionState
-from fenceline.kafka import transition_ring as recent
+from fenceline.kafka import transition_ring
 from fenceline.kafka.applications import Shape, application_of
 from fenceline.kafka.transactional_ids import key_of
 from fenceline.spark.batch_chain import BatchFacts, ChainLink, chain, no_chain
@@ -248,7 +248,7 @@ def _coordinated(cluster_id: int, keys: Collection[bytes]) -> Mapping[bytes, Coo
 
 def _past(cluster_id: int, keys: Collection[bytes]) -> Mapping[bytes, Sequence[Any]]:
     return {
-        bytes(key): recent.unpack(bytes(packed), NOT_FROM_LOG)
+        bytes(key): transition_ring.unpack(bytes(packed), NOT_FROM_LOG)
         for some in _some(keys)
         for key, packed in Recent.objects.filter(cluster_id=cluster_id, key__in=some).values_list(
             "key", "packed"

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from django.db.models import F
 
 from dashboard.models import Batch, PinRecord
-from dashboard.partitions import queries as partitions
+from dashboard.partitions import queries as partition_queries
 from fenceline.decode.checkpoint import positions
 
 #: Finished batches that one page looks through: one for each query.
@@ -33,7 +33,7 @@ class BlockedQuery(NamedTuple):
 
 def standing(pins: Collection[PinRecord]) -> Mapping[int, Sequence[BlockedQuery]]:
     """Return who stands at the LSO that a transaction holds in a partition, by the key of that pin's row."""
-    seen = partitions.named((pin.cluster_id, pin.topic, pin.partition) for pin in pins)
+    seen = partition_queries.named((pin.cluster_id, pin.topic, pin.partition) for pin in pins)
     held = {
         (pin.cluster_id, pin.topic, pin.partition): pin
         for pin in pins

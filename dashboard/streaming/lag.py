@@ -16,7 +16,7 @@ from django.db.models import Q
 
 from dashboard.models import Batch, PartitionRecord, PinRecord, Query
 from dashboard.partitions import queries as partitions
-from dashboard.streaming import queries as streaming
+from dashboard.streaming import queries as streaming_queries
 from fenceline.decode import checkpoint
 from fenceline.facts import TopicPartition
 from fenceline.kafka.end_offset_history import passed_ms, unpack
@@ -200,13 +200,13 @@ def readers(row: PartitionRecord, *, most: int) -> Sequence[tuple[Query, Partiti
 
 def _finished(rows: Sequence[Query]) -> Mapping[int, int]:
     """Return each query's newest finished batch: what its checkpoint says, else what was heard last."""
-    heard = streaming.newest([row for row in rows if row.finished is None and row.planned is None])
+    heard = streaming_queries.newest([row for row in rows if row.finished is None and row.planned is None])
     return {**{row.pk: row.finished for row in rows if row.finished is not None}, **heard}
 
 
 def _batches(numbers: Mapping[int, int]) -> Mapping[int, Batch]:
     found: dict[int, Batch] = {}
-    for part in streaming.portions(numbers):
+    for part in streaming_queries.portions(numbers):
         wanted = reduce(or_, (Q(query=pk, batch_id=number) for pk, number in part.items()))
         batches = Batch.objects.filter(wanted).only(*_BATCH)
         found |= {batch.query_id: batch for batch in batches}

@@ -17,7 +17,7 @@ from django.db.models.signals import m2m_changed, post_delete, post_save
 from django.dispatch import receiver
 from django.http import HttpRequest
 
-from dashboard.runtime import notify as live
+from dashboard.runtime import notify
 from dashboard.system import access
 
 _TAKES_AWAY = ("post_remove", "post_clear")
@@ -33,7 +33,7 @@ def may_stay(session_key: str) -> bool:
 @receiver(post_delete, sender=Session)
 def _session_ended(instance: Session, **_: object) -> None:
     """Signing out deletes the session, as does a sign-in in the same browser."""
-    transaction.on_commit(lambda: live.check_sessions(session=live.session_name(instance.session_key)))
+    transaction.on_commit(lambda: notify.check_sessions(session=notify.session_name(instance.session_key)))
 
 
 @receiver(post_save, sender=User)
@@ -64,4 +64,4 @@ def _group_deleted(**_: object) -> None:
 
 def _check(user: int | None) -> None:
     """Have the sockets of a user check, of all users for None, once the change is committed."""
-    transaction.on_commit(lambda: live.check_sessions(user=user))
+    transaction.on_commit(lambda: notify.check_sessions(user=user))

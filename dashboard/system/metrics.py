@@ -25,10 +25,9 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from dashboard.models import Action, Alert, Delivery
-from dashboard.runtime import stale_collectors as stale
-from dashboard.runtime import visibility
+from dashboard.runtime import stale_collectors, visibility
 from dashboard.runtime.collector_names import JUDGE
-from dashboard.system import metrics_queries as counts
+from dashboard.system import metrics_queries
 from fenceline import histograms
 from fenceline.facts import Severity, TransactionState, TransitionKind
 from fenceline.histograms import Histogram
@@ -100,7 +99,10 @@ class Metrics(Collector):
         yield from self._groups()
         yield from self._queries()
         yield self._filled(
-            "actions", "Plans in the audit log.", counts.actions(), {"act": Act, "state": Action.State}
+            "actions",
+            "Plans in the audit log.",
+            metrics_queries.actions(),
+            {"act": Act, "state": Action.State},
         )
         yield from self._channels()
 
@@ -122,8 +124,8 @@ class Metrics(Collector):
         for figure in _EVER:
             found = [(_names(row), figure.value(row)) for row in rows]
             yield _counter(figure.name, figure.text, labels, found)
-        gaps = {_names(row): 0 for row in rows} | dict(counts.gaps())
-        for gap in stale.gaps(rows, settings.FENCELINE.limits, self._now_ms):
+        gaps = {_names(row): 0 for row in rows} | dict(metrics_queries.gaps())
+        for gap in stale_collectors.gaps(rows, settings.FENCELINE.limits, self._now_ms):
             # A collector that says itself that it sees nothing is not counted twice.
             gaps[gap.cluster.name, gap.source] = max(1, gaps[gap.cluster.name, gap.source])
         text = "Gaps in what could be seen that are open, and collectors that are late."
@@ -131,19 +133,19 @@ class Metrics(Collector):
 
     def _findings(self) -> Iterator[Metric]:
         rules: Mapping[str, Iterable[str]] = {"rule": RULES, "severity": Severity}
-        yield self._filled("findings", "What the rules find now.", counts.findings(), rules)
+        yield self._filled("findings", "What the rules find now.", metrics_queries.findings(), rules)
         active = {"severity": Severity, "state": (Alert.State.PENDING, Alert.State.FIRING)}
-        yield self._filled("alerts", "Alerts that are pending or firing.", counts.alerts(), active)
+        yield self._filled("alerts", "Alerts that are pending or firing.", metrics_queries.alerts(), active)
 
     def _transactions(self) -> Iterator[Metric]:
         states = {"state": TransactionState}
-        yield self._filled("transactions", "Transactional ids.", counts.transactions(), states)
+        yield self._filled("transactions", "Transactional ids.", metrics_queries.transactions(), states)
         yield self._each(
             "open_transaction_seconds_max",
             "For how long the oldest open transaction is open; 0 without any.",
-            {name: self._ago_s(at_ms) for name, at_ms in counts.oldest_open().items()},
+            {name: self._ago_s(at_ms) for name, at_ms in metrics_queries.oldest_open().items()},
         )
-        ever = counts.ever()
+        ever = metrics_queries.ever()
         told: dict[tuple[str, ...], int] = {
             (name, kind): n for name, sums in ever.items() for kind, n in sums.counts.items()
         }
@@ -156,7 +158,7 @@ class Metrics(Collector):
         yield self._durations("commit_markers_seconds", text, marked)
 
     def _partitions(self) -> Iterator[Metric]:
-        counted, pinned = counts.partitions()
+        counted, pinned = metrics_queries.partitions()
         text = "Partitions that a transaction, a group or a query touches."
         yield self._filled("partitions", text, counted, {"verdict": PartitionVerdict})
         yield self._each(
@@ -166,7 +168,7 @@ class Metrics(Collector):
         )
 
     def _groups(self) -> Iterator[Metric]:
-        counted, lags = counts.groups()
+        counted, lags = metrics_queries.groups()
         yield self._filled("groups", "Consumer groups.", counted, {"status": GroupStatus})
         blocked = {name: lag.blocked for name, lag in lags.items()}
         text = "Consumer groups at an LSO that an open transaction keeps from moving."
@@ -182,14 +184,14 @@ class Metrics(Collector):
         yield self._each("group_lag_seconds_max", "The longest lag of any group.", longest)
 
     def _queries(self) -> Iterator[Metric]:
-        counted, prepared = counts.streaming()
+        counted, prepared = metrics_queries.streaming()
         yield self._filled("queries", "Streaming queries of Spark.", counted, {"state": QueryState})
         text = "Streaming queries with a batch that is prepared and not yet committed."
         yield self._each("queries_prepared", text, prepared)
 
     def _channels(self) -> Iterator[Metric]:
         since = datetime.fromtimestamp(self._now_ms / 1_000, UTC) - DELIVERIES_WITHIN
-        rows = counts.channels(since)
+        rows = metrics_queries.channels(since)
         usable = [((row.name,), row.usable) for row in rows]
         yield _gauge("channel_usable", "Whether a channel is enabled.", ("channel",), usable)
         failures = [((row.name,), row.failures) for row in rows]
@@ -202,12 +204,14 @@ class Metrics(Collector):
         yield _gauge("deliveries", text, ("channel", "state"), made)
 
     def _filled(
-        self, name: str, text: str, found: counts.ByCluster, words: Mapping[str, Iterable[str]]
+        self, name: str, text: str, found: metrics_queries.ByCluster, words: Mapping[str, Iterable[str]]
     ) -> Metric:
         """Return a gauge of every cluster and every combination of words, 0 where nothing was counted."""
         return _gauge(name, text, ("cluster", *words), self._fill(found, words.values()).items())
 
-    def _fill(self, found: counts.ByCluster, words: Iterable[Iterable[str]]) -> counts.ByCluster:
+    def _fill(
+        self, found: metrics_queries.ByCluster, words: Iterable[Iterable[str]]
+    ) -> metrics_queries.ByCluster:
         every = product(self._clusters, *([str(word) for word in each] for each in words))
         return dict.fromkeys(every, 0) | dict(found)
 

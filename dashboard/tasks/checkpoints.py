@@ -9,9 +9,8 @@ from django.conf import settings
 
 from collectors.checkpoints.collector import CheckpointsCollector
 from dashboard.config import CheckpointRoot
-from dashboard.runtime import leases
-from dashboard.runtime import loop as slices
-from dashboard.streaming import checkpoint_store as save_checkpoints
+from dashboard.runtime import leases, loop
+from dashboard.streaming import checkpoint_store
 from dashboard.tasks.slice import POLL_TTL, POLLERS, RETRY_S, goes_on, report, wait
 
 #: What was read of each cluster's checkpoints, from slice to slice.
@@ -20,19 +19,19 @@ _collectors: dict[str, CheckpointsCollector] = {}
 
 def start() -> None:
     """Send a first slice where nobody looks at the checkpoints that are configured."""
-    for cluster in leases.unheld(save_checkpoints.NAME):
+    for cluster in leases.unheld(checkpoint_store.NAME):
         if _roots(cluster):
-            checkpoints.apply_async((cluster, None), queue=POLLERS, expires=slices.SLICE_S)
+            checkpoints.apply_async((cluster, None), queue=POLLERS, expires=loop.SLICE_S)
 
 
 @shared_task(name="collectors.checkpoints.collector")
 def checkpoints(cluster: str, previous: int | None = None) -> None:
     """Look at a cluster's checkpoints for one slice; `previous`: the last slice's token."""
     if _roots(cluster):
-        slices.run(
+        loop.run(
             checkpoints,
             cluster,
-            save_checkpoints.NAME,
+            checkpoint_store.NAME,
             look,
             queue=POLLERS,
             previous=previous,
@@ -47,17 +46,17 @@ def look(lease: leases.Lease, end: float) -> None:
         wait(lease, collector.wait_s(), end)
         if not goes_on(end):
             return
-        found = collector.look(slices.now_ms(), every_s=settings.FENCELINE.limits.checkpoints_every_s)
+        found = collector.look(loop.now_ms(), every_s=settings.FENCELINE.limits.checkpoints_every_s)
         if found.blind:
             report(lease, found.blind)
             wait(lease, RETRY_S, end)
             continue
-        save_checkpoints.save(lease, found.looks, found.gone, gaps=found.gaps, now_ms=slices.now_ms())
+        checkpoint_store.save(lease, found.looks, found.gone, gaps=found.gaps, now_ms=loop.now_ms())
         collector.saved()
 
 
 def _begin(lease: leases.Lease) -> CheckpointsCollector:
-    made = CheckpointsCollector(_roots(lease.cluster), save_checkpoints.known(lease))
+    made = CheckpointsCollector(_roots(lease.cluster), checkpoint_store.known(lease))
     _collectors[lease.cluster] = made
     return made
 

@@ -6,9 +6,8 @@ from celery import shared_task
 from django.conf import settings
 
 from collectors.kafka.groups import GroupsCollector
-from dashboard.groups import store as save_groups
-from dashboard.runtime import leases
-from dashboard.runtime import loop as slices
+from dashboard.groups import store as group_store
+from dashboard.runtime import leases, loop
 from dashboard.tasks.slice import ANSWER_S, POLL_TTL, POLLERS, RETRY_S, Warm, goes_on, report, wait
 from transaction_admin.api import CannotAdminister
 from transaction_admin.kafka_reads import KafkaPythonReads
@@ -20,14 +19,14 @@ _collectors = Warm(lambda properties: GroupsCollector(properties, KafkaPythonRea
 def start() -> None:
     """Send a first slice where nobody looks at groups, unless the limits turn that off."""
     if settings.FENCELINE.limits.groups_every_s:
-        slices.start_missing(groups, save_groups.NAME, POLLERS)
+        loop.start_missing(groups, group_store.NAME, POLLERS)
 
 
 @shared_task(name="collectors.kafka.groups")
 def groups(cluster: str, previous: int | None = None) -> None:
     """Look at a cluster's groups for one slice; `previous`: the last slice's token."""
     if cluster in settings.FENCELINE.clusters:
-        slices.run(groups, cluster, save_groups.NAME, look, queue=POLLERS, previous=previous, ttl=POLL_TTL)
+        loop.run(groups, cluster, group_store.NAME, look, queue=POLLERS, previous=previous, ttl=POLL_TTL)
 
 
 def look(lease: leases.Lease, end: float) -> None:
@@ -37,10 +36,10 @@ def look(lease: leases.Lease, end: float) -> None:
             collector = _collectors.of(lease.cluster)
             wait(lease, collector.wait_s(), end)
             if goes_on(end):
-                rows = save_groups.GroupRows(lease, slices.now_ms())
+                rows = group_store.GroupRows(lease, loop.now_ms())
                 every_s = settings.FENCELINE.limits.groups_every_s
-                found = collector.look(slices.now_ms(), rows, every_s=every_s)
-                save_groups.save(lease, found, rows, now_ms=slices.now_ms())
+                found = collector.look(loop.now_ms(), rows, every_s=every_s)
+                group_store.save(lease, found, rows, now_ms=loop.now_ms())
         except (CannotAdminister, CannotTranslate) as blind:
             report(lease, str(blind))
             _collectors.cool(lease.cluster)

@@ -6,11 +6,9 @@ from celery import shared_task
 from django.conf import settings
 
 from collectors.kafka.internal_topics import CONSUMER_OFFSETS, Tail
-from dashboard.groups import commit_store as save_commits
-from dashboard.runtime import collector_names as eyes
-from dashboard.runtime import leases
-from dashboard.runtime import loop as slices
-from dashboard.tasks import tail_loop as reading
+from dashboard.groups import commit_store
+from dashboard.runtime import collector_names, leases, loop
+from dashboard.tasks import tail_loop
 from fenceline.facts import TailBatch
 
 #: A partition that is held back at one offset for so long is told: transactions come and go all the time.
@@ -32,18 +30,18 @@ class _ConsumerOffsets:
         return Tail(properties, shard, settings.SHARDS, topic=self.name, committed=True)
 
     def save(self, lease: leases.Lease, look: TailBatch, tail: Tail | None, *, rate: float) -> None:
-        now_ms = slices.now_ms()
+        now_ms = loop.now_ms()
         held = _held_back(lease, tail, now_ms)
         topic_id = tail.topic_id if tail else ""
-        save_commits.save(lease, look, topic_id=topic_id, rate=rate, held=held, now_ms=now_ms)
+        commit_store.save(lease, look, topic_id=topic_id, rate=rate, held=held, now_ms=now_ms)
 
     def forget(self, lease: leases.Lease, reason: str, *, topic_id: str) -> None:
-        save_commits.forget(lease, reason, topic_id=topic_id, now_ms=slices.now_ms())
+        commit_store.forget(lease, reason, topic_id=topic_id, now_ms=loop.now_ms())
 
 
 def offsets_name(shard: int) -> str:
     """Return the name of a shard's collector."""
-    return eyes.tail_name(shard, settings.SHARDS, save_commits.NAME)
+    return collector_names.tail_name(shard, settings.SHARDS, commit_store.NAME)
 
 
 def offsets_queue(shard: int) -> str:
@@ -54,7 +52,7 @@ def offsets_queue(shard: int) -> str:
 def start() -> None:
     """Send a first slice for every tail that nobody runs."""
     for shard in range(settings.SHARDS):
-        slices.start_missing(offsets, offsets_name(shard), offsets_queue(shard), shard)
+        loop.start_missing(offsets, offsets_name(shard), offsets_queue(shard), shard)
 
 
 @shared_task(name="collectors.offsets")
@@ -62,12 +60,12 @@ def offsets(cluster: str, previous: int | None = None, shard: int = 0) -> None:
     """Read one slice of a shard of a cluster's `__consumer_offsets`; `previous`: the last slice's token."""
     if cluster in settings.FENCELINE.clusters and shard < settings.SHARDS:
         queue = offsets_queue(shard)
-        slices.run(offsets, cluster, offsets_name(shard), read, shard, queue=queue, previous=previous)
+        loop.run(offsets, cluster, offsets_name(shard), read, shard, queue=queue, previous=previous)
 
 
 def read(lease: leases.Lease, end: float) -> None:
     """Look and save as the holder of `lease` until `time.monotonic()` passes `end`."""
-    reading.read(_ConsumerOffsets(), lease, end)
+    tail_loop.read(_ConsumerOffsets(), lease, end)
 
 
 def _held_back(lease: leases.Lease, tail: Tail | None, now_ms: int) -> dict[int, int]:

@@ -8,8 +8,8 @@ from celery import shared_task
 from django.conf import settings
 
 from collectors.kafka.partitions import Watcher
-from dashboard.partitions import store as save_partitions
-from dashboard.runtime import loop as slices
+from dashboard.partitions import store as partition_store
+from dashboard.runtime import loop
 from dashboard.runtime.leases import Lease
 from dashboard.tasks.slice import ANSWER_S, POLL_TTL, POLLERS, RETRY_S, goes_on, report, wait
 from dashboard.tasks.tails import tail_name
@@ -28,23 +28,21 @@ _watchers: dict[str, tuple[Watcher, int]] = {}
 def start() -> None:
     """Send a first slice where nobody looks at partitions, unless the limits turn that off."""
     if settings.FENCELINE.limits.partitions_every_s:
-        slices.start_missing(watch, save_partitions.NAME, POLLERS)
+        loop.start_missing(watch, partition_store.NAME, POLLERS)
 
 
 @shared_task(name="collectors.kafka.partitions")
 def watch(cluster: str, previous: int | None = None) -> None:
     """Look at a cluster's partitions for one slice; `previous`: the last slice's token."""
     if cluster in settings.FENCELINE.clusters:
-        slices.run(
-            watch, cluster, save_partitions.NAME, follow, queue=POLLERS, previous=previous, ttl=POLL_TTL
-        )
+        loop.run(watch, cluster, partition_store.NAME, follow, queue=POLLERS, previous=previous, ttl=POLL_TTL)
 
 
 def follow(lease: Lease, end: float) -> None:
     """Look and save as the holder of `lease` until `time.monotonic()` passes `end`."""
     config = settings.FENCELINE.clusters[lease.cluster]
     tails = [tail_name(shard) for shard in range(settings.SHARDS)]
-    ours = save_partitions.PartitionRows(lease, tails, vouched=config.sees_all_transactional_ids)
+    ours = partition_store.PartitionRows(lease, tails, vouched=config.sees_all_transactional_ids)
     while goes_on(end):
         try:
             watcher = _watcher(lease, ours)
@@ -57,17 +55,17 @@ def follow(lease: Lease, end: float) -> None:
             wait(lease, RETRY_S, end)
 
 
-def _look(lease: Lease, watcher: Watcher, ours: save_partitions.PartitionRows) -> None:
-    ours.now_ms = slices.now_ms()
+def _look(lease: Lease, watcher: Watcher, ours: partition_store.PartitionRows) -> None:
+    ours.now_ms = loop.now_ms()
     try:
-        save_partitions.save(lease, watcher.look(ours.now_ms, ours), now_ms=slices.now_ms())
+        partition_store.save(lease, watcher.look(ours.now_ms, ours), now_ms=loop.now_ms())
     except BaseException:
         # It remembers what it saw, and that was not saved.
         cool(lease.cluster)
         raise
 
 
-def _watcher(lease: Lease, ours: save_partitions.PartitionRows) -> Watcher:
+def _watcher(lease: Lease, ours: partition_store.PartitionRows) -> Watcher:
     """Return what watched the cluster in the slice before; another one where somebody else has since."""
     watcher, token = _watchers.get(lease.cluster, (None, 0))
     if watcher is not None and lease.token - token in (0, 1):
@@ -108,8 +106,8 @@ def look_at_replicas(cluster: str, topic: str, partition: int) -> None:
         finally:
             reads.close()
     except (CannotAdminister, CannotTranslate) as blind:
-        said, leader, ids = dict.fromkeys(save_partitions.replicas(cluster, where), str(blind)), None, {}
-    save_partitions.save_replicas(cluster, where, said, leader=leader, ids=ids, now_ms=slices.now_ms())
+        said, leader, ids = dict.fromkeys(partition_store.replicas(cluster, where), str(blind)), None, {}
+    partition_store.save_replicas(cluster, where, said, leader=leader, ids=ids, now_ms=loop.now_ms())
 
 
 def _ask_replicas(

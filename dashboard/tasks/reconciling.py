@@ -6,11 +6,10 @@ from celery import shared_task
 from django.conf import settings
 
 from collectors.kafka.reconcile import Reconciler
-from dashboard.runtime import leases
-from dashboard.runtime import loop as slices
+from dashboard.runtime import leases, loop
 from dashboard.tasks.slice import ANSWER_S, POLL_TTL, POLLERS, RETRY_S, Warm, goes_on, report, wait
 from dashboard.tasks.tails import tail_name
-from dashboard.transactions import reconcile_store as corrections
+from dashboard.transactions import reconcile_store
 from transaction_admin.api import CannotAdminister
 from transaction_admin.kafka_python import KafkaPythonAdmin
 from transaction_admin.properties import CannotTranslate
@@ -21,26 +20,28 @@ _reconcilers = Warm(lambda properties: Reconciler(KafkaPythonAdmin(properties, A
 def start() -> None:
     """Send a first slice where nobody holds rows against lists, unless the limits turn that off."""
     if settings.FENCELINE.limits.reconcile_every_s:
-        slices.start_missing(reconcile, corrections.NAME, POLLERS)
+        loop.start_missing(reconcile, reconcile_store.NAME, POLLERS)
 
 
 @shared_task(name="collectors.kafka.reconcile")
 def reconcile(cluster: str, previous: int | None = None) -> None:
     """Hold a cluster's rows against its coordinators' lists, for one slice."""
     if cluster in settings.FENCELINE.clusters:
-        slices.run(reconcile, cluster, corrections.NAME, poll, queue=POLLERS, previous=previous, ttl=POLL_TTL)
+        loop.run(
+            reconcile, cluster, reconcile_store.NAME, poll, queue=POLLERS, previous=previous, ttl=POLL_TTL
+        )
 
 
 def poll(lease: leases.Lease, end: float) -> None:
     """Hold rows against lists as the holder of `lease` until `time.monotonic()` passes `end`."""
-    ours = corrections.ReconciledRows(lease, [tail_name(shard) for shard in range(settings.SHARDS)])
+    ours = reconcile_store.ReconciledRows(lease, [tail_name(shard) for shard in range(settings.SHARDS)])
     while goes_on(end):
         try:
             reconciler = _reconcilers.of(lease.cluster)
             wait(lease, max(reconciler.wait_s(), settings.FENCELINE.limits.reconcile_every_s), end)
             if goes_on(end):
-                found = reconciler.poll(slices.now_ms(), ours)
-                corrections.save(lease, found, now_ms=slices.now_ms())
+                found = reconciler.poll(loop.now_ms(), ours)
+                reconcile_store.save(lease, found, now_ms=loop.now_ms())
         except (CannotAdminister, CannotTranslate) as blind:
             report(lease, str(blind))
             _reconcilers.cool(lease.cluster)

@@ -11,10 +11,9 @@ from django.conf import settings
 
 from collectors.kafka.recoveries import Search, Topics, find_lost
 from dashboard.models import Recovery
-from dashboard.recoveries import evidence as aftermath
-from dashboard.recoveries import store as save_recoveries
-from dashboard.runtime import collector_store, leases
-from dashboard.runtime import loop as slices
+from dashboard.recoveries import evidence as recovery_evidence
+from dashboard.recoveries import store as recovery_store
+from dashboard.runtime import collector_store, leases, loop
 from dashboard.tasks.slice import ANSWER_S, POLL_TTL, POLLERS, RETRY_S, Warm, goes_on, report, wait
 from fenceline.facts import TopicPartition, TransitionKind
 from fenceline.recoveries import LostRecords, TopicNow, deletion, same_topic
@@ -35,15 +34,15 @@ _topics: defaultdict[str, Topics] = defaultdict(Topics)
 
 def start() -> None:
     """Send a first slice where nobody follows episodes."""
-    slices.start_missing(recover, save_recoveries.NAME, POLLERS)
+    loop.start_missing(recover, recovery_store.NAME, POLLERS)
 
 
 @shared_task(name="collectors.kafka.recoveries")
 def recover(cluster: str, previous: int | None = None) -> None:
     """Follow a cluster's episodes for one slice; `previous`: the last slice's token."""
     if cluster in settings.FENCELINE.clusters:
-        slices.run(
-            recover, cluster, save_recoveries.NAME, follow, queue=POLLERS, previous=previous, ttl=POLL_TTL
+        loop.run(
+            recover, cluster, recovery_store.NAME, follow, queue=POLLERS, previous=previous, ttl=POLL_TTL
         )
 
 
@@ -53,17 +52,17 @@ def follow(lease: leases.Lease, end: float) -> None:
     while goes_on(end):
         began = time.monotonic()
         limit_ms = settings.FENCELINE.limits.open_too_long_s * 1_000
-        save_recoveries.tick(lease, limit_ms=limit_ms, now_ms=slices.now_ms())
+        recovery_store.tick(lease, limit_ms=limit_ms, now_ms=loop.now_ms())
         try:
-            for row in save_recoveries.waiting_for_a_search(lease):
+            for row in recovery_store.waiting_for_a_search(lease):
                 if not goes_on(end):
                     return
                 if (lost := _search(row, lease.cluster)) is not None:
-                    save_recoveries.save_lost(lease, row, lost)
+                    recovery_store.save_lost(lease, row, lost)
             if began >= topics_at:
                 check_topics(lease)
                 topics_at = began + _TOPICS_S
-            collector_store.clear_error(lease, slices.now_ms())
+            collector_store.clear_error(lease, loop.now_ms())
         except (CannotAdminister, CannotTranslate) as blind:
             report(lease, str(blind))
             _reads.cool(lease.cluster)
@@ -73,16 +72,16 @@ def follow(lease: leases.Lease, end: float) -> None:
 
 def check_topics(lease: leases.Lease) -> None:
     """Ask for the topics that open episodes wait for in vain: a deleted one holds nobody."""
-    waiting = save_recoveries.waiting_for_topics(lease)
+    waiting = recovery_store.waiting_for_topics(lease)
     if not waiting:
         return
     names = {name for _, some in waiting.values() for name in some}
-    now = _topics[lease.cluster].ask(_reads.of(lease.cluster), names, slices.now_ms())
+    now = _topics[lease.cluster].ask(_reads.of(lease.cluster), names, loop.now_ms())
     for row, some in waiting.values():
-        known = aftermath.topics(row)
+        known = recovery_evidence.topics(row)
         notes = {name: deletion(known[name], now[name]) for name in some & now.keys()}
         if any(notes.values()):
-            save_recoveries.save_deleted(lease, row, {name: note for name, note in notes.items() if note})
+            recovery_store.save_deleted(lease, row, {name: note for name, note in notes.items() if note})
 
 
 def _search(row: Recovery, cluster: str) -> list[LostRecords] | None:
@@ -90,15 +89,15 @@ def _search(row: Recovery, cluster: str) -> list[LostRecords] | None:
 
     The topics are asked for behind the logs: if their ids are what they were, the logs read were theirs.
     """
-    wrote = aftermath.wrote_to(row)
+    wrote = recovery_evidence.wrote_to(row)
     if not wrote:
         return []
     reads = _reads.of(cluster)
     alone = TransitionKind(row.cause) in _ALONE
     who = row.producer_id, row.producer_epoch
-    starts = aftermath.starts(row).items()
+    starts = recovery_evidence.starts(row).items()
     found = {where: find_lost(reads, Search(where, start, *who, alone)) for where, start in starts}
-    now = _topics[cluster].ask(reads, {where.topic for where in wrote}, slices.now_ms())
+    now = _topics[cluster].ask(reads, {where.topic for where in wrote}, loop.now_ms())
     if any(where.topic not in now for where in wrote):
         return None
     return list(_judged(row, wrote, found, now))
@@ -110,7 +109,7 @@ def _judged(
     found: Mapping[TopicPartition, LostRecords],
     now: Mapping[str, TopicNow],
 ) -> Iterator[LostRecords]:
-    known, pins = aftermath.topics(row), aftermath.pins(row)
+    known, pins = recovery_evidence.topics(row), recovery_evidence.pins(row)
     for where in wrote:
         topic = known[where.topic]
         if note := deletion(topic, now[where.topic]):

@@ -7,15 +7,12 @@ import time
 from celery import shared_task
 from django.conf import settings
 
-from dashboard.actions import execute
-from dashboard.actions import recover_workers as watch
+from dashboard.actions import execute, recover_workers
 from dashboard.alerts import deliver
-from dashboard.alerts import evaluate as alerts
-from dashboard.evaluation import evaluate as judge
+from dashboard.alerts import evaluate as evaluate_alerts
+from dashboard.evaluation import evaluate as evaluate_rules
 from dashboard.evaluation.snapshot import SnapshotReader
-from dashboard.runtime import collector_names as eyes
-from dashboard.runtime import leases, retention
-from dashboard.runtime import loop as slices
+from dashboard.runtime import collector_names, leases, loop, retention
 
 QUEUE = "default"
 _TICK_S = 1.0
@@ -33,39 +30,41 @@ _readers: dict[str, SnapshotReader] = {}
 @shared_task(name="dashboard.start_missing")
 def start_missing() -> None:
     """Send who judges, alerts, prunes, sends and follows actions for every cluster that has none."""
-    slices.start_missing(judge_cluster, judge.NAME, QUEUE)
-    slices.start_missing(alert_cluster, alerts.NAME, QUEUE)
-    slices.start_missing(prune_cluster, retention.NAME, QUEUE)
-    slices.start_missing(send_deliveries, eyes.DELIVERIES, QUEUE)
-    slices.start_missing(follow_actions, watch.NAME, QUEUE)
+    loop.start_missing(judge_cluster, evaluate_rules.NAME, QUEUE)
+    loop.start_missing(alert_cluster, evaluate_alerts.NAME, QUEUE)
+    loop.start_missing(prune_cluster, retention.NAME, QUEUE)
+    loop.start_missing(send_deliveries, collector_names.DELIVERIES, QUEUE)
+    loop.start_missing(follow_actions, recover_workers.NAME, QUEUE)
 
 
 @shared_task(name="dashboard.evaluation.evaluate")
 def judge_cluster(cluster: str, previous: int | None = None) -> None:
     """Judge a cluster each second, for one slice."""
     if cluster in settings.FENCELINE.clusters:
-        slices.run(judge_cluster, cluster, judge.NAME, _tick, queue=QUEUE, previous=previous)
+        loop.run(judge_cluster, cluster, evaluate_rules.NAME, _tick, queue=QUEUE, previous=previous)
 
 
 @shared_task(name="dashboard.alert")
 def alert_cluster(cluster: str, previous: int | None = None) -> None:
     """Turn a cluster's findings into alerts and messages each second, for one slice."""
     if cluster in settings.FENCELINE.clusters:
-        slices.run(alert_cluster, cluster, alerts.NAME, _alert, queue=QUEUE, previous=previous)
+        loop.run(alert_cluster, cluster, evaluate_alerts.NAME, _alert, queue=QUEUE, previous=previous)
 
 
 @shared_task(name="dashboard.prune")
 def prune_cluster(cluster: str, previous: int | None = None) -> None:
     """Delete a cluster's outdated rows, for one slice."""
     if cluster in settings.FENCELINE.clusters:
-        slices.run(prune_cluster, cluster, retention.NAME, _prune, queue=QUEUE, previous=previous)
+        loop.run(prune_cluster, cluster, retention.NAME, _prune, queue=QUEUE, previous=previous)
 
 
 @shared_task(name="dashboard.deliver")
 def send_deliveries(cluster: str, previous: int | None = None) -> None:
     """Send what is due to channels, for one slice; whichever cluster it is of."""
     if cluster in settings.FENCELINE.clusters:
-        slices.run(send_deliveries, cluster, eyes.DELIVERIES, _deliver, queue=QUEUE, previous=previous)
+        loop.run(
+            send_deliveries, cluster, collector_names.DELIVERIES, _deliver, queue=QUEUE, previous=previous
+        )
 
 
 @shared_task(name=execute.TASK)
@@ -78,52 +77,58 @@ def execute_action(number: int, token: str) -> None:
 def follow_actions(cluster: str, previous: int | None = None) -> None:
     """Follow a cluster's actions each second, and settle what dead workers left, for one slice."""
     if cluster in settings.FENCELINE.clusters:
-        slices.run(
-            follow_actions, cluster, watch.NAME, _follow, queue=QUEUE, previous=previous, ttl=watch.TTL
+        loop.run(
+            follow_actions,
+            cluster,
+            recover_workers.NAME,
+            _follow,
+            queue=QUEUE,
+            previous=previous,
+            ttl=recover_workers.TTL,
         )
 
 
 def _follow(lease: leases.Lease, end: float) -> None:
     try:
-        while time.monotonic() < end and not slices.stopping.is_set():
+        while time.monotonic() < end and not loop.stopping.is_set():
             began = time.monotonic()
-            watch.tick(lease, now_ms=slices.now_ms())
-            slices.stopping.wait(max(0.0, _TICK_S - (time.monotonic() - began)))
+            recover_workers.tick(lease, now_ms=loop.now_ms())
+            loop.stopping.wait(max(0.0, _TICK_S - (time.monotonic() - began)))
     finally:
-        watch.rest(lease.cluster)
+        recover_workers.rest(lease.cluster)
 
 
 def _deliver(lease: leases.Lease, end: float) -> None:
     sender = _senders.setdefault(lease.cluster, deliver.Sender())
     renewed = 0.0
-    while time.monotonic() < end and not slices.stopping.is_set():
+    while time.monotonic() < end and not loop.stopping.is_set():
         if time.monotonic() > renewed + _LOOK_S:
-            leases.renew(lease, seen_through_ms=slices.now_ms())
+            leases.renew(lease, seen_through_ms=loop.now_ms())
             renewed = time.monotonic()
         if sender.start_due():
             sender.wait(_LOOK_S)
         else:
-            slices.stopping.wait(_LOOK_S)
-    if slices.stopping.is_set():
+            loop.stopping.wait(_LOOK_S)
+    if loop.stopping.is_set():
         _senders.pop(lease.cluster, sender).close()
 
 
 def _prune(lease: leases.Lease, end: float) -> None:
-    while time.monotonic() < end and not slices.stopping.is_set():
-        pruned = retention.prune(lease, settings.FENCELINE.retention, now_ms=slices.now_ms())
-        slices.stopping.wait(_BETWEEN_PORTIONS_S if pruned else _IDLE_S)
+    while time.monotonic() < end and not loop.stopping.is_set():
+        pruned = retention.prune(lease, settings.FENCELINE.retention, now_ms=loop.now_ms())
+        loop.stopping.wait(_BETWEEN_PORTIONS_S if pruned else _IDLE_S)
 
 
 def _alert(lease: leases.Lease, end: float) -> None:
-    while time.monotonic() < end and not slices.stopping.is_set():
+    while time.monotonic() < end and not loop.stopping.is_set():
         began = time.monotonic()
-        alerts.tick(lease, now_ms=slices.now_ms())
-        slices.stopping.wait(max(0.0, _TICK_S - (time.monotonic() - began)))
+        evaluate_alerts.tick(lease, now_ms=loop.now_ms())
+        loop.stopping.wait(max(0.0, _TICK_S - (time.monotonic() - began)))
 
 
 def _tick(lease: leases.Lease, end: float) -> None:
     reader = _readers.setdefault(lease.cluster, SnapshotReader(lease.cluster))
-    while time.monotonic() < end and not slices.stopping.is_set():
+    while time.monotonic() < end and not loop.stopping.is_set():
         began = time.monotonic()
-        judge.tick(lease, reader, now_ms=slices.now_ms())
-        slices.stopping.wait(max(0.0, _TICK_S - (time.monotonic() - began)))
+        evaluate_rules.tick(lease, reader, now_ms=loop.now_ms())
+        loop.stopping.wait(max(0.0, _TICK_S - (time.monotonic() - began)))

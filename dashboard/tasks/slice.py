@@ -10,8 +10,7 @@ from typing import Generic, Protocol, TypeVar
 
 from django.conf import settings
 
-from dashboard.runtime import collector_store, leases
-from dashboard.runtime import loop as slices
+from dashboard.runtime import collector_store, leases, loop
 
 log = logging.getLogger(__name__)
 
@@ -61,17 +60,17 @@ class Warm(Generic[T]):
 
 def goes_on(end: float) -> bool:
     """Whether there is time left before `time.monotonic()` passes `end`, and nobody asked to stop."""
-    return time.monotonic() < end and not slices.stopping.is_set()
+    return time.monotonic() < end and not loop.stopping.is_set()
 
 
 def wait(lease: leases.Lease, seconds: float, end: float) -> None:
     """Wait, no longer than to `end`, and keep the lease meanwhile."""
     until = min(end, time.monotonic() + seconds)
-    while (left := until - time.monotonic()) > 0 and not slices.stopping.wait(min(left, HEARTBEAT_S)):
+    while (left := until - time.monotonic()) > 0 and not loop.stopping.wait(min(left, HEARTBEAT_S)):
         leases.renew(lease)
 
 
 def report(lease: leases.Lease, reason: str) -> None:
     """Save why a collector cannot see; log it when it is news."""
-    if collector_store.save_trouble(lease, reason, now_ms=slices.now_ms()):
+    if collector_store.save_trouble(lease, reason, now_ms=loop.now_ms()):
         log.error("%s/%s: %s", lease.cluster, lease.name, reason)

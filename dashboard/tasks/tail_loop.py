@@ -15,8 +15,7 @@ from django.conf import settings
 
 from collectors.kafka.clients import CannotSee
 from collectors.kafka.internal_topics import NoSuchTopic, Tail, TopicReplaced
-from dashboard.runtime import collector_store, leases
-from dashboard.runtime import loop as slices
+from dashboard.runtime import collector_store, leases, loop
 from dashboard.tasks.slice import HEARTBEAT_S, RETRY_S, goes_on, report
 from fenceline.facts import TailBatch
 
@@ -96,19 +95,19 @@ class _Reader:
     def _save(self, look: TailBatch, tail: Tail | None, rate: float) -> None:
         self._topic.save(self._lease, look, tail, rate=rate)
         self._saved_at = time.monotonic()
-        slices.stopping.wait(_YIELD_S)
+        loop.stopping.wait(_YIELD_S)
 
     def _trouble(self, reason: str) -> None:
         report(self._lease, reason)
         _cool(self._topic, self._lease)
-        slices.stopping.wait(RETRY_S)
+        loop.stopping.wait(RETRY_S)
 
     def _nothing_yet(self) -> None:
         """Report a cluster that never had the topic as seen; a topic that went away as gone."""
         if collector_store.positions(self._lease.cluster, self._topic.name)[1]:
             self._start_again(f"{self._topic.name} was deleted")
-        self._save(TailBatch(records={}, moves=(), seen_through_ms=slices.now_ms(), behind=0), None, 0.0)
-        slices.stopping.wait(RETRY_S)
+        self._save(TailBatch(records={}, moves=(), seen_through_ms=loop.now_ms(), behind=0), None, 0.0)
+        loop.stopping.wait(RETRY_S)
 
     def _start_again(self, reason: str) -> None:
         log.warning("%s: %s; reading starts again at its oldest record", self._lease.cluster, reason)

@@ -6,10 +6,8 @@ from celery import shared_task
 from django.conf import settings
 
 from collectors.kafka.internal_topics import Tail
-from dashboard.runtime import collector_names as eyes
-from dashboard.runtime import collector_store, leases
-from dashboard.runtime import loop as slices
-from dashboard.tasks import tail_loop as reading
+from dashboard.runtime import collector_names, collector_store, leases, loop
+from dashboard.tasks import tail_loop
 from dashboard.transactions import store
 from fenceline.facts import TailBatch
 
@@ -24,15 +22,15 @@ class _TransactionState:
 
     def save(self, lease: leases.Lease, look: TailBatch, tail: Tail | None, *, rate: float) -> None:
         topic_id = tail.topic_id if tail else ""
-        store.save_look(lease, look, topic_id=topic_id, rate=rate, now_ms=slices.now_ms())
+        store.save_look(lease, look, topic_id=topic_id, rate=rate, now_ms=loop.now_ms())
 
     def forget(self, lease: leases.Lease, reason: str, *, topic_id: str) -> None:
-        store.forget(lease, reason, topic_id=topic_id, now_ms=slices.now_ms())
+        store.forget(lease, reason, topic_id=topic_id, now_ms=loop.now_ms())
 
 
 def tail_name(shard: int) -> str:
     """Return the name of a shard's collector."""
-    return eyes.tail_name(shard, settings.SHARDS)
+    return collector_names.tail_name(shard, settings.SHARDS)
 
 
 def tail_queue(shard: int) -> str:
@@ -43,7 +41,7 @@ def tail_queue(shard: int) -> str:
 def start() -> None:
     """Send a first slice for every tail that nobody runs."""
     for shard in range(settings.SHARDS):
-        slices.start_missing(tail, tail_name(shard), tail_queue(shard), shard)
+        loop.start_missing(tail, tail_name(shard), tail_queue(shard), shard)
 
 
 @shared_task(name="collectors.tail")
@@ -51,9 +49,9 @@ def tail(cluster: str, previous: int | None = None, shard: int = 0) -> None:
     """Read one slice of a shard of a cluster's `__transaction_state`; `previous`: the last slice's token."""
     if cluster in settings.FENCELINE.clusters and shard < settings.SHARDS:
         queue = tail_queue(shard)
-        slices.run(tail, cluster, tail_name(shard), read, shard, queue=queue, previous=previous)
+        loop.run(tail, cluster, tail_name(shard), read, shard, queue=queue, previous=previous)
 
 
 def read(lease: leases.Lease, end: float) -> None:
     """Look and save as the holder of `lease` until `time.monotonic()` passes `end`."""
-    reading.read(_TransactionState(), lease, end)
+    tail_loop.read(_TransactionState(), lease, end)

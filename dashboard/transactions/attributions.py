@@ -15,11 +15,10 @@ from typing import Any, NamedTuple
 from django.db.models import QuerySet
 
 from dashboard.models import Action, ActionRecord, Recent, TransitionRecord
-from dashboard.transactions import sql as rows
+from dashboard.transactions import sql as transaction_sql
 from fenceline.decode import text
 from fenceline.facts import TransactionState, Transition
-from fenceline.kafka import transactional_ids
-from fenceline.kafka import transition_ring as recent
+from fenceline.kafka import transactional_ids, transition_ring
 from fenceline.kafka.aggregate import MinuteTally
 from fenceline.kafka.attributions import (
     ActionCause,
@@ -113,10 +112,10 @@ def _revise_recent(cluster_id: int, key: bytes, known: CausesByRecord) -> None:
     if row is None:
         return
     # The partition is not part of what is packed.
-    before = recent.unpack(bytes(row.packed), 0)
+    before = transition_ring.unpack(bytes(row.packed), 0)
     changes = {was.offset: now for was, now in attribute_past(before, known)}
     after = [changes.get(each.offset, each) for each in before]
-    packed = recent.pack([recent.entry(each) for each in after if each is not None])
+    packed = transition_ring.pack([transition_ring.entry(each) for each in after if each is not None])
     if packed != bytes(row.packed):
         row.packed = packed
         row.save(update_fields=["packed"])
@@ -127,7 +126,7 @@ def _revise_notable(
 ) -> None:
     found = list(notable.order_by("-log_offset", "-pk")[:_MOST_TRANSITIONS])
     by_offset = {row.log_offset: row for row in found}
-    changes = attribute_past([rows.transition_of(row) for row in found], known)
+    changes = attribute_past([transaction_sql.transition_of(row) for row in found], known)
     for was, now in changes:
         row = by_offset[was.offset]
         if now is None:
@@ -157,4 +156,4 @@ def _recount(found: Sequence[TransitionRecord], changes: Changes) -> None:
             tally.count(was.kind, -1)
             if now is not None:
                 tally.count(now.kind)
-    rows.add_tallies(found[0].cluster_id, 0, tallies)
+    transaction_sql.add_tallies(found[0].cluster_id, 0, tallies)

@@ -18,7 +18,7 @@ from dashboard.models import Collector, Position, Recent, Transaction
 from dashboard.runtime import collector_store, sql
 from dashboard.runtime.leases import Lease, collector
 from dashboard.runtime.write_transactions import retry_write, write_transaction
-from dashboard.transactions import sql as rows
+from dashboard.transactions import sql as transaction_sql
 from fenceline.decode import text
 from fenceline.facts import NOT_FROM_LOG, OPEN_STATES, Tombstone, TransactionRecord, TransactionState
 from fenceline.kafka import transactional_ids
@@ -154,7 +154,7 @@ def _values(record: TransactionRecord, rev: int) -> sql.Row:
         record.timeout_ms,
         record.started_ms,
         record.updated_ms,
-        rows.packed_partitions(record.partitions) if record.partitions else "",
+        transaction_sql.packed_partitions(record.partitions) if record.partitions else "",
         sum(len(numbers) for _, numbers in record.partitions or ()),
         record.client_version,
         NOT_FROM_LOG,
@@ -170,7 +170,7 @@ def _count_states(lease: Lease, written: Sequence[Correction]) -> None:
             changes[ours.state] -= 1
         if isinstance(record, TransactionRecord):
             changes[record.state] += 1
-    rows.add_states(lease.cluster_id, lease.shard, changes)
+    transaction_sql.add_states(lease.cluster_id, lease.shard, changes)
 
 
 def _forget(cluster_id: int, written: Sequence[Correction], now_ms: int) -> None:

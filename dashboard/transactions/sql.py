@@ -29,7 +29,7 @@ from fenceline.facts import (
     TransitionKind,
     TransitionReason,
 )
-from fenceline.kafka import transition_ring as recent
+from fenceline.kafka import transition_ring
 from fenceline.kafka.aggregate import MinuteTally as Folded
 from fenceline.kafka.aggregate import Newest, NotableTransition, Prior
 from fenceline.kafka.transactional_ids import key_of
@@ -107,7 +107,7 @@ def priors(cluster_id: int, partition: int, log_keys: Iterable[bytes]) -> dict[b
 
 def _forgotten(packed: bytes) -> Prior:
     # Holes before its expiry have no say in what comes after.
-    newest = recent.newest(packed, 0)
+    newest = transition_ring.newest(packed, 0)
     expired = newest is not None and newest.kind is TransitionKind.EXPIRY
     return Prior(offset=newest.offset if newest and expired else NOT_FROM_LOG, packed=packed)
 

@@ -22,7 +22,7 @@ from dashboard.runtime.collector_names import (
 from dashboard.runtime.leases import Lease
 from dashboard.runtime.write_transactions import WriteTransaction, retry_write, write_transaction
 from dashboard.transactions import attributions
-from dashboard.transactions import sql as rows
+from dashboard.transactions import sql as transaction_sql
 from fenceline.facts import TailBatch
 from fenceline.kafka import transactional_ids
 from fenceline.kafka.aggregate import Folded, Prior, fold
@@ -66,13 +66,13 @@ def _save(
             return None
         collector_store.move(lease, topic_id, look.moves, now_ms=now_ms, clocks=clocks)
         rev = write.next_rev()
-        rows.write_newest(lease.cluster_id, rev, folded.newest)
-        rows.lose(lease.cluster_id, folded.lost)
-        rows.write_transitions(lease.cluster_id, rev, topic_id, folded.told.values(), now_ms)
-        rows.add_tallies(lease.cluster_id, lease.shard, folded.tallies)
-        rows.add_states(lease.cluster_id, lease.shard, folded.states)
+        transaction_sql.write_newest(lease.cluster_id, rev, folded.newest)
+        transaction_sql.lose(lease.cluster_id, folded.lost)
+        transaction_sql.write_transitions(lease.cluster_id, rev, topic_id, folded.told.values(), now_ms)
+        transaction_sql.add_tallies(lease.cluster_id, lease.shard, folded.tallies)
+        transaction_sql.add_states(lease.cluster_id, lease.shard, folded.states)
         if look.cold and look.seen_through_ms is not None:
-            rows.count_again(lease.cluster_id, lease.shard)
+            transaction_sql.count_again(lease.cluster_id, lease.shard)
         collector_store.count_undecoded(lease, folded.undecoded)
         collector_store.add_cost(lease, look.requests, look.broker_ms, now_ms)
         if look.compacted:
@@ -110,7 +110,7 @@ def _fold(cluster_id: int, look: TailBatch, writers: _OtherWriters) -> Folded:
     for move in look.moves:
         records = look.records.get(move.partition, {})
         unknown = look.cold and not move.previous and not writers.corrected
-        priors = {} if unknown else rows.priors(cluster_id, move.partition, records)
+        priors = {} if unknown else transaction_sql.priors(cluster_id, move.partition, records)
         for key in records.keys() & folded.newest.keys():
             # It lies in two partitions (`rows.priors`).
             record = folded.newest[key].record

@@ -12,7 +12,7 @@ from dashboard.actions.offers import Offer
 from dashboard.models import FindingRecord, PinRecord, Query, Transaction
 from dashboard.system import access
 from dashboard.system.access import Actor
-from dashboard.web import page_context as context
+from dashboard.web import page_context
 from dashboard.web.request_time import now_ms
 from fenceline.plans.plan import Act
 
@@ -58,7 +58,7 @@ def of_finding(request: HttpRequest, row: FindingRecord) -> Sequence[Button]:
     """Return the buttons of what a rule found: nothing for most."""
     known: dict[int, Sequence[Offer]] = request.__dict__.setdefault("offers_of_findings", {})
     if row.pk not in known:
-        cards = {each.pk: each for each in context.of(request).all_findings[:_CARDS]} | {row.pk: row}
+        cards = {each.pk: each for each in page_context.of(request).all_findings[:_CARDS]} | {row.pk: row}
         known |= offers.of_findings(list(cards.values()), now_ms=now_ms(request))
     return buttons(request, known[row.pk])
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dashboard.models import Batch, Query
-from dashboard.streaming import batches as micro_batches
+from dashboard.streaming import batches as streaming_batches
 
 
 def inspected(row: Query, newest: Batch | None) -> Mapping[str, Any]:
@@ -22,7 +22,7 @@ def inspected(row: Query, newest: Batch | None) -> Mapping[str, Any]:
             (source, json.dumps(at, separators=(",", ":")))
             for source, at in detail.get("initial", {}).items()
         ],
-        "newest_decision": micro_batches.newest_decision(row) if row.ledger_id else None,
+        "newest_decision": streaming_batches.newest_decision(row) if row.ledger_id else None,
         "watermark_ms": _watermark_ms(newest),
     }
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from django.conf import settings
 
 from dashboard.models import Cluster, GapRecord
-from dashboard.runtime import stale_collectors as stale
-from dashboard.runtime import visibility
+from dashboard.runtime import stale_collectors, visibility
 from dashboard.runtime.collector_names import JUDGE, QUERIES, RECONCILE, TAIL, TRANSACTIONS, eyes
 
 if TYPE_CHECKING:
@@ -132,4 +131,6 @@ def _late(row: LiveCollector, now_ms: int) -> Blind | None:
     since_ms = row.seen_through_ms
     if since_ms is None or now_ms - since_ms <= stale_after_ms():
         return None
-    return Blind(row.cluster.name, row.name, since_ms, stale.reason(row, since_ms), is_broken=False)
+    return Blind(
+        row.cluster.name, row.name, since_ms, stale_collectors.reason(row, since_ms), is_broken=False
+    )

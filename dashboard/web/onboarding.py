@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from django.conf import settings
 from django.http import HttpRequest
 
-from dashboard.web import page_context as context
+from dashboard.web import page_context
 
 
 def attaching(request: HttpRequest) -> Mapping[str, str]:
     """Return the exact lines that make a query known: one for its driver, two for the configuration."""
-    frame = context.of(request)
+    frame = page_context.of(request)
     cluster = frame.cluster or (frame.clusters[0].name if frame.clusters else "NAME")
     path = settings.FENCELINE.path
     return {

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.http import HttpRequest
 from django.urls import reverse
 
-from dashboard.alerts import queries as alerting
+from dashboard.alerts import queries as alert_queries
 from dashboard.evaluation import finding_queries
 from dashboard.models import Cluster, FindingRecord
 from dashboard.runtime import visibility
@@ -211,7 +211,7 @@ class Chrome:
     @cached_property
     def firing(self) -> Sequence[tuple[str, int]]:
         """Return how many alerts fire that need somebody, by severity, worst first."""
-        found = alerting.firing(self.cluster)
+        found = alert_queries.firing(self.cluster)
         return [(severity, found[severity]) for severity in _NEEDS_SOMEBODY if severity in found]
 
     @property

@@ -9,17 +9,16 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from dashboard.actions import audit as acted
+from dashboard.actions import audit as action_audit
 from dashboard.actions import offers
 from dashboard.actions.execute import MOST_REASON
 from dashboard.actions.offers import Offer
-from dashboard.labels import action as acts
+from dashboard.labels import action as action_labels
 from dashboard.models import Action
-from dashboard.streaming import queries as streaming
+from dashboard.streaming import queries as streaming_queries
 from dashboard.system import access
 from dashboard.system.owners import split
-from dashboard.web import action_buttons as acting
-from dashboard.web import addresses
+from dashboard.web import action_buttons, addresses
 from dashboard.web.action_buttons import Button
 from dashboard.web.request_time import now_ms
 from fenceline.formatting import count
@@ -94,10 +93,10 @@ class Again:
 def shown_plan(request: HttpRequest, action: Action) -> Mapping[str, Any]:
     """Return what the page of an action shows."""
     at_ms = now_ms(request)
-    shown = acted.shown(action, now_ms=at_ms)
+    shown = action_audit.shown(action, now_ms=at_ms)
     plan = shown.plan
     subjects = list(_subjects(request, action, plan))
-    look = acts.ACTS[plan.act]
+    look = action_labels.ACTS[plan.act]
     return {
         "action": action,
         "cluster": action.cluster.name,
@@ -112,15 +111,15 @@ def shown_plan(request: HttpRequest, action: Action) -> Mapping[str, Any]:
         "why_not": _why_not(request, plan),
         "again": _again(request, action, shown, subjects),
         "by_force": _by_force(request, plan, shown, subjects),
-        "confirmed_ms": acted.confirmed_ms(action),
+        "confirmed_ms": action_audit.confirmed_ms(action),
         "planned_ms": plan.made_ms,
-        "episodes": acted.episodes(action),
+        "episodes": action_audit.episodes(action),
         "most_reason": MOST_REASON,
         "sent_to": count(len(plan.doable), "subject"),
     }
 
 
-def _title(plan: Plan, shown: acted.Shown, look: acts.ActLook) -> str:
+def _title(plan: Plan, shown: action_audit.Shown, look: action_labels.ActLook) -> str:
     return f"{look.verb} {shown.title}" if not shown.more else f"{look.verb} {len(plan.subjects):,} at once"
 
 
@@ -149,31 +148,31 @@ def _instead(request: HttpRequest, action: Action, subject: SubjectPlan) -> Sequ
     if kind == "transaction" and any(each.ground is RefusalReason.OWN_SINK for each in subject.refusals):
         found = offers.of_sink(action.cluster_id, name, now_ms=now_ms(request))
     elif kind == "query" and subject.refused:
-        found = _of_batch(request, action.cluster.name, acted.named(subject))
-    return acting.buttons(request, [each for each in offers.offered(found) if each.act != action.act])
+        found = _of_batch(request, action.cluster.name, action_audit.named(subject))
+    return action_buttons.buttons(request, [each for each in offers.offered(found) if each.act != action.act])
 
 
 def _of_batch(request: HttpRequest, cluster: str, name: str) -> Sequence[Offer]:
     ident, at, batch = name.rpartition("@")
-    query = streaming.query(cluster, ident) if at else None
+    query = streaming_queries.query(cluster, ident) if at else None
     return () if query is None else offers.of_batch(query, int(batch), now_ms=now_ms(request))
 
 
 def _why_not(request: HttpRequest, plan: Plan) -> str:
     """Return why whoever looks may not confirm it, "" where they may."""
-    actor = acting.actor(request)
+    actor = action_buttons.actor(request)
     why_not = access.refusal(actor, access.OF_ACT[plan.act])
     return why_not or (access.refusal(actor, access.FORCE) if plan.forced else "")
 
 
 def _again(
-    request: HttpRequest, action: Action, shown: acted.Shown, subjects: Sequence[PlanSubject]
+    request: HttpRequest, action: Action, shown: action_audit.Shown, subjects: Sequence[PlanSubject]
 ) -> Again | None:
     """Return the form that looks again: all of it where nothing was sent, else what was not done."""
     if shown.state in ("expired", "refused"):
-        names = [acted.named(each.of) for each in subjects]
+        names = [action_audit.named(each.of) for each in subjects]
     elif shown.state in _NOT_ALL:
-        names = [acted.named(each.of) for each in subjects if each.standing not in ("done", "skipped")]
+        names = [action_audit.named(each.of) for each in subjects if each.standing not in ("done", "skipped")]
     else:
         return None
     words = "Plan again" if len(names) == len(subjects) else f"Plan the other {len(names)} again"
@@ -181,19 +180,19 @@ def _again(
 
 
 def _by_force(
-    request: HttpRequest, plan: Plan, shown: acted.Shown, subjects: Sequence[PlanSubject]
+    request: HttpRequest, plan: Plan, shown: action_audit.Shown, subjects: Sequence[PlanSubject]
 ) -> Again | None:
     """Return the form that plans by force what may be forced, None where nothing may."""
-    names = [acted.named(each.of) for each in subjects if each.forceable]
+    names = [action_audit.named(each.of) for each in subjects if each.forceable]
     if plan.forced or not names or shown.state not in ("planned", "refused", "expired"):
         return None
-    why_not = _why_not(request, plan) or access.refusal(acting.actor(request), access.FORCE)
+    why_not = _why_not(request, plan) or access.refusal(action_buttons.actor(request), access.FORCE)
     words = "Plan it by force…" if len(names) == 1 else f"Plan {len(names)} by force…"
     return Again(words, plan.cluster, plan.act.value, names, True, why_not)
 
 
 def _form(request: HttpRequest, action: Action, words: str, names: Sequence[str], *, force: bool) -> Again:
-    actor = acting.actor(request)
+    actor = action_buttons.actor(request)
     why_not = access.refusal(actor, access.OF_ACT[Act(action.act)])
     if force and not why_not:
         why_not = access.refusal(actor, access.FORCE)

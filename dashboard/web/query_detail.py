@@ -8,19 +8,19 @@ from typing import Any
 from django.http import HttpRequest
 
 from dashboard.evaluation import finding_queries
-from dashboard.labels import query as query_looks
+from dashboard.labels import query as query_labels
 from dashboard.models import Batch, Query
 from dashboard.runtime import paging
 from dashboard.runtime.paging import Page
-from dashboard.streaming import batches as micro_batches
-from dashboard.streaming import lag as reading
-from dashboard.streaming import queries as streaming
+from dashboard.streaming import batches as streaming_batches
+from dashboard.streaming import lag
+from dashboard.streaming import queries as streaming_queries
 from dashboard.streaming.batch_state import chain_of, newest_batch, safe_to_restart
 from dashboard.streaming.batches import BatchEntry
 from dashboard.system import owners
-from dashboard.web.charts import query_figures as query_charts
+from dashboard.web.charts import query_figures
 from dashboard.web.checkpoint_context import inspected
-from dashboard.web.forms import columns as listing
+from dashboard.web.forms import columns as columns_form
 from dashboard.web.onboarding import attaching
 from dashboard.web.request_time import now_ms
 from fenceline.facts import Severity
@@ -33,7 +33,7 @@ _LONGEST_ASKED = 200
 
 def shown(request: HttpRequest, cluster: str, ident: str) -> Mapping[str, Any]:
     """Return what the page of a query shows, or that it is not known."""
-    row = streaming.query(cluster, ident)
+    row = streaming_queries.query(cluster, ident)
     if row is None:
         return {"row": None, "cluster": cluster, "asked": ident[:_LONGEST_ASKED], "status": 404}
     at_ms = now_ms(request)
@@ -48,15 +48,15 @@ def shown(request: HttpRequest, cluster: str, ident: str) -> Mapping[str, Any]:
         "findings": found,
         "tone": next((each.severity for each in found if each.severity != Severity.INFO), ""),
         "owner": owners.of_query(row),
-        "sink_means": query_looks.SINK_MEANS.get(row.sink, ""),
+        "sink_means": query_labels.SINK_MEANS.get(row.sink, ""),
         **_chain(request, row, newest, at_ms),
         **_history(request, row),
         **_reads(request, row, at_ms),
         **inspected(row, newest),
         "how": attaching(request),
-        "open_decisions": micro_batches.open_decisions([row]),
-        "decided": micro_batches.decided(row),
-        "runs": streaming.runs(row),
+        "open_decisions": streaming_batches.open_decisions([row]),
+        "decided": streaming_batches.decided(row),
+        "runs": streaming_queries.runs(row),
     }
 
 
@@ -73,14 +73,14 @@ def _chain(request: HttpRequest, row: Query, newest: Batch | None, at_ms: int) -
         "entry": entry,
         "links": links,
         "broken": broken(links),
-        "sent": micro_batches.sent(row, decision),
+        "sent": streaming_batches.sent(row, decision),
         "expires_ms": _expires_ms(entry),
     }
 
 
 def _entry(row: Query, number: int | None, newest: Batch | None) -> BatchEntry | None:
     wanted = number if number is not None else newest.batch_id if newest else None
-    return None if wanted is None else micro_batches.entry(row, wanted)
+    return None if wanted is None else streaming_batches.entry(row, wanted)
 
 
 def _expires_ms(entry: BatchEntry | None) -> int | None:
@@ -93,22 +93,22 @@ def _expires_ms(entry: BatchEntry | None) -> int | None:
 
 def _history(request: HttpRequest, row: Query) -> Mapping[str, Any]:
     """Return the batch table, and the charts of the batches that a listener told of."""
-    page = micro_batches.page(row, page=listing.page_number(request.GET.dict(), []), size=_BATCHES)
-    lately = micro_batches.lately(row, _CHARTED)
-    phases = query_charts.phases_of(lately)
+    page = streaming_batches.page(row, page=columns_form.page_number(request.GET.dict(), []), size=_BATCHES)
+    lately = streaming_batches.lately(row, _CHARTED)
+    phases = query_figures.phases_of(lately)
     told = bool(lately) and any(batch.durations for batch in lately)
-    written = {each.batch.batch_id: each.output_rows for each in micro_batches.entries(row, lately)}
+    written = {each.batch.batch_id: each.output_rows for each in streaming_batches.entries(row, lately)}
     return {
         "page": page,
         "lately": lately,
-        "durations": query_charts.durations(lately) if told else None,
+        "durations": query_figures.durations(lately) if told else None,
         "durations_words": _durations_words(lately),
-        "rows_chart": query_charts.rows(lately, written) if lately else None,
+        "rows_chart": query_figures.rows(lately, written) if lately else None,
         "rows_words": _rows_words(lately),
         "row_counts": [(batch, written.get(batch.batch_id)) for batch in reversed(lately)],
         "phases": phases,
         "phase_rows": [
-            (batch, [query_charts.phase_ms(batch, phase) for phase in phases]) for batch in reversed(lately)
+            (batch, [query_figures.phase_ms(batch, phase) for phase in phases]) for batch in reversed(lately)
         ],
         "figures": _figures(lately),
         "operators": lately[-1].operators if lately else [],
@@ -152,17 +152,17 @@ def _rows_words(lately: Sequence[Batch]) -> str:
 
 def _reads(request: HttpRequest, row: Query, at_ms: int) -> Mapping[str, Any]:
     """Return its sources, and a page of their partitions, those that need somebody first."""
-    sources = reading.sources([row])[row.pk]
-    parts = reading.worst_first(part for source in sources for part in source.parts)
+    sources = lag.sources([row])[row.pk]
+    parts = lag.worst_first(part for source in sources for part in source.parts)
     number, part = paging.part(_parts_page(request), len(parts), _PARTITIONS)
-    shown = reading.timed(parts[part], row.cluster_id, at_ms)
+    shown = lag.timed(parts[part], row.cluster_id, at_ms)
     return {
         "sources": sources,
-        "lag": reading.lag(sources),
+        "lag": lag.lag(sources),
         "parts": Page(shown, len(parts), number, _PARTITIONS),
         "lost": sum(part.lost or 0 for part in parts),
     }
 
 
 def _parts_page(request: HttpRequest) -> int:
-    return listing.page_number({"page": request.GET.get("parts", "")}, [])
+    return columns_form.page_number({"page": request.GET.get("parts", "")}, [])

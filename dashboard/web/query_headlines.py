@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from dashboard.labels.query import STATE_LOOKS
 from dashboard.models import FindingRecord, Query
-from dashboard.streaming import batches as micro_batches
-from dashboard.streaming import queries as streaming
+from dashboard.streaming import batches as streaming_batches
+from dashboard.streaming import queries as streaming_queries
 from dashboard.streaming.batch_state import is_overdue, prepared_batches
 from dashboard.streaming.queries import PREPARED
 from dashboard.streaming.registry import driver_of
@@ -32,12 +32,14 @@ class QueryHeadline:
 
 def stuck(cluster: str, now_ms: int) -> Sequence[Query]:
     """Return the queries whose prepared batch has waited past its limit, the one that is lost first first."""
-    page = streaming.page(
-        streaming.QueryCriteria(cluster=cluster, state=PREPARED, sort="worst"), page=1, size=_MOST_STUCK
+    page = streaming_queries.page(
+        streaming_queries.QueryCriteria(cluster=cluster, state=PREPARED, sort="worst"),
+        page=1,
+        size=_MOST_STUCK,
     )
     late = {
         each.query_id
-        for each in micro_batches.open_decisions(page.items)
+        for each in streaming_batches.open_decisions(page.items)
         if is_overdue(each.query, each, now_ms) or driver_of(each.query, now_ms).alive is False
     }
     return [row for row in page.items if row.pk in late]
@@ -53,7 +55,9 @@ def verdict(
     """Return the verdict on `number` queries; `findings` are theirs, the worst first."""
     queries = f"{number:,} {'query' if number == 1 else 'queries'}"
     figures = [
-        f"{states[state]:,} {STATE_LOOKS[state].words}" for state in streaming.WORST_STATES if states[state]
+        f"{states[state]:,} {STATE_LOOKS[state].words}"
+        for state in streaming_queries.WORST_STATES
+        if states[state]
     ]
     needs = [row for row in findings if row.severity != Severity.INFO]
     if waiting:
@@ -74,6 +78,6 @@ def verdict(
 def _waits(queries: str, waiting: Sequence[Query], figures: Sequence[str], now_ms: int) -> QueryHeadline:
     row = waiting[0]
     more = f" (+{len(waiting) - 1} more)" if len(waiting) > 1 else ""
-    prepared = prepared_batches(row, micro_batches.open_decisions([row]), now_ms)
+    prepared = prepared_batches(row, streaming_batches.open_decisions([row]), now_ms)
     first = prepared_headline(prepared, driver_of(row, now_ms), now_ms=now_ms, of=str(row))
     return QueryHeadline("critical", f"{first.removesuffix('.')}{more}; {queries}.", figures)

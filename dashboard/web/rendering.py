@@ -15,7 +15,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from dashboard.runtime import visibility
 from dashboard.system import access
-from dashboard.web import page_context as context
+from dashboard.web import page_context
 from dashboard.web.request_time import now_ms
 
 P = ParamSpec("P")
@@ -86,7 +86,7 @@ def _is_refetch(request: HttpRequest) -> bool:
 
 def _tag(request: HttpRequest, depends_on: object) -> str:
     """Return the page's ETag: the revision, and what pages say of sight, which time alone can change."""
-    frame = context.of(request)
+    frame = page_context.of(request)
     blind = [(r.cluster, r.what, r.since_ms, r.reason) for r in frame.freshness.blind]
     known = (visibility.rev(frame.cluster), blind, list(frame.freshness.unseen), depends_on)
     return f'"{hashlib.sha256(repr(known).encode()).hexdigest()[:20]}"'
@@ -94,7 +94,7 @@ def _tag(request: HttpRequest, depends_on: object) -> str:
 
 def _dressed(response: HttpResponse, request: HttpRequest, tag: str) -> HttpResponse:
     """Add what `live.js` reads: the ETag, the server's clock, and how far was seen."""
-    as_of_ms = context.of(request).freshness.as_of_ms
+    as_of_ms = page_context.of(request).freshness.as_of_ms
     response.headers["Cache-Control"] = "no-store"
     response.headers["Fenceline-Now"] = str(now_ms(request))
     response.headers["Fenceline-As-Of"] = "" if as_of_ms is None else str(as_of_ms)

@@ -33,7 +33,7 @@ from fenceline.facts import (
     Undecoded,
 )
 from fenceline.histograms import Histogram, bucket_of
-from fenceline.kafka import transition_ring as recent
+from fenceline.kafka import transition_ring
 from fenceline.kafka.applications import application_of
 from fenceline.kafka.attributions import CausesByRecord, action_of, attribute_step
 from fenceline.kafka.transitions import IdHistory, derive, lived
@@ -171,11 +171,11 @@ _ONGOING, _PREPARE_COMMIT, _COMPLETE_COMMIT = (
 #: The states from which the everyday goes on, with the status bytes that stand for them.
 _EVERYDAY = {_ONGOING: 1, _COMPLETE_COMMIT: 4}
 #: The everyday verdicts of `transitions.derive`, as entries of `recent` begin.
-_BEGIN = recent.codes(TransitionKind.BEGIN, Confidence.CERTAIN, TransitionReason.PARTITION_ADDED)
-_EXTEND = recent.codes(TransitionKind.EXTEND, Confidence.CERTAIN, TransitionReason.PARTITION_ADDED)
-_ENDED = recent.codes(TransitionKind.COMMIT, Confidence.CERTAIN, TransitionReason.SAME_EPOCH)
-_BUMPED = recent.codes(TransitionKind.COMMIT, Confidence.CERTAIN, TransitionReason.ROUTINE_BUMP)
-_NONE, _pack = recent.NONE, recent.pack_plain
+_BEGIN = transition_ring.codes(TransitionKind.BEGIN, Confidence.CERTAIN, TransitionReason.PARTITION_ADDED)
+_EXTEND = transition_ring.codes(TransitionKind.EXTEND, Confidence.CERTAIN, TransitionReason.PARTITION_ADDED)
+_ENDED = transition_ring.codes(TransitionKind.COMMIT, Confidence.CERTAIN, TransitionReason.SAME_EPOCH)
+_BUMPED = transition_ring.codes(TransitionKind.COMMIT, Confidence.CERTAIN, TransitionReason.ROUTINE_BUMP)
+_NONE, _pack = transition_ring.NONE, transition_ring.pack_plain
 
 
 class _IdFold:
@@ -204,7 +204,9 @@ class _IdFold:
         self.older = prior.packed
         seen_elsewhere = prior.record is None and prior.state is not None
         self.life = (
-            _FORGOTTEN if seen_elsewhere else IdHistory(prior.record, recent.newest(self.older, partition))
+            _FORGOTTEN
+            if seen_elsewhere
+            else IdHistory(prior.record, transition_ring.newest(self.older, partition))
         )
         self.found: TransactionRecord | Tombstone | None = None
         #: Whether the last record could not be decoded, so that nothing follows from the one before it.
@@ -278,9 +280,14 @@ class _IdFold:
                 started = started_ms
             elif status == 2 and state == 1 and started_ms == started and now - epoch == version >> 1:
                 kind, verdict, open_ms = _COMMITTED, _BUMPED if version else _ENDED, at_ms - started_ms
-                if open_ms > recent.LONGEST_MS:
+                if open_ms > transition_ring.LONGEST_MS:
                     break
-            elif status == 4 and state == 2 and now == epoch and abs(at_ms - commit[3]) <= recent.LONGEST_MS:
+            elif (
+                status == 4
+                and state == 2
+                and now == epoch
+                and abs(at_ms - commit[3]) <= transition_ring.LONGEST_MS
+            ):
                 fresh[-1] = _pack(*commit[:-2], at_ms - commit[3], *commit[-2:])
                 same = minute_ms <= commit[3] < minute_ms + MINUTE_MS
                 _add((tally if same else self._tally_at(commit[3])).marker_times, at_ms - commit[3])
@@ -302,11 +309,11 @@ class _IdFold:
         if seen is not None:
             value, self.offset, _ = raws[at - 1]
             self.found = record_of(self.name, seen, (value or b"\0\0")[1])
-            self.life = IdHistory(self.found, recent.newest(fresh[-1], self.partition))
+            self.life = IdHistory(self.found, transition_ring.newest(fresh[-1], self.partition))
         return at
 
     def _made(self, made: Transition, record: TransactionRecord | Tombstone) -> None:
-        self.fresh.append(recent.entry(made))
+        self.fresh.append(transition_ring.entry(made))
         if made.kind is not TransitionKind.BASELINE:
             self._tally_at(made.at_ms).count(made.kind)
         if made.kind is TransitionKind.COMMIT and made.open_ms is not None and made.open_ms >= 0:
@@ -320,9 +327,9 @@ class _IdFold:
     def _revise(self, before: Transition, now: Transition) -> None:
         """Replace the newest transition by what it reads as from now on, wherever it is kept."""
         if self.fresh:
-            self.fresh[-1] = recent.entry(now)
+            self.fresh[-1] = transition_ring.entry(now)
         else:
-            self.older = recent.entry(now) + self.older[recent.SIZE :]
+            self.older = transition_ring.entry(now) + self.older[transition_ring.SIZE :]
         if now.kind is TransitionKind.COMMIT and now.completed_ms is not None:
             _add(self._tally_at(now.at_ms).marker_times, now.completed_ms - now.at_ms)
         if now.kind is not before.kind:
@@ -358,11 +365,11 @@ class _IdFold:
 
     def _note(self, found: TransactionRecord | Tombstone) -> None:
         if self.folded.lives is not None:
-            before, after = self.prior.packed[: recent.SIZE], self.older[: recent.SIZE]
+            before, after = self.prior.packed[: transition_ring.SIZE], self.older[: transition_ring.SIZE]
             told = (before, after) if after != before else (b"", b"")
             self.folded.lives[self.key] = Lived(self.name, self.application, *told, b"".join(self.fresh))
         self.fresh.reverse()
-        packed = recent.pack(self.fresh, self.older)
+        packed = transition_ring.pack(self.fresh, self.older)
         record, expired_ms, now = None, None, None
         if isinstance(found, Tombstone):
             expired_ms = found.at_ms or 0

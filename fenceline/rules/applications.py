@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fenceline import baselines as habits
+from fenceline import baselines
 from fenceline.baselines import RateChange
 from fenceline.facts import ABORTS, Finding, Severity, TransitionKind
 from fenceline.formatting import duration, rough
@@ -50,7 +50,9 @@ def abort_ratio(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[
 def habit_changed(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
     """Yield applications that start over, or time out, far more often than they used to."""
     for each in snapshot.applications:
-        found = habits.changes(each.hour, each.habits, factor=limits.habit_factor, least=limits.habit_events)
+        found = baselines.changes(
+            each.hour, each.habits, factor=limits.habit_factor, least=limits.habit_events
+        )
         changes = list(found)
         if changes:
             only_reinit = all(change.kind is TransitionKind.REINIT for change in changes)

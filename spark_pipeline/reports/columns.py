@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from fenceline.facts import ABORTS, Confidence, TransitionKind, TransitionReason
 from fenceline.histograms import bucket_of
-from fenceline.kafka import transition_ring as recent
+from fenceline.kafka import transition_ring
 from fenceline.kafka.aggregate import Lived
 from fenceline.reports import APPLICATIONS, IDS, TRANSITIONS
 
@@ -106,11 +106,11 @@ def of_lives(lives: Sequence[Lived], partition: int, known_to: int) -> list[pa.R
     """
     told = [life.made + life.after for life in lives]
     entries = np.frombuffer(b"".join(told), ENTRY)
-    owners = np.repeat(np.arange(len(lives)), [len(each) // recent.SIZE for each in told])
+    owners = np.repeat(np.arange(len(lives)), [len(each) // transition_ring.SIZE for each in told])
     if not len(entries):
         return []
     before = np.frombuffer(b"".join(life.before for life in lives), ENTRY)
-    befores = np.repeat(np.arange(len(lives)), [len(life.before) // recent.SIZE for life in lives])
+    befores = np.repeat(np.arange(len(lives)), [len(life.before) // transition_ring.SIZE for life in lives])
     names = pa.array([life.transactional_id for life in lives])
     applications = pa.array([life.application for life in lives]).dictionary_encode()
     said = _transitions(entries, names.take(pa.array(owners)), applications.take(pa.array(owners)))
@@ -156,7 +156,7 @@ def _transitions(entries: Any, names: Any, applications: Any) -> dict[str, Any]:
         "previous_epoch": pa.array(epoch_before, pa.int32(), mask=epoch_before == -1),
         "timeout_ms": pa.array(_whole(entries["timeout_ms"]), pa.int32()),
         "open_ms": _or_null(entries["open"]),
-        "completed_ms": pa.array(at_ms + done, pa.int64(), mask=done == recent.NONE),
+        "completed_ms": pa.array(at_ms + done, pa.int64(), mask=done == transition_ring.NONE),
         "gap_ms": _or_null(entries["gap"]),
         "offset": _whole(entries["offset"]),
     }
@@ -172,7 +172,7 @@ class _Sums:
         opened, done = _whole(entries["open"]), _whole(entries["done"])
         commits = self._kinds == _COMMIT
         self._opened = np.where(commits & (opened >= 0), buckets(opened), -1)
-        ended = commits & (opened != recent.NONE) & (done != recent.NONE)
+        ended = commits & (opened != transition_ring.NONE) & (done != transition_ring.NONE)
         self._marked = np.where(ended, buckets(done), -1)
         before = _whole(entries["before"])
         self._raised = np.where(before >= 0, np.maximum(_whole(entries["epoch"]) - before, 0), 0)
@@ -233,4 +233,4 @@ def _whole(numbers: Any) -> Any:
 
 
 def _or_null(numbers: Any) -> Any:
-    return pa.array(_whole(numbers), pa.int64(), mask=numbers == recent.NONE)
+    return pa.array(_whole(numbers), pa.int64(), mask=numbers == transition_ring.NONE)

@@ -10,7 +10,7 @@ from struct import Struct
 
 from fenceline.decode.transaction_state import STATES
 from fenceline.facts import NOT_FROM_LOG, TransactionRecord, TransitionKind
-from fenceline.kafka import transition_ring as recent
+from fenceline.kafka import transition_ring
 from fenceline.kafka.aggregate import Newest, Prior
 
 #: How it stands, state, producer id, epoch, timeout, last update, start (-1: none), client version, offset.
@@ -23,7 +23,7 @@ _CODES = {state: code for code, state in enumerate(STATES)}
 
 def pack(newest: Newest) -> bytes:
     """Return what must be known of an id to judge its next record."""
-    last = newest.packed[: recent.SIZE]
+    last = newest.packed[: transition_ring.SIZE]
     record = newest.record
     if record is None:
         return _FORGOTTEN.pack(_FORGOTTEN_ID, newest.expired_ms or 0) + last
@@ -64,6 +64,6 @@ def expired_ms(packed: bytes) -> int | None:
 
 def _forgotten(last: bytes) -> Prior:
     # Holes before its expiry have no say in what comes after.
-    newest = recent.newest(last, 0)
+    newest = transition_ring.newest(last, 0)
     expired = newest is not None and newest.kind is TransitionKind.EXPIRY
     return Prior(offset=newest.offset if newest and expired else NOT_FROM_LOG, packed=last)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dashboard.api.routers import applications
-from dashboard.history import queries as history
+from dashboard.history import queries as history_queries
 from dashboard.models import Cluster, Transaction, TransitionRecord
 from dashboard.runtime.write_transactions import next_rev
 from fenceline.facts import OPEN_STATES
@@ -83,7 +83,7 @@ def test_filters(ask: Ask, query: str, wanted: dict[str, object]) -> None:
 
 
 def test_a_search_cut_short_still_comes_to_everything(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history, "MOST_SEARCHED", 10)
+    monkeypatch.setattr(history_queries, "MOST_SEARCHED", 10)
     assert places(walked(ask, "transitions?limit=5&confidence=ambiguous")) == expected(confidence="ambiguous")
     told = sorted(places(walked(ask, "transitions?since_rev=0&limit=5&kind=reinit")))
     assert told == sorted(expected(kind="reinit"))

@@ -10,7 +10,7 @@ import pytest
 from django.test import Client
 
 from dashboard.config import ClusterConfig, Config
-from dashboard.history import parquet as reports
+from dashboard.history import parquet
 from fenceline.reports import Manifest
 from tests.web import reported, roles, seed
 
@@ -29,7 +29,7 @@ def place(tmp_path: Path, settings: Any) -> Path:
         history_url=tmp_path.as_uri(),
     )
     seed.seen(seed.cluster())
-    reports.forget()
+    parquet.forget()
     return tmp_path
 
 
@@ -67,7 +67,7 @@ def test_three_ways_to_the_same_sums(reader: Client, manifest: Manifest) -> None
 
 def test_without_days_the_last_thirty_that_are_told(reader: Client, manifest: Manifest) -> None:
     found = get(reader, "days")
-    assert found["last_day"] == reports.last_day(manifest)
+    assert found["last_day"] == parquet.last_day(manifest)
     assert (date.fromisoformat(found["last_day"]) - date.fromisoformat(found["first_day"])).days == 29
     assert found["items"]
 
@@ -99,7 +99,7 @@ def test_no_reports_is_a_404_with_the_remedy_and_damage_a_503(
 ) -> None:
     assert "Run the history job" in get(reader, "days", 404)["detail"]
     manifest = reported.report(place)
-    reports.forget()
+    parquet.forget()
     for path in place.glob(f"cluster=prod/parts/part={manifest.parts[0].name}/table=*/day=*/*.parquet"):
         path.write_bytes(b"no parquet")
     assert "cannot be read" in get(reader, "days?first_day=2026-11-03", 503)["detail"]

@@ -18,7 +18,7 @@ from django.db import transaction  # noqa: E402
 from django.db.models import F  # noqa: E402
 from django.utils.timezone import now  # noqa: E402
 
-from dashboard.actions import store as rows  # noqa: E402
+from dashboard.actions import store as action_store  # noqa: E402
 from dashboard.models import (  # noqa: E402
     Action,
     AuditEntry,
@@ -30,7 +30,7 @@ from dashboard.models import (  # noqa: E402
     Silence,
     Transaction,
 )
-from dashboard.runtime import notify as live  # noqa: E402
+from dashboard.runtime import notify  # noqa: E402
 from dashboard.system import access  # noqa: E402
 from fenceline.facts import TransactionState  # noqa: E402
 from tests.web import busy_streams, happened, held, planned, recorded, seed, streams, voiced  # noqa: E402
@@ -192,13 +192,13 @@ def act(state: str, **fields: object) -> None:
         at_ms = seed.now_ms()
         subject = row.subjects.split("\n")[0]
         told |= {"results": [planned.result(subject, "done", at_ms)], "ended_ms": at_ms}
-    rows.change(row, state=state, **told)
+    action_store.change(row, state=state, **told)
 
 
 def follow() -> None:
     """Let what came of the newest action be seen."""
     row = Action.objects.select_related("cluster").order_by("-pk")[0]
-    rows.change(row, follow_up=planned.follow_up(seed.now_ms()))
+    action_store.change(row, follow_up=planned.follow_up(seed.now_ms()))
 
 
 def find(name: str) -> None:
@@ -238,7 +238,7 @@ def ring(kind: str) -> None:
 
 def _ring(kind: str, rev: int, ids: Sequence[str] = ()) -> None:
     """Ring for prod once what was changed is committed."""
-    transaction.on_commit(lambda: live.ring("prod", kind, rev, ids))
+    transaction.on_commit(lambda: notify.ring("prod", kind, rev, ids))
 
 
 def main() -> None:

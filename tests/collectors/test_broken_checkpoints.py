@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from collectors.checkpoints import collector as module
+from collectors.checkpoints import collector as checkpoint_collector
 from collectors.checkpoints.collector import CheckpointsCollector, Looked
 from collectors.checkpoints.folder import MOST_READ
 from collectors.checkpoints.store import LARGEST
@@ -178,7 +178,7 @@ def test_a_file_that_is_deleted_while_it_is_read_was_not_there() -> None:
 def test_a_checkpoint_that_is_deleted_while_it_is_looked_at_is_gone_at_the_next_look(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "SEARCH_EVERY_S", 1_000.0)
+    monkeypatch.setattr(checkpoint_collector, "SEARCH_EVERY_S", 1_000.0)
     make(f"{ROOT}/orders")
     make(f"{ROOT}/unharmed")
     watch = collector()

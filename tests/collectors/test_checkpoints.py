@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from collectors.checkpoints import collector as module
+from collectors.checkpoints import collector as checkpoint_collector
 from collectors.checkpoints.store import CheckpointStore
 from fenceline.spark.restart_prediction import RestartVerdict, restart
 from tests.collectors.faulty import FaultyFileSystem
@@ -135,7 +135,7 @@ def test_a_search_has_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     ((scope, (since_ms, reason)),) = looked.gaps.items()
     assert (scope, since_ms) == (f"root:{ROOT}", NOW_MS)
     assert "name narrower roots" in reason
-    monkeypatch.setattr(module, "MOST_FOLDERS", 3)
+    monkeypatch.setattr(checkpoint_collector, "MOST_FOLDERS", 3)
     assert "more than 6 levels or 3 folders" in next(iter(look(collector()).gaps.values()))[1]
 
 
@@ -230,7 +230,7 @@ def test_a_slow_store_is_asked_for_a_twentieth_of_its_time(monkeypatch: pytest.M
         self.spent_s += 10
         return listed(self, folder)
 
-    monkeypatch.setattr(module, "_PACE", 20)
+    monkeypatch.setattr(checkpoint_collector, "_PACE", 20)
     watch = collector()
     look(watch)
     monkeypatch.setattr(CheckpointStore, "entries", slowly)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from collectors.checkpoints import collector as module
+from collectors.checkpoints import collector as checkpoint_collector
 from collectors.checkpoints.collector import CheckpointsCollector
 from collectors.checkpoints.store import CheckpointStore, FileEntry
 from fenceline.decode import ledger as ledgers
@@ -153,7 +153,7 @@ def test_state_that_came_after_the_last_search_is_not_gone(monkeypatch: pytest.M
     make(FOLDER, last=0)
     watch = collector()
     verdict(watch)
-    monkeypatch.setattr(module, "SEARCH_EVERY_S", 1_000.0)
+    monkeypatch.setattr(checkpoint_collector, "SEARCH_EVERY_S", 1_000.0)
     verdict(watch)
     plan(FOLDER, 1)
     write(FOLDER, "state/0/0/1.zip", "x")

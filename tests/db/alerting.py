@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from dashboard.alerts import evaluate as tick
-from dashboard.evaluation import evaluate as judge
+from dashboard.alerts import evaluate as evaluate_alerts
+from dashboard.evaluation import evaluate as evaluate_rules
 from dashboard.models import Alert, AlertChange, Channel, Delivery, Silence
 from dashboard.runtime.leases import Lease
 from fenceline.facts import Finding, Severity
@@ -44,23 +44,23 @@ class World:
     """One cluster: each `second` the judge finds what it is given, and alerts look."""
 
     def __init__(self, take: Take) -> None:
-        self.judge, self.alerts = take("judge"), take(tick.NAME)
+        self.judge, self.alerts = take("judge"), take(evaluate_alerts.NAME)
         self.now_ms = NOW_MS
 
     def judged(self, *findings: Finding, blind: bool = False) -> None:
         """A second of the judge alone."""
         self.now_ms += 1_000
-        judge.save(self.judge, findings, sees=lambda row: not blind, now_ms=self.now_ms)
+        evaluate_rules.save(self.judge, findings, sees=lambda row: not blind, now_ms=self.now_ms)
 
     def told(self, seconds: int, *findings: Finding) -> None:
         """Seconds of both, in which what alerts make stays to be delivered."""
         for _ in range(seconds):
             self.judged(*findings)
-            tick.tick(self.alerts, now_ms=self.now_ms)
+            evaluate_alerts.tick(self.alerts, now_ms=self.now_ms)
 
     def look(self) -> int:
         """A tick of alerts; what it makes is delivered at once."""
-        made = tick.tick(self.alerts, now_ms=self.now_ms)
+        made = evaluate_alerts.tick(self.alerts, now_ms=self.now_ms)
         Delivery.objects.filter(state="pending").update(state="delivered")
         return made
 

@@ -24,7 +24,7 @@ from dashboard.models import (
 )
 from fenceline import histograms
 from fenceline.facts import Confidence, Transition, TransitionKind, TransitionReason
-from fenceline.kafka import transition_ring as recent
+from fenceline.kafka import transition_ring
 from fenceline.kafka.transactional_ids import key_of
 from tests.db.conftest import NOW_MS
 
@@ -206,7 +206,7 @@ def told(
 def life(name: str, *steps: tuple[TransitionKind, int]) -> None:
     """Keep the last steps of an id, oldest first, each a kind and the offset of its record."""
     entries = [
-        recent.entry(
+        transition_ring.entry(
             Transition(
                 kind,
                 Confidence.CERTAIN,
@@ -225,7 +225,9 @@ def life(name: str, *steps: tuple[TransitionKind, int]) -> None:
         )
         for kind, at in steps
     ]
-    Recent.objects.create(cluster=prod(), key=key_of(name.encode()), packed=recent.pack(entries[::-1]))
+    Recent.objects.create(
+        cluster=prod(), key=key_of(name.encode()), packed=transition_ring.pack(entries[::-1])
+    )
 
 
 def ended(name: str, kind: TransitionKind, *, producer_id: int, started_ms: int, offset: int = 9) -> None:
@@ -246,4 +248,6 @@ def ended(name: str, kind: TransitionKind, *, producer_id: int, started_ms: int,
         3,
         offset,
     )
-    Recent.objects.create(cluster=prod(), key=key_of(name.encode()), packed=recent.pack([recent.entry(told)]))
+    Recent.objects.create(
+        cluster=prod(), key=key_of(name.encode()), packed=transition_ring.pack([transition_ring.entry(told)])
+    )

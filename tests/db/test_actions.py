@@ -12,8 +12,8 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from dashboard.actions import execute
-from dashboard.actions import lease as hold
-from dashboard.actions import store as rows
+from dashboard.actions import lease as action_lease
+from dashboard.actions import store as action_store
 from dashboard.actions.connections import Hands
 from dashboard.actions.follow_up import Following
 from dashboard.actions.results import SubjectOutcome, summed
@@ -48,7 +48,7 @@ def fence(*subjects: SubjectPlan, **columns: Any) -> Plan:
 
 
 def kept(plan: Plan | None = None, actor: Actor = OLGA) -> Action:
-    return rows.keep(plan or fence(), actor, now_ms=NOW_MS)
+    return action_store.keep(plan or fence(), actor, now_ms=NOW_MS)
 
 
 def confirm(row: Action, actor: Actor = OLGA, **said: Any) -> Action:
@@ -61,7 +61,7 @@ def executing(row: Action, by: str = "olga") -> Action:
     """Have a row confirmed; the message to its worker names `t`."""
     until = Now() + execute.WAITS
     fields: dict[str, Any] = {"state": Action.State.EXECUTING, "lease_until": until, "lease_token": "t"}
-    assert rows.change(row, Q(state="planned"), executed_by=by, **fields)
+    assert action_store.change(row, Q(state="planned"), executed_by=by, **fields)
     row.refresh_from_db()
     return row
 
@@ -73,7 +73,7 @@ def test_a_plan_is_kept_as_it_was_previewed() -> None:
     plan = fence(subject(held=(("payments", 0, 1_204, 1_981, 1_981),), waiting=("billing",)), forced=True)
     row = kept(plan, ADA)
     row.refresh_from_db()
-    assert rows.plan_of(row) == plan
+    assert action_store.plan_of(row) == plan
     assert (row.digest, row.state, row.planned_by, row.forced) == (plan.digest, "planned", "ada", True)
     assert row.expires_ms == NOW_MS + LIVES_MS
     assert row.rev == Cluster.objects.get().rev > 0
@@ -82,29 +82,34 @@ def test_a_plan_is_kept_as_it_was_previewed() -> None:
 def test_the_newest_come_first_page_by_page_and_by_filters() -> None:
     names = [kept(fence(subject(f"payments-{number}"))).pk for number in range(5)]
     other = kept(replace(fence(subject("orders-1")), act=Act.ROLL_BACK_BATCH), ADA)
-    everything = rows.ActionCriteria()
-    found, place = rows.newest(everything, before=None, limit=4)
+    everything = action_store.ActionCriteria()
+    found, place = action_store.newest(everything, before=None, limit=4)
     assert [row.pk for row in found] == [other.pk, *reversed(names[2:])]
-    rest, end = rows.newest(everything, before=place, limit=4)
+    rest, end = action_store.newest(everything, before=place, limit=4)
     assert ([row.pk for row in rest], end) == (list(reversed(names[:2])), None)
     for wanted in (
-        rows.ActionCriteria(act="roll_back_batch"),
-        rows.ActionCriteria(q="ORDERS"),
-        rows.ActionCriteria(actor="ada"),
+        action_store.ActionCriteria(act="roll_back_batch"),
+        action_store.ActionCriteria(q="ORDERS"),
+        action_store.ActionCriteria(actor="ada"),
     ):
-        assert [row.pk for row in rows.newest(wanted, before=None, limit=9)[0]] == [other.pk]
+        assert [row.pk for row in action_store.newest(wanted, before=None, limit=9)[0]] == [other.pk]
     assert (
-        len(rows.newest(rows.ActionCriteria(cluster="prod", state="planned"), before=None, limit=9)[0]) == 6
+        len(
+            action_store.newest(
+                action_store.ActionCriteria(cluster="prod", state="planned"), before=None, limit=9
+            )[0]
+        )
+        == 6
     )
     collector_store.sync_clusters([])
-    assert rows.newest(everything, before=None, limit=9) == ([], None)
+    assert action_store.newest(everything, before=None, limit=9) == ([], None)
 
 
 def test_a_change_is_made_only_where_a_row_is_as_expected() -> None:
     row, before = kept(), Cluster.objects.get().rev
-    assert not rows.change(row, Q(state="done"), reason="never")
+    assert not action_store.change(row, Q(state="done"), reason="never")
     assert Cluster.objects.get().rev == before
-    assert rows.change(row, Q(state="planned"), reason="now")
+    assert action_store.change(row, Q(state="planned"), reason="now")
     row.refresh_from_db()
     assert (row.reason, row.rev, Cluster.objects.get().rev) == ("now", before + 1, before + 1)
 
@@ -161,7 +166,7 @@ def test_who_executes_it_again_is_answered_alike_and_nobody_else_is() -> None:
     with pytest.raises(execute.ExecutionRefused, match="olga executes this plan right now") as refused:
         confirm(row, ADA)
     assert refused.value.status == 409
-    rows.change(row, Q(), state="done")
+    action_store.change(row, Q(), state="done")
     # Also once it has expired, and whatever was typed this time: it is done.
     assert confirm(row, typed="", now_ms=NOW_MS + LIVES_MS).state == "done"
     with pytest.raises(execute.ExecutionRefused, match="olga has executed this plan already, it is done"):
@@ -173,41 +178,41 @@ def test_who_executes_it_again_is_answered_alike_and_nobody_else_is() -> None:
 
 def test_a_row_is_begun_once_and_only_by_its_token() -> None:
     row = executing(kept())
-    assert hold.begin(row.pk, "", now_ms=NOW_MS) is None
-    assert hold.begin(row.pk, "another", now_ms=NOW_MS) is None
-    assert hold.begin(row.pk + 1, "t", now_ms=NOW_MS) is None
-    begun = hold.begin(row.pk, "t", now_ms=NOW_MS)
+    assert action_lease.begin(row.pk, "", now_ms=NOW_MS) is None
+    assert action_lease.begin(row.pk, "another", now_ms=NOW_MS) is None
+    assert action_lease.begin(row.pk + 1, "t", now_ms=NOW_MS) is None
+    begun = action_lease.begin(row.pk, "t", now_ms=NOW_MS)
     assert begun is not None
     assert begun.started_ms == NOW_MS
-    assert hold.begin(row.pk, "t", now_ms=NOW_MS) is None
+    assert action_lease.begin(row.pk, "t", now_ms=NOW_MS) is None
 
 
 def test_a_row_that_waited_too_long_is_not_begun() -> None:
     row = executing(kept())
-    Action.objects.update(lease_until=Now() - hold.LIVES)
-    assert hold.begin(row.pk, "t", now_ms=NOW_MS) is None
+    Action.objects.update(lease_until=Now() - action_lease.LIVES)
+    assert action_lease.begin(row.pk, "t", now_ms=NOW_MS) is None
 
 
 def test_who_is_late_writes_nothing_more() -> None:
     executing(kept())
-    row = hold.begin(Action.objects.get().pk, "t", now_ms=NOW_MS)
+    row = action_lease.begin(Action.objects.get().pk, "t", now_ms=NOW_MS)
     assert row is not None
     settler = Action.objects.get()
-    assert not hold.take_over(settler, "s"), "its lease lives"
-    Action.objects.update(lease_until=Now() - hold.LIVES)
-    with pytest.raises(hold.ActionLeaseLost):
-        hold.prolong(row)
-    assert hold.take_over(settler, "s")
+    assert not action_lease.take_over(settler, "s"), "its lease lives"
+    Action.objects.update(lease_until=Now() - action_lease.LIVES)
+    with pytest.raises(action_lease.ActionLeaseLost):
+        action_lease.prolong(row)
+    assert action_lease.take_over(settler, "s")
     for late in (
-        lambda: hold.prolong(row),
-        lambda: hold.write(row, [{"subject": "late"}]),
-        lambda: hold.end(row, Action.State.DONE, [{"subject": "late"}]),
+        lambda: action_lease.prolong(row),
+        lambda: action_lease.write(row, [{"subject": "late"}]),
+        lambda: action_lease.end(row, Action.State.DONE, [{"subject": "late"}]),
     ):
-        with pytest.raises(hold.ActionLeaseLost):
+        with pytest.raises(action_lease.ActionLeaseLost):
             late()
-    hold.end(settler, Action.State.UNKNOWN, [])
+    action_lease.end(settler, Action.State.UNKNOWN, [])
     assert Action.objects.get().results == []
-    assert not hold.take_over(settler, "s2")
+    assert not action_lease.take_over(settler, "s2")
 
 
 @pytest.mark.parametrize(
@@ -238,7 +243,7 @@ def done(plan: Plan, *, lso_told: bool = True) -> Action:
         if lso_told
     ]
     row = kept(plan)
-    rows.change(row, Q(), state="done", results=results, follow_up=told, ended_ms=NOW_MS)
+    action_store.change(row, Q(), state="done", results=results, follow_up=told, ended_ms=NOW_MS)
     row.refresh_from_db()
     return row
 

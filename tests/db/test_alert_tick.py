@@ -12,8 +12,8 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from dashboard.alerts import alert_set as book
-from dashboard.alerts import evaluate as tick
+from dashboard.alerts import alert_set
+from dashboard.alerts import evaluate as evaluate_alerts
 from dashboard.models import Alert, AlertChange, Channel, Cluster, Delivery, FindingRecord
 from dashboard.runtime.leases import LeaseLost
 from fenceline.alerts.limits import Alerting
@@ -104,7 +104,7 @@ def test_what_was_over_before_the_first_tick_is_not_told(take: Take) -> None:
 
 
 def test_a_long_absence_is_caught_up_with_in_portions(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(book, "AT_ONCE", 3)
+    monkeypatch.setattr(alert_set, "AT_ONCE", 3)
     for number in range(10):
         for _ in range(2):
             world.judged(found(f"group:g{number}"))
@@ -234,7 +234,7 @@ def test_queries_grow_slowly_with_those_that_change(world: World) -> None:
     world.second(*findings)
     world.judged(*findings)
     with CaptureQueriesContext(connection) as caught:
-        tick.tick(world.alerts, now_ms=world.now_ms)
+        evaluate_alerts.tick(world.alerts, now_ms=world.now_ms)
     assert Alert.objects.filter(state="firing").count() == 400
     assert len(caught) <= 60
 
@@ -243,7 +243,7 @@ def test_a_fenced_tick_writes_nothing(world: World, take: Take) -> None:
     channel(group_wait_s=0)
     world.seconds(1, found())
     world.judged(found())
-    take(tick.NAME, previous=world.alerts.token)
+    take(evaluate_alerts.NAME, previous=world.alerts.token)
     with pytest.raises(LeaseLost):
         world.look()
     assert alert().state == "pending"
@@ -254,7 +254,7 @@ def test_a_second_tick_of_the_same_moment_makes_nothing(world: World) -> None:
     channel(group_wait_s=0)
     world.seconds(1, found())
     world.judged(found())
-    assert [tick.tick(world.alerts, now_ms=world.now_ms) for _ in range(3)] == [1, 0, 0]
+    assert [evaluate_alerts.tick(world.alerts, now_ms=world.now_ms) for _ in range(3)] == [1, 0, 0]
     assert AlertChange.objects.count() == 1
 
 

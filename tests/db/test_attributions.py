@@ -12,7 +12,7 @@ import pytest
 from django.db import transaction
 
 from dashboard.evaluation.baselines import ClusterBaselines
-from dashboard.history import queries as history
+from dashboard.history import queries as history_queries
 from dashboard.models import Action, Recent, Tally, TransitionRecord
 from dashboard.runtime.leases import Lease
 from dashboard.runtime.write_transactions import cluster_transaction
@@ -25,7 +25,7 @@ from fenceline.facts import (
     TransitionKind,
     TransitionReason,
 )
-from fenceline.kafka import transition_ring as recent
+from fenceline.kafka import transition_ring
 from fenceline.limits import Limits
 from tests.db.conftest import NOW_MS
 from tests.db.seeing import prod
@@ -141,7 +141,7 @@ def kept() -> dict[str, Any]:
     return {
         "rows": [(*values, action is not None) for *values, action in rows.values_list(*columns, "action")],
         "partitions": list(rows.values_list("partitions", flat=True)),
-        "recent": recent.unpack(bytes(Recent.objects.get().packed), 3),
+        "recent": transition_ring.unpack(bytes(Recent.objects.get().packed), 3),
         "counts": {kind: n for kind, n in counts.items() if n},
     }
 
@@ -157,7 +157,7 @@ def test_a_fence_is_ours_whenever_its_result_is_stored(
     assert fence.log_offset == 2
     assert (fence.completed_ms, fence.gap_ms) == (NOW_MS + 10, gap_ms)
     assert json.loads(fence.partitions) == [["orders", [0]]]
-    assert history.evidence(fence).startswith(f"Fenced by olga, action {row.pk}")
+    assert history_queries.evidence(fence).startswith(f"Fenced by olga, action {row.pk}")
     found = kept()
     assert found["counts"] == {"begin": 1, "admin_fence": 1}
     assert [each.kind for each in found["recent"]] == [
@@ -182,8 +182,8 @@ def test_a_verdict_that_is_attributed_later_is_a_revision(take: Take) -> None:
     assert after.rev == prod().rev
     assert [
         row.pk
-        for row in history.transitions_since(
-            history.HistoryCriteria("prod"), since_rev=before.rev, after=0, limit=9
+        for row in history_queries.transitions_since(
+            history_queries.HistoryCriteria("prod"), since_rev=before.rev, after=0, limit=9
         ).items
     ] == [after.pk]
 
@@ -315,7 +315,7 @@ def test_an_abort_by_our_end_transaction_is_not_the_clients(take: Take, at: int,
     (abort,) = TransitionRecord.objects.all()
     # The producer's own EndTxn just before would leave the same record.
     assert (abort.kind, abort.confidence, abort.action) == ("admin_abort", "probable", row)
-    assert history.evidence(abort).startswith(f"Aborted by olga, action {row.pk}: ")
+    assert history_queries.evidence(abort).startswith(f"Aborted by olga, action {row.pk}: ")
     assert kept()["counts"] == {"begin": 1, "admin_abort": 1}
 
 

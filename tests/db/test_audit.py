@@ -13,8 +13,7 @@ from django.contrib.auth.models import Group, User
 from django.db import OperationalError, connection, transaction
 from django.utils import timezone
 
-from dashboard.alerts import channels, silences
-from dashboard.alerts import validation as checks
+from dashboard.alerts import channels, silences, validation
 from dashboard.models import SIGN_INS, AuditEntry, Channel, Silence, Token
 from dashboard.runtime import retention
 from dashboard.runtime.leases import Lease
@@ -122,9 +121,9 @@ def test_a_refused_change_leaves_no_row() -> None:
     row = channels.add(DRAFT, by="ada")
     channels.rotate(row)
     rows = AuditEntry.objects.count()
-    with pytest.raises(checks.Unfit):
+    with pytest.raises(validation.Unfit):
         channels.rotate(row)
-    with pytest.raises(checks.Unfit):
+    with pytest.raises(validation.Unfit):
         channels.add(DRAFT, by="ada")
     assert AuditEntry.objects.count() == rows
 

@@ -13,9 +13,9 @@ from pytest_django import Settings
 
 from dashboard.config import CheckpointRoot, ClusterConfig, Config
 from dashboard.models import Batch, Collector, GapRecord, Query
-from dashboard.runtime import loop as slices
+from dashboard.runtime import loop
 from dashboard.runtime.leases import Lease, LeaseLost
-from dashboard.streaming import checkpoint_store as save_checkpoints
+from dashboard.streaming import checkpoint_store
 from dashboard.tasks import checkpoints as task
 from fenceline.limits import Limits
 from fenceline.spark.restart_prediction import RestartVerdict
@@ -73,7 +73,7 @@ def saved() -> Query | None:
 
 def test_what_is_there_is_saved_with_its_verdict(root: Path, take: Callable[..., Lease]) -> None:
     make(root / "orders", range(3))
-    lease = take(save_checkpoints.NAME)
+    lease = take(checkpoint_store.NAME)
     query = look(lease, saved, "the query is saved")
     assert (query.query_id, query.checkpoint) == (ID, str(root / "orders"))
     assert (query.planned, query.finished, query.restart) == (2, 2, RestartVerdict.CLEAN)
@@ -84,7 +84,7 @@ def test_what_is_there_is_saved_with_its_verdict(root: Path, take: Callable[...,
         [["0", str(batch)]] for batch in range(5)
     ]
     assert not batches.filter(committed_ms=None).exists()
-    row = Collector.objects.get(name=save_checkpoints.NAME)
+    row = Collector.objects.get(name=checkpoint_store.NAME)
     assert row.seen_through_ms is not None
 
 
@@ -92,13 +92,13 @@ def test_a_save_that_fails_loses_nothing(
     root: Path, take: Callable[..., Lease], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make(root / "orders", range(3))
-    lease = take(save_checkpoints.NAME)
+    lease = take(checkpoint_store.NAME)
 
     def lost(*_: object, **__: object) -> int:
         raise LeaseLost("another one holds it")
 
     with monkeypatch.context() as patch:
-        patch.setattr(save_checkpoints, "save", lost)
+        patch.setattr(checkpoint_store, "save", lost)
         with pytest.raises(LeaseLost):
             look(lease, lambda: False, "nothing")
     look(lease, lambda: Batch.objects.count() == 3, "every batch is saved after all")
@@ -106,8 +106,8 @@ def test_a_save_that_fails_loses_nothing(
 
 def test_a_root_that_cannot_be_read_is_a_gap_until_it_can(root: Path, take: Callable[..., Lease]) -> None:
     root.rmdir()
-    lease = take(save_checkpoints.NAME)
-    gaps = GapRecord.objects.filter(source=save_checkpoints.NAME, until_ms=None)
+    lease = take(checkpoint_store.NAME)
+    gaps = GapRecord.objects.filter(source=checkpoint_store.NAME, until_ms=None)
     gap = look(lease, gaps.first, "a gap tells it")
     assert gap.scope == "cluster"
     assert f"{root} does not exist: check the path" in gap.reason
@@ -119,7 +119,7 @@ def test_a_root_that_cannot_be_read_is_a_gap_until_it_can(root: Path, take: Call
 def test_what_was_removed_while_nobody_looked_is_gone(root: Path, take: Callable[..., Lease]) -> None:
     make(root / "orders", range(1))
     make(root / "payments", range(1))
-    lease = take(save_checkpoints.NAME)
+    lease = take(checkpoint_store.NAME)
     look(lease, lambda: Query.objects.count() == 2, "both are saved")
     task._collectors.clear()
     for file in sorted((root / "orders").rglob("*"), reverse=True):
@@ -143,7 +143,7 @@ def test_only_clusters_with_a_root_are_looked_at(
     monkeypatch.setattr(
         task.checkpoints, "apply_async", lambda arguments, **options: messages.append(arguments[0])
     )
-    monkeypatch.setattr(slices, "run", lambda *arguments, **options: messages.append("ran"))
+    monkeypatch.setattr(loop, "run", lambda *arguments, **options: messages.append("ran"))
     task.start()
     assert messages == sent
     task.checkpoints("other")

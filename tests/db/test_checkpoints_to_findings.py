@@ -10,11 +10,11 @@ from typing import NamedTuple
 import pytest
 
 from collectors.checkpoints.collector import CheckpointsCollector
-from dashboard.evaluation import evaluate as judge
+from dashboard.evaluation import evaluate as evaluate_rules
 from dashboard.evaluation.snapshot import SnapshotReader
 from dashboard.models import FindingRecord, Query
 from dashboard.runtime.leases import Lease
-from dashboard.streaming import checkpoint_store as save_checkpoints
+from dashboard.streaming import checkpoint_store
 from dashboard.streaming.batch_state import chain_of, newest_batch, safe_to_restart
 from fenceline.decode import ledger as ledgers
 from fenceline.decode.ledger import Generation, Round
@@ -65,17 +65,17 @@ def plan(at: Path, number: int) -> None:
 def tick(folder: Path, take: Callable[..., Lease]) -> Callable[..., list[str]]:
     """Look, save and judge, until a second look agrees; return the rules that find something."""
     seeing.collectors("transaction_state", "partitions", "groups", seen_ms=LATER_MS)
-    checkpoints, judging = take(save_checkpoints.NAME), take(judge.NAME)
+    checkpoints, judging = take(checkpoint_store.NAME), take(evaluate_rules.NAME)
     collector, reader = CheckpointsCollector([Root(str(folder.parent))]), SnapshotReader("prod")
 
     def tick(now_ms: int = LATER_MS) -> list[str]:
         for look in range(4):
             found = collector.look(now_ms, every_s=0)
             assert not found.blind
-            save_checkpoints.save(checkpoints, found.looks, found.gone, gaps=found.gaps, now_ms=now_ms + look)
+            checkpoint_store.save(checkpoints, found.looks, found.gone, gaps=found.gaps, now_ms=now_ms + look)
             collector.saved()
             seeing.looked_again()
-            judge.tick(judging, reader, now_ms=now_ms)
+            evaluate_rules.tick(judging, reader, now_ms=now_ms)
         return sorted(FindingRecord.objects.filter(closed_at=None).values_list("rule", flat=True))
 
     return tick

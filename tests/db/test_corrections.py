@@ -11,8 +11,7 @@ import pytest
 from dashboard.models import Cluster, Collector, GapRecord, Recent, StateCount, Transaction
 from dashboard.runtime import collector_store, leases
 from dashboard.runtime.leases import Lease, LeaseLost
-from dashboard.transactions import reconcile_store as corrections
-from dashboard.transactions import store
+from dashboard.transactions import reconcile_store, store
 from dashboard.transactions.reconcile_store import ReconciledRows
 from fenceline.facts import TailBatch, Tombstone, TopicPartitions, TransactionRecord, TransactionState
 from fenceline.kafka.reconcile import Correction, KnownTransaction, Reconciliation
@@ -45,7 +44,7 @@ def found(*corrected: Correction, alone: bool = False, **others: object) -> Reco
 
 
 def save(lease: Lease, reconciliation: Reconciliation) -> int:
-    return corrections.save(lease, reconciliation, now_ms=NOW_MS)
+    return reconcile_store.save(lease, reconciliation, now_ms=NOW_MS)
 
 
 def ours(lease: Lease, name: str) -> KnownTransaction:
@@ -69,7 +68,7 @@ def tail(take: Take) -> Lease:
 
 @pytest.fixture
 def mine(take: Take) -> Lease:
-    return take(corrections.NAME)
+    return take(reconcile_store.NAME)
 
 
 def test_a_row_becomes_what_its_coordinator_says(tail: Lease, mine: Lease) -> None:
@@ -131,7 +130,7 @@ def test_an_id_that_its_coordinator_forgot_goes_and_its_history_grows_old(tail: 
 def test_a_fenced_reconciler_writes_nothing(tail: Lease, mine: Lease, take: Take) -> None:
     read(tail, look(record("a")))
     judged = ours(mine, "a")
-    take(corrections.NAME, previous=mine.token)
+    take(reconcile_store.NAME, previous=mine.token)
     with pytest.raises(LeaseLost):
         save(mine, found(Correction(record("a", TransactionState.COMPLETE_ABORT), judged), requests=9))
     assert states() == {"Ongoing": 1}

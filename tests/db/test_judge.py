@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from dashboard.evaluation import evaluate as judge
+from dashboard.evaluation import evaluate as evaluate_rules
 from dashboard.evaluation import finding_queries
 from dashboard.evaluation.snapshot import SnapshotReader
 from dashboard.models import (
@@ -45,7 +45,7 @@ def lease(take: Take) -> Lease:
 
 
 def put(lease: Lease, *found: Finding, blind: bool = False) -> None:
-    judge.save(lease, found, sees=lambda row: not blind, now_ms=NOW_MS)
+    evaluate_rules.save(lease, found, sees=lambda row: not blind, now_ms=NOW_MS)
 
 
 def test_a_finding_keeps_one_row_while_it_is_found(lease: Lease) -> None:
@@ -101,7 +101,7 @@ def tick(lease: Lease, now_ms: int) -> None:
     """Judge three looks at the same: what is critical opens with the third at the latest."""
     reader = SnapshotReader("prod")
     for _ in range(3):
-        judge.tick(lease, reader, now_ms=now_ms)
+        evaluate_rules.tick(lease, reader, now_ms=now_ms)
         seeing.looked_again()
 
 
@@ -255,8 +255,8 @@ def test_since_stays_while_it_is_found_and_follows_after_blindness(lease: Lease)
 
 def test_what_has_no_beginning_is_since_it_was_found(lease: Lease) -> None:
     unknown = replace(finding(), since_ms=None)
-    judge.save(lease, [unknown], sees=bool, now_ms=NOW_MS)
-    judge.save(lease, [unknown], sees=bool, now_ms=NOW_MS + 60_000)
+    evaluate_rules.save(lease, [unknown], sees=bool, now_ms=NOW_MS)
+    evaluate_rules.save(lease, [unknown], sees=bool, now_ms=NOW_MS + 60_000)
     assert [row.since_ms for row in finding_queries.findings()] == [NOW_MS]
 
 

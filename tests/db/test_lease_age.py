@@ -13,8 +13,7 @@ from django.db.models.functions import Now
 from pytest_django import Settings
 
 from dashboard.config import ClusterConfig, Config
-from dashboard.runtime import collector_names as eyes
-from dashboard.runtime import leases
+from dashboard.runtime import collector_names, leases
 from dashboard.runtime.lease_age import LATE_AFTER_S, is_of, main
 from dashboard.runtime.leases import Lease
 from sandbox.options import ROOT
@@ -59,11 +58,19 @@ def test_where_nothing_is_watched_there_is_nothing_to_hold(settings: Settings) -
 def test_each_collector_belongs_to_one_worker(shards: int) -> None:
     workers = [*(f"tail-{shard}" for shard in range(shards)), "pollers"]
     tails = {
-        eyes.tail_name(shard, shards, of): f"tail-{shard}"
+        collector_names.tail_name(shard, shards, of): f"tail-{shard}"
         for shard in range(shards)
-        for of in (eyes.TAIL, eyes.OFFSETS)
+        for of in (collector_names.TAIL, collector_names.OFFSETS)
     }
-    others = dict.fromkeys((eyes.JUDGE, eyes.RECONCILE, eyes.PARTITIONS, eyes.ALERTS), "pollers")
+    others = dict.fromkeys(
+        (
+            collector_names.JUDGE,
+            collector_names.RECONCILE,
+            collector_names.PARTITIONS,
+            collector_names.ALERTS,
+        ),
+        "pollers",
+    )
     for name, worker in (tails | others).items():
         assert [each for each in workers if is_of(each, name, shards)] == [worker], name
 

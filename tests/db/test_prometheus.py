@@ -17,11 +17,10 @@ import pytest
 from django.db.models.functions import Now
 from django.test import Client
 
-from dashboard.alerts import deliver
-from dashboard.alerts import delivery_queue as claims
+from dashboard.alerts import deliver, delivery_queue
 from dashboard.config import Config
 from dashboard.models import Cluster, Delivery
-from dashboard.runtime import loop as slices
+from dashboard.runtime import loop
 from fenceline.alerts.limits import Alerting
 from sandbox.ports import HOST, free_port
 from tests.db.alerting import World, channel, found, world
@@ -78,8 +77,8 @@ def active(address: str) -> dict[str, Any]:
 def sent() -> None:
     """Send what is due, as a worker does."""
     Delivery.objects.filter(state="pending").update(next_at=Now())
-    for row in claims.due():
-        claimed = claims.claim(row.pk, 5)
+    for row in delivery_queue.due():
+        claimed = delivery_queue.claim(row.pk, 5)
         assert claimed is not None
         deliver.send(claimed)
     assert not Delivery.objects.exclude(state="delivered").exists()
@@ -92,7 +91,7 @@ def test_an_alertmanager_holds_what_fires_until_it_is_over(
     channel("am", kind="alertmanager", url=alertmanager, group_wait_s=0, group_interval_s=1)
     both = [found(f"transaction:payments-{number}-ключ") for number in range(2)]
     # An Alertmanager goes by its own clock.
-    world.now_ms = slices.now_ms() - 10_000
+    world.now_ms = loop.now_ms() - 10_000
     world.told(3, *both)
     sent()
     held = active(alertmanager)

@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from dashboard.evaluation import evaluate as judge
+from dashboard.evaluation import evaluate as evaluate_rules
 from dashboard.evaluation.snapshot import SnapshotReader
 from dashboard.models import FindingRecord, PartitionRecord, Query, Run
 from dashboard.streaming.rule_input import Queries
@@ -313,7 +313,7 @@ def judged(lease: Any) -> None:
     """Judge three looks at the same: what is critical is reported by the second one at the latest."""
     reader = SnapshotReader("prod")
     for _ in range(3):
-        judge.tick(lease, reader, now_ms=NOW_MS)
+        evaluate_rules.tick(lease, reader, now_ms=NOW_MS)
         seeing.looked_again()
 
 
@@ -326,16 +326,16 @@ def test_a_tick_finds_a_decided_batch_and_closes_it_when_that_is_done(take: Any)
     seeing.collectors("transaction_state", "partitions", "groups", "checkpoints")
     row = query(finished=2)
     kept = decided(row, decision(3, at_ms=NOW_MS - 11_000))
-    reader, lease = SnapshotReader("prod"), take(judge.NAME)
+    reader, lease = SnapshotReader("prod"), take(evaluate_rules.NAME)
     judged(lease)
     assert snapshot_rules() == [("batch_prepared", "critical")]
     gap = seeing.gap("checkpoints", f"query:{row.ident}")
     kept.outcome = "committed"
     kept.save()
-    judge.tick(lease, reader, now_ms=NOW_MS)
+    evaluate_rules.tick(lease, reader, now_ms=NOW_MS)
     assert snapshot_rules() == [("batch_prepared", "critical")], "hidden: neither opens nor closes"
     gap.delete()
-    judge.tick(lease, reader, now_ms=NOW_MS)
+    evaluate_rules.tick(lease, reader, now_ms=NOW_MS)
     assert snapshot_rules() == []
 
 
@@ -347,14 +347,14 @@ def test_a_part_that_is_hidden_hides_the_queries_that_lie_there(take: Any) -> No
     found = SnapshotReader("prod").read(now_ms=NOW_MS, limits=Limits())
     assert found.places == {f"query:{row.ident}": {f"checkpoint:{row.checkpoint}"}}
     assert {each.name: each.senses for each in found.collectors}["checkpoints"] == {Sense.QUERIES}
-    judged(take(judge.NAME))
+    judged(take(evaluate_rules.NAME))
     assert snapshot_rules() == [("batch_prepared", "critical")]
 
 
 def test_a_query_that_failed_is_told_without_any_checkpoint(take: Any) -> None:
     seeing.collectors("transaction_state")
     query(state=QueryState.FAILED.value, exception="boom", checkpoint="", planned=None, finished=None)
-    judge.tick(take(judge.NAME), SnapshotReader("prod"), now_ms=NOW_MS)
+    evaluate_rules.tick(take(evaluate_rules.NAME), SnapshotReader("prod"), now_ms=NOW_MS)
     assert snapshot_rules() == [("query_failed", "critical")]
 
 

@@ -12,7 +12,7 @@ from django.conf import settings
 from dashboard.config import CheckpointRoot
 from dashboard.models import Batch, Cluster, Collector, GapRecord, Query, SinkDecision
 from dashboard.runtime.leases import Lease, LeaseLost
-from dashboard.streaming import checkpoint_store as save_checkpoints
+from dashboard.streaming import checkpoint_store
 from dashboard.streaming.registry import find
 from fenceline.spark.records import Broken, CheckpointLook, CommitsEntry, Damage, Decided, LedgerState
 from tests.db.conftest import NOW_MS
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.sql
 
 @pytest.fixture
 def save(take: Callable[..., Lease]) -> Callable[..., int]:
-    lease = take(save_checkpoints.NAME)
+    lease = take(checkpoint_store.NAME)
 
     def save(
         *looks: CheckpointLook,
@@ -40,7 +40,7 @@ def save(take: Callable[..., Lease]) -> Callable[..., int]:
         gaps: Mapping[str, tuple[int, str]] | None = None,
         now_ms: int = NOW_MS,
     ) -> int:
-        return save_checkpoints.save(lease, looks, gone, gaps=gaps or {}, now_ms=now_ms)
+        return checkpoint_store.save(lease, looks, gone, gaps=gaps or {}, now_ms=now_ms)
 
     return save
 
@@ -210,8 +210,8 @@ def test_a_folder_that_no_root_holds_any_more_is_said_to_be_old(
 def test_the_folders_that_were_there_are_known_again(save: Save, take: Callable[..., Lease]) -> None:
     save(look(3, 2), look(3, 2, path="file:///copies/orders"))
     save(gone=("file:///copies/orders",))
-    lease = take(save_checkpoints.NAME, previous=Collector.objects.get(name=save_checkpoints.NAME).token)
-    assert list(save_checkpoints.known(lease)) == [PATH]
+    lease = take(checkpoint_store.NAME, previous=Collector.objects.get(name=checkpoint_store.NAME).token)
+    assert list(checkpoint_store.known(lease)) == [PATH]
 
 
 def test_decisions_of_a_ledger_are_kept_with_how_they_ended(save: Save) -> None:
@@ -291,10 +291,10 @@ def test_many_looks_are_saved_in_parts(save: Save) -> None:
 
 
 def test_a_collector_that_lost_its_lease_saves_nothing(take: Callable[..., Lease]) -> None:
-    lost = take(save_checkpoints.NAME)
-    take(save_checkpoints.NAME, previous=lost.token)
+    lost = take(checkpoint_store.NAME)
+    take(checkpoint_store.NAME, previous=lost.token)
     with pytest.raises(LeaseLost):
-        save_checkpoints.save(lost, [look(3, 2)], (), gaps={}, now_ms=NOW_MS)
+        checkpoint_store.save(lost, [look(3, 2)], (), gaps={}, now_ms=NOW_MS)
     assert not Query.objects.exists()
 
 

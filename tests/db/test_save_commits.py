@@ -8,7 +8,7 @@ from struct import pack
 
 import pytest
 
-from dashboard.groups import commit_store as save_commits
+from dashboard.groups import commit_store
 from dashboard.models import Collector, CommitRecord, GapRecord, GroupRecord, Position
 from dashboard.runtime import collector_store
 from dashboard.runtime.leases import Lease, LeaseLost
@@ -41,7 +41,7 @@ def look(
 
 
 def save(lease: Lease, seen: TailBatch, held: dict[int, int] | None = None, now_ms: int = NOW_MS) -> None:
-    save_commits.save(lease, seen, topic_id="topic-1", rate=1.0, held=held or {}, now_ms=now_ms)
+    commit_store.save(lease, seen, topic_id="topic-1", rate=1.0, held=held or {}, now_ms=now_ms)
 
 
 @pytest.fixture
@@ -145,8 +145,8 @@ def test_how_far_the_coordinator_s_clock_is_off_is_told_by_commits_before_our_ey
 
 def test_a_replaced_topic_leaves_no_row_and_a_gap_that_says_so(lease: Lease) -> None:
     save(lease, look({key(b"g"): value(1)}))
-    save_commits.forget(lease, "it was made again", topic_id="topic-1", now_ms=NOW_MS)
+    commit_store.forget(lease, "it was made again", topic_id="topic-1", now_ms=NOW_MS)
     assert CommitRecord.objects.count() == Position.objects.count() == 0
     assert GapRecord.objects.get().reason == "it was made again"
-    save_commits.forget(lease, "another shard was first", topic_id="topic-1", now_ms=NOW_MS)
+    commit_store.forget(lease, "another shard was first", topic_id="topic-1", now_ms=NOW_MS)
     assert GapRecord.objects.count() == 1

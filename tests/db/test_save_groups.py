@@ -11,7 +11,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from dashboard.groups import store as save_groups
+from dashboard.groups import store as group_store
 from dashboard.models import Cluster, Collector, CommitRecord, GapRecord, Group, GroupOffset, GroupRecord
 from dashboard.runtime.leases import Lease, LeaseLost
 from fenceline.facts import TopicPartition
@@ -38,8 +38,8 @@ def look(groups: Mapping[str, SeenGroup], at_ms: int = NOW_MS, **more: object) -
 
 
 def save(lease: Lease, found: GroupsLook) -> int:
-    rows = save_groups.GroupRows(lease, found.at_ms)
-    return save_groups.save(lease, found, rows, now_ms=found.at_ms)
+    rows = group_store.GroupRows(lease, found.at_ms)
+    return group_store.save(lease, found, rows, now_ms=found.at_ms)
 
 
 @pytest.fixture
@@ -164,7 +164,7 @@ def test_a_fenced_collector_saves_nothing_at_all(take: Take) -> None:
 
 
 def test_many_groups_are_saved_in_parts(lease: Lease, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(save_groups, "_SAVE_AT_ONCE", 10)
+    monkeypatch.setattr(group_store, "_SAVE_AT_ONCE", 10)
     groups = {f"g{n}": seen(HERE, THERE) for n in range(25)}
     assert save(lease, look(groups)) == 25
     assert (Group.objects.count(), GroupOffset.objects.count()) == (25, 50)

@@ -22,10 +22,9 @@ from dashboard.models import (
     ReplicaLook,
     Transaction,
 )
-from dashboard.partitions import store as save_partitions
+from dashboard.partitions import store as partition_store
 from dashboard.partitions.store import NAME, PartitionRows, save, save_replicas
-from dashboard.runtime import collector_store
-from dashboard.runtime import notify as live
+from dashboard.runtime import collector_store, notify
 from dashboard.runtime.leases import Lease, LeaseLost
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import (
@@ -77,7 +76,7 @@ def seen(*rows: KnownPartition, at_ms: int = NOW_MS, **more: Any) -> ObservedPar
 @pytest.fixture
 def rung(monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any) -> Rung:
     heard: Rung = []
-    monkeypatch.setattr(live, "ring", lambda cluster, kind, rev, ids=(): heard.append((cluster, kind)))
+    monkeypatch.setattr(notify, "ring", lambda cluster, kind, rev, ids=(): heard.append((cluster, kind)))
     monkeypatch.setattr("django.db.transaction.on_commit", lambda call, using=None, robust=False: call())
     return heard
 
@@ -259,5 +258,5 @@ def test_what_replicas_say_is_saved_by_broker(take: Take, rung: Rung) -> None:
         (3, True, ""),
     ]
     save(take(NAME), seen(known(A)), now_ms=NOW_MS)
-    assert save_partitions.replicas("prod", A) == (1, 2)
-    assert save_partitions.replicas("prod", B) == ()
+    assert partition_store.replicas("prod", A) == (1, 2)
+    assert partition_store.replicas("prod", B) == ()

@@ -8,7 +8,7 @@ import pytest
 
 from dashboard.models import Batch, Cluster, Query, Run
 from dashboard.runtime import collector_store
-from dashboard.streaming import progress_store as save_progress
+from dashboard.streaming import progress_store
 from dashboard.streaming.progress_store import Saved, UnassignedPost
 from fenceline.decode import ingest_payload as told
 from tests.db.conftest import NOW_MS
@@ -25,7 +25,7 @@ STARTED_MS = 1_795_315_430_778
 def save(*events: object, now_ms: int = NOW_MS, **members: Any) -> Saved:
     post = told.read(document(*events, **{"sent_ms": now_ms, **members}))
     assert post.refused == ()
-    return save_progress.save(post, now_ms=now_ms)
+    return progress_store.save(post, now_ms=now_ms)
 
 
 def query(query_id: str = QUERY) -> Query:

@@ -18,9 +18,9 @@ from dashboard.models import (
     Recovery,
     TransitionRecord,
 )
-from dashboard.recoveries import evidence as aftermath
-from dashboard.recoveries import queries as recoveries
-from dashboard.recoveries import store as save_recoveries
+from dashboard.recoveries import evidence as recovery_evidence
+from dashboard.recoveries import queries as recovery_queries
+from dashboard.recoveries import store as recovery_store
 from dashboard.runtime.leases import Lease
 from dashboard.transactions import store
 from fenceline.facts import TopicPartition, TopicPartitions, TransactionRecord, TransactionState
@@ -54,7 +54,7 @@ class Story:
 
     def __init__(self, take: Take, ahead_ms: int = 0) -> None:
         self.ahead_ms = ahead_ms
-        self.tail, self.lease = take(), take(save_recoveries.NAME)
+        self.tail, self.lease = take(), take(recovery_store.NAME)
         self.next: int | None = None
         self.read(
             record(TransactionState.EMPTY, 4, BEGUN_MS - 1), record(TransactionState.ONGOING, 4, BEGUN_MS)
@@ -117,7 +117,7 @@ class Story:
         GroupOffset.objects.update(offset=121, waiting="", waiting_ms=None, blockers=[])
 
     def tick(self, at_ms: int = NOW_MS) -> None:
-        save_recoveries.tick(self.lease, limit_ms=LIMIT_MS, now_ms=at_ms)
+        recovery_store.tick(self.lease, limit_ms=LIMIT_MS, now_ms=at_ms)
 
 
 TAKEOVER = (
@@ -153,8 +153,8 @@ def test_an_episode_knows_who_was_held_although_that_is_over(story: Story) -> No
 def test_the_search_begins_where_it_held_the_lso(story: Story) -> None:
     story.read(*TAKEOVER)
     story.tick()
-    (row,) = save_recoveries.waiting_for_a_search(story.lease)
-    assert aftermath.starts(row) == {PAYMENTS: 100}
+    (row,) = recovery_store.waiting_for_a_search(story.lease)
+    assert recovery_evidence.starts(row) == {PAYMENTS: 100}
 
 
 def test_else_the_search_begins_at_the_end_before_it_was_begun(take: Take) -> None:
@@ -163,14 +163,14 @@ def test_else_the_search_begins_at_the_end_before_it_was_begun(take: Take) -> No
     told.tick()
     told.read(*TAKEOVER)
     told.tick()
-    assert aftermath.starts(Recovery.objects.get()) == {PAYMENTS: 95}
+    assert recovery_evidence.starts(Recovery.objects.get()) == {PAYMENTS: 95}
 
 
 def test_an_episode_is_released_and_over_when_its_id_commits_again(story: Story) -> None:
     story.read(*TAKEOVER)
     story.tick()
     row = Recovery.objects.get()
-    save_recoveries.save_lost(story.lease, row, [LostRecords(*PAYMENTS, 100, 119, 20, True)])
+    recovery_store.save_lost(story.lease, row, [LostRecords(*PAYMENTS, 100, 119, 20, True)])
     story.tick(NOW_MS + 1_000)
     assert Recovery.objects.get().released_ms is None
     story.release()
@@ -190,8 +190,8 @@ def test_a_partition_that_cannot_be_seen_is_said_to_be_so(story: Story) -> None:
     story.tick()
     PartitionRecord.objects.all().delete()
     row = Recovery.objects.get()
-    assert aftermath.starts(row) == {}
-    save_recoveries.save_lost(story.lease, row, [])
+    assert recovery_evidence.starts(row) == {}
+    recovery_store.save_lost(story.lease, row, [])
     (lost,) = (LostRecords(*each) for each in Recovery.objects.get().lost)
     assert (lost.first, lost.sure) == (None, False)
     assert "cannot be seen" in lost.note
@@ -223,10 +223,10 @@ def test_old_news_opens_nothing(story: Story) -> None:
 
 
 def test_a_storm_is_counted_where_it_is_not_followed(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(save_recoveries, "MOST_OPEN", 0)
+    monkeypatch.setattr(recovery_store, "MOST_OPEN", 0)
     story.read(*TAKEOVER)
     story.tick()
-    gap = GapRecord.objects.get(source=save_recoveries.NAME)
+    gap = GapRecord.objects.get(source=recovery_store.NAME)
     assert (gap.scope, gap.count, Recovery.objects.count()) == ("episodes", 1, 0)
 
 
@@ -235,7 +235,7 @@ def test_nothing_is_opened_twice(story: Story) -> None:
     story.tick()
     story.tick()
     assert Recovery.objects.count() == 1
-    assert Collector.objects.get(name=save_recoveries.NAME).seen_through_ms == NOW_MS
+    assert Collector.objects.get(name=recovery_store.NAME).seen_through_ms == NOW_MS
 
 
 @pytest.mark.parametrize("ahead_ms", [0, 200, -200, 3_600_000, -3_600_000])
@@ -252,7 +252,7 @@ def test_an_episode_never_begins_after_it_is_over(
     told.release()
     marker_ms = NOW_MS - 985 - ahead_ms
     lost = LostRecords(*PAYMENTS, 100, 119, 20, True, "", marker_ms, marker_ms)
-    save_recoveries.save_lost(told.lease, Recovery.objects.get(), [lost])
+    recovery_store.save_lost(told.lease, Recovery.objects.get(), [lost])
     told.tick(NOW_MS + 9_000)
     row = Recovery.objects.get()
     assert row.outcome == "resumed"
@@ -278,7 +278,7 @@ def search(story: Story, lost: LostRecords) -> Recovery:
     """Let the episode's log be read."""
     story.read(*TAKEOVER)
     story.tick()
-    save_recoveries.save_lost(story.lease, Recovery.objects.get(), [lost])
+    recovery_store.save_lost(story.lease, Recovery.objects.get(), [lost])
     story.tick(NOW_MS + 1_000)
     return Recovery.objects.get()
 
@@ -289,26 +289,26 @@ BOUNDS = LostRecords(*PAYMENTS, 100, 119, 20, True)
 def test_a_topic_made_again_is_neither_read_nor_waited_for(story: Story) -> None:
     """Its LSO is past the offset that was blocked, and says nothing of the topic that was."""
     row = search(story, BOUNDS)
-    assert aftermath.topics(row) == {"payments": WrittenTopic("payments", "old", True)}
-    assert aftermath.may_be_deleted(row) == set()
+    assert recovery_evidence.topics(row) == {"payments": WrittenTopic("payments", "old", True)}
+    assert recovery_evidence.may_be_deleted(row) == set()
     PartitionRecord.objects.update(topic_id="new", lso=500, high_watermark=500)
     story.tick(NOW_MS + 2_000)
     row = Recovery.objects.get()
     assert (row.released_ms, row.outcome) == (None, "open")
-    assert list(save_recoveries.waiting_for_topics(story.lease)) == [row.pk]
-    save_recoveries.save_deleted(story.lease, row, {"payments": RECREATED})
+    assert list(recovery_store.waiting_for_topics(story.lease)) == [row.pk]
+    recovery_store.save_deleted(story.lease, row, {"payments": RECREATED})
     story.tick(NOW_MS + 3_000)
     row = Recovery.objects.get()
     assert (row.outcome, row.closed_ms, row.released_ms) == ("topic_deleted", NOW_MS + 3_000, None)
     (lost,) = (LostRecords(*each) for each in row.lost)
     assert (lost.sure, lost.note, lost.deleted) == (False, RECREATED, True)
-    assert not save_recoveries.waiting_for_topics(story.lease)
+    assert not recovery_store.waiting_for_topics(story.lease)
 
 
 def test_a_topic_that_is_not_seen_any_more_is_asked_for(story: Story) -> None:
     row = search(story, BOUNDS)
     PartitionRecord.objects.all().delete()
-    assert aftermath.may_be_deleted(row) == {"payments"}
+    assert recovery_evidence.may_be_deleted(row) == {"payments"}
 
 
 def test_of_two_topics_the_one_that_is_left_counts(story: Story) -> None:
@@ -325,14 +325,14 @@ def test_of_two_topics_the_one_that_is_left_counts(story: Story) -> None:
         LostRecords(*orders, 7, 8, 2, True),
         LostRecords(*PAYMENTS, 100, None, None, False, DELETED, deleted=True),
     ]
-    save_recoveries.save_lost(story.lease, row, found)
+    recovery_store.save_lost(story.lease, row, found)
     story.tick(NOW_MS + 1_000)
     assert Recovery.objects.get().released_ms is None
     PartitionRecord.objects.filter(topic="orders").update(lso=10, high_watermark=10, seen_ms=NOW_MS + 1_500)
     story.tick(NOW_MS + 2_000)
     row = Recovery.objects.get()
     assert (row.released_ms, row.records_released, row.outcome) == (NOW_MS + 1_500, 3, "open")
-    assert recoveries.lost_records(row) == (2, "at least")
+    assert recovery_queries.lost_records(row) == (2, "at least")
 
 
 def test_the_topic_is_remembered_as_it_was_while_the_transaction_is_open(story: Story) -> None:
@@ -344,8 +344,8 @@ def test_the_topic_is_remembered_as_it_was_while_the_transaction_is_open(story: 
     story.read(*TAKEOVER)
     story.tick(NOW_MS + 200_000)
     row = Recovery.objects.get()
-    assert aftermath.topics(row) == {"payments": WrittenTopic("payments", "old", True)}
-    assert aftermath.may_be_deleted(row) == {"payments"}
+    assert recovery_evidence.topics(row) == {"payments": WrittenTopic("payments", "old", True)}
+    assert recovery_evidence.may_be_deleted(row) == {"payments"}
 
 
 @pytest.mark.parametrize(
@@ -361,5 +361,5 @@ def test_a_topic_first_seen_after_the_beginning_may_be_another_one(
     told.tick()
     told.read(*TAKEOVER)
     told.tick()
-    topic = aftermath.topics(Recovery.objects.get())["payments"]
+    topic = recovery_evidence.topics(Recovery.objects.get())["payments"]
     assert topic == WrittenTopic("payments", "old", since_begin)

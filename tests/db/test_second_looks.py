@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dashboard.evaluation import evaluate as judge
+from dashboard.evaluation import evaluate as evaluate_rules
 from dashboard.evaluation.second_looks import SecondLooks
 from dashboard.evaluation.snapshot import SnapshotReader
 from dashboard.models import FindingRecord, Query
@@ -25,7 +25,7 @@ Take = Callable[..., Lease]
 
 @pytest.fixture
 def lease(take: Take) -> Lease:
-    return take(judge.NAME)
+    return take(evaluate_rules.NAME)
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def damaged(severity: str, words: str = "fails") -> Query:
 
 def severities(lease: Lease, reader: SnapshotReader, ticks: int = 1) -> list[str]:
     for _ in range(ticks):
-        judge.tick(lease, reader, now_ms=NOW_MS)
+        evaluate_rules.tick(lease, reader, now_ms=NOW_MS)
     rows = FindingRecord.objects.filter(closed_at=None, rule="restart_fails")
     return list(rows.values_list("severity", flat=True))
 
@@ -92,19 +92,19 @@ def test_who_takes_over_begins_anew_and_leaves_what_is_open(
     seeing.looked_again()
     severities(lease, reader)
     seeing.looked_again()
-    second = take(judge.NAME, previous=lease.token)
+    second = take(evaluate_rules.NAME, previous=lease.token)
     assert severities(second, reader) == []
     for _ in range(2):
         seeing.looked_again()
         severities(second, reader)
     assert severities(second, reader) == ["critical"]
-    third = take(judge.NAME, previous=second.token)
+    third = take(evaluate_rules.NAME, previous=second.token)
     assert severities(third, SnapshotReader("prod")) == ["critical"]
 
 
 def test_what_is_reported_and_not_looked_at_waits_for_nothing(lease: Lease, reader: SnapshotReader) -> None:
     query(state="failed", exception="boom")
-    judge.tick(lease, reader, now_ms=NOW_MS)
+    evaluate_rules.tick(lease, reader, now_ms=NOW_MS)
     assert FindingRecord.objects.get(rule="query_failed").severity == "critical"
 
 

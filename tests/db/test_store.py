@@ -9,7 +9,6 @@ import pytest
 from dashboard.models import Cluster, Collector, GapRecord, Position, Transaction
 from dashboard.runtime import collector_store, leases, visibility
 from dashboard.runtime.leases import Lease, LeaseLost
-from dashboard.transactions import queries as ids
 from dashboard.transactions import queries as transaction_queries
 from dashboard.transactions import store
 from fenceline.decode import text
@@ -179,10 +178,14 @@ def test_a_cluster_that_is_no_longer_configured_disappears_and_comes_back(take: 
     save(take(), look(record("a")))
     collector_store.sync_clusters(["other"])
     assert [row.name for row in visibility.clusters()] == ["other"]
-    assert ids.transactions(ids.TransactionCriteria(), now_ms=NOW_MS).total == 0
+    assert (
+        transaction_queries.transactions(transaction_queries.TransactionCriteria(), now_ms=NOW_MS).total == 0
+    )
     assert leases.unheld("transaction_state") == ["other"]
     collector_store.sync_clusters(["prod", "other"])
-    assert ids.transactions(ids.TransactionCriteria(), now_ms=NOW_MS).total == 1
+    assert (
+        transaction_queries.transactions(transaction_queries.TransactionCriteria(), now_ms=NOW_MS).total == 1
+    )
 
 
 def test_a_record_that_comes_before_our_eyes_tells_how_far_the_clocks_are_apart(take: Take) -> None:

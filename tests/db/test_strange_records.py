@@ -19,7 +19,7 @@ from django.db.models import F
 from dashboard.models import Collector, Recent, StateCount, Tally, Transaction, TransitionRecord
 from dashboard.runtime.leases import Lease
 from dashboard.transactions import queries as transaction_queries
-from dashboard.transactions import sql as rows
+from dashboard.transactions import sql as transaction_sql
 from dashboard.transactions import store
 from fenceline import histograms
 from fenceline.facts import (
@@ -33,7 +33,7 @@ from fenceline.facts import (
     TransitionKind,
     TransitionReason,
 )
-from fenceline.kafka import transition_ring as recent
+from fenceline.kafka import transition_ring
 from fenceline.kafka.encode import encode_key, encode_value
 from tests import offline
 from tests.db.conftest import NOW_MS
@@ -206,7 +206,7 @@ def stream_of(*facts: TransactionRecord | None) -> list[observe.RawRecord]:
 
 def told() -> list[tuple[TransitionKind, Confidence, TransitionReason]]:
     """Return the last transitions of the only id, oldest first."""
-    found = recent.unpack(bytes(Recent.objects.get().packed), PARTITION)
+    found = transition_ring.unpack(bytes(Recent.objects.get().packed), PARTITION)
     return [(each.kind, each.confidence, each.reason) for each in reversed(found)]
 
 
@@ -310,7 +310,7 @@ def test_a_transaction_that_grows_to_thousands_of_partitions_leaves_little_in_me
         for each in stream:
             fact = offline.decoded(each)
             assert isinstance(fact, TransactionRecord)
-            rows.packed_partitions(fact.partitions or ())
+            transaction_sql.packed_partitions(fact.partitions or ())
         del fact
         kept, _ = tracemalloc.get_traced_memory()
     finally:

@@ -18,8 +18,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from dashboard.runtime import collector_store
-from dashboard.runtime import notify as live
+from dashboard.runtime import collector_store, notify
 from tests.db.writers import WRITERS, Writer, found, name_of
 from tests.waiting import wait_for
 
@@ -97,7 +96,7 @@ class Runner:
 
 @pytest.fixture
 def writers(monkeypatch: pytest.MonkeyPatch) -> Mapping[str, Writer]:
-    monkeypatch.setattr(live, "ring", lambda *_, **__: None)
+    monkeypatch.setattr(notify, "ring", lambda *_, **__: None)
     monkeypatch.setattr("dashboard.alerts.notify.ring", lambda: None)
     collector_store.sync_clusters(["prod"])
     return {name_of(writer): writer for writer in [make() for make in WRITERS]}

@@ -18,15 +18,14 @@ from django.db.models import Q
 from django.test import RequestFactory
 
 from collectors.kafka.partitions import ObservedPartitions
-from dashboard.actions import lease as hold
+from dashboard.actions import lease as action_lease
 from dashboard.actions import store as rows
-from dashboard.alerts import channels, deliver, silences
-from dashboard.alerts import delivery_queue as claims
-from dashboard.alerts import evaluate as tick
+from dashboard.alerts import channels, deliver, delivery_queue, silences
+from dashboard.alerts import evaluate as evaluate_alerts
 from dashboard.alerts.senders import SendOutcome
-from dashboard.evaluation import evaluate as judge
-from dashboard.groups import commit_store as save_commits
-from dashboard.groups import store as save_groups
+from dashboard.evaluation import evaluate as evaluate_rules
+from dashboard.groups import commit_store
+from dashboard.groups import store as group_store
 from dashboard.models import (
     Action,
     Alert,
@@ -51,20 +50,18 @@ from dashboard.models import (
     Transaction,
     TransitionRecord,
 )  # fmt: skip
-from dashboard.partitions import store as save_partitions
-from dashboard.recoveries import store as save_recoveries
+from dashboard.partitions import store as partition_store
+from dashboard.recoveries import store as recovery_store
 from dashboard.runtime import (
     collector_store,
     leases,  # fmt: skip
     retention,  # fmt: skip
 )
 from dashboard.runtime.leases import Lease
-from dashboard.streaming import checkpoint_store as save_checkpoints
-from dashboard.streaming import progress_store as save_progress
+from dashboard.streaming import checkpoint_store, progress_store
 from dashboard.system.access import ROLES, Actor
-from dashboard.transactions import reconcile_store as corrections
-from dashboard.transactions import store
-from fenceline.decode import ingest_payload as told
+from dashboard.transactions import reconcile_store, store
+from fenceline.decode import ingest_payload
 from fenceline.facts import (
     Finding,
     PositionMove,
@@ -176,14 +173,14 @@ class Corrections(Writer):
 
     def __init__(self) -> None:
         super().__init__()
-        self.lease = lease(corrections.NAME)
+        self.lease = lease(reconcile_store.NAME)
 
     def write(self, number: int) -> None:
         new = Correction(
             _record(f"list-{number}", TransactionState.ONGOING, 1, self.now_ms, self.now_ms), None
         )
         found = Reconciliation(self.now_ms, True, False, corrections=[new], seen_through_ms=self.now_ms)
-        corrections.save(self.lease, found, now_ms=self.now_ms)
+        reconcile_store.save(self.lease, found, now_ms=self.now_ms)
 
     def lost(self) -> object:
         return Transaction.objects.filter(transactional_id__startswith="list-").count() - self.number
@@ -194,7 +191,7 @@ class Checkpoints(Writer):
 
     def __init__(self) -> None:
         super().__init__()
-        self.lease = lease(save_checkpoints.NAME)
+        self.lease = lease(checkpoint_store.NAME)
 
     def write(self, number: int) -> None:
         looks = [
@@ -203,7 +200,7 @@ class Checkpoints(Writer):
         ]
         blind = f"checkpoint:{_path(number % FEW)}"
         gaps = {blind: (self.now_ms, f"cannot be read: {number}")}
-        save_checkpoints.save(self.lease, looks, (), gaps=gaps, now_ms=self.now_ms)
+        checkpoint_store.save(self.lease, looks, (), gaps=gaps, now_ms=self.now_ms)
 
     def lost(self) -> object:
         return Batch.objects.exclude(planned_ms=None).count() - FEW * (self.number + 1)
@@ -229,9 +226,9 @@ class Progress(Writer):
             telling.done(number, self.now_ms, query=_query_id(each), run=_run_id(each))
             for each in reversed(range(FEW))
         ]
-        post = told.read(telling.document(*events, sent_ms=self.now_ms))
+        post = ingest_payload.read(telling.document(*events, sent_ms=self.now_ms))
         assert post.refused == ()
-        save_progress.save(post, now_ms=self.now_ms)
+        progress_store.save(post, now_ms=self.now_ms)
 
     def lost(self) -> object:
         return Batch.objects.exclude(run_id="").count() - FEW * self.number
@@ -242,12 +239,12 @@ class Groups(Writer):
 
     def __init__(self) -> None:
         super().__init__()
-        self.lease = lease(save_groups.NAME)
+        self.lease = lease(group_store.NAME)
 
     def write(self, number: int) -> None:
         some = {f"g-{each}": seen(offset=number) for each in range(FEW) if (number + each) % 3}
         look = groups_look(some, self.now_ms, gaps={"broker:2": f"no answer: {number}"})
-        save_groups.save(self.lease, look, save_groups.GroupRows(self.lease, self.now_ms), now_ms=self.now_ms)
+        group_store.save(self.lease, look, group_store.GroupRows(self.lease, self.now_ms), now_ms=self.now_ms)
         self.wanted = sorted(some)
 
     def lost(self) -> object:
@@ -261,7 +258,7 @@ class Commits(Writer):
 
     def __init__(self, shard: int) -> None:
         super().__init__()
-        self.lease, self.shard, self.next = lease(f"{save_commits.NAME}-{shard}"), shard, 0
+        self.lease, self.shard, self.next = lease(f"{commit_store.NAME}-{shard}"), shard, 0
 
     def write(self, number: int) -> None:
         keys = {key(b"c-%d-%d" % (self.shard, each)): value(number, self.now_ms) for each in range(FEW)}
@@ -269,7 +266,7 @@ class Commits(Writer):
         records = {name: [RawRecord(each, end - 1, self.now_ms)] for name, each in keys.items()}
         moves = (PositionMove(self.shard, self.next or None, end, end),)
         look = TailBatch({self.shard: records}, moves, len(keys), seen_through_ms=self.now_ms)
-        save_commits.save(self.lease, look, topic_id="topic-1", rate=1.0, held={}, now_ms=self.now_ms)
+        commit_store.save(self.lease, look, topic_id="topic-1", rate=1.0, held={}, now_ms=self.now_ms)
         self.next = end
 
     def lost(self) -> object:
@@ -282,7 +279,7 @@ class Partitions(Writer):
 
     def __init__(self) -> None:
         super().__init__()
-        self.lease = lease(save_partitions.NAME)
+        self.lease = lease(partition_store.NAME)
 
     def write(self, number: int) -> None:
         place = PartitionPlace("topic-1", 1, 5, (1, 2))
@@ -309,7 +306,7 @@ class Partitions(Writer):
         ended = [("orders", 0, number - 1, 4, 5)] if number else []
         gaps = {f"orders-{number % FEW}": "cannot be seen"}
         look = ObservedPartitions(self.now_ms, full=True, rows=known, pins=(pin,), ended=ended, gaps=gaps)
-        save_partitions.save(self.lease, look, now_ms=self.now_ms)
+        partition_store.save(self.lease, look, now_ms=self.now_ms)
 
     def lost(self) -> object:
         return PartitionRecord.objects.filter(lso=self.number - 1).count() - FEW
@@ -321,7 +318,7 @@ class Replicas(Writer):
     def write(self, number: int) -> None:
         said = {1: [ProducerState(number, 4, 5, NOW_MS, None, 5)], 2: "no answer"}
         where = TopicPartition("orders", 0)
-        save_partitions.save_replicas("prod", where, said, leader=1, ids={}, now_ms=self.now_ms)
+        partition_store.save_replicas("prod", where, said, leader=1, ids={}, now_ms=self.now_ms)
 
     def lost(self) -> object:
         return ReplicaLook.objects.filter(seen_ms=NOW_MS + (self.number - 1) * 1_000).count() - 2
@@ -332,14 +329,14 @@ class Judge(Writer):
 
     def __init__(self) -> None:
         super().__init__()
-        self.lease = lease(judge.NAME)
+        self.lease = lease(evaluate_rules.NAME)
 
     def write(self, number: int) -> None:
         found = [
             Finding("late", "prod", subject, Severity.WARNING, NOW_MS, f"s {number}", "e", "n")
             for subject in ("query:stays", f"query:{number}", f"query:{number - 1}")
         ]
-        judge.save(self.lease, found, sees=lambda row: True, now_ms=self.now_ms)
+        evaluate_rules.save(self.lease, found, sees=lambda row: True, now_ms=self.now_ms)
 
     def lost(self) -> object:
         return FindingRecord.objects.filter(subject__startswith="query:").count() - self.number - 2
@@ -350,7 +347,7 @@ class Alerts(Writer):
 
     def __init__(self) -> None:
         super().__init__()
-        self.lease = lease(tick.NAME)
+        self.lease = lease(evaluate_alerts.NAME)
         for name in ("pager", "chat"):
             Channel.objects.create(
                 name=name,
@@ -362,7 +359,7 @@ class Alerts(Writer):
             )
 
     def write(self, number: int) -> None:
-        tick.tick(self.lease, now_ms=self.now_ms)
+        evaluate_alerts.tick(self.lease, now_ms=self.now_ms)
 
     def lost(self) -> object:
         self()
@@ -375,11 +372,11 @@ class Deliveries(Writer):
 
     def write(self, number: int) -> None:
         limits = settings.FENCELINE.alerts
-        for pk in list(claims.due().values_list("pk", flat=True)[:3]):
-            claim = claims.claim(pk, 1.0)
+        for pk in list(delivery_queue.due().values_list("pk", flat=True)[:3]):
+            claim = delivery_queue.claim(pk, 1.0)
             if claim is not None:
                 taken = number % 3 != 0
-                claims.finish(
+                delivery_queue.finish(
                     claim, SendOutcome(taken, error="" if taken else "500", retry=not taken), limits
                 )
         done = Delivery.objects.filter(state="delivered", channel__name="pager", channel__enabled=True)
@@ -441,13 +438,13 @@ class Actions(Writer):
         about = {"transactional_id": name, "producer_id": 7, "producer_epoch": 3, "started_ms": NOW_MS}
         plan = Plan(Act.FENCE, "prod", NOW_MS, name, (SubjectPlan(f"transaction:{name}", name, about),))
         row = rows.keep(plan, actor, now_ms=NOW_MS)
-        until = leases.Now() + hold.LIVES
+        until = leases.Now() + action_lease.LIVES
         state = Action.State.EXECUTING
         assert rows.change(row, Q(state="planned"), state=state, lease_token="t", lease_until=until)
-        begun = hold.begin(row.pk, "t", now_ms=self.now_ms)
+        begun = action_lease.begin(row.pk, "t", now_ms=self.now_ms)
         assert begun is not None
-        hold.prolong(begun)
-        hold.end(begun, Action.State.DONE, [], ended_ms=self.now_ms)
+        action_lease.prolong(begun)
+        action_lease.end(begun, Action.State.DONE, [], ended_ms=self.now_ms)
 
     def lost(self) -> object:
         return Action.objects.filter(state="done").count() - self.number
@@ -458,12 +455,12 @@ class Recoveries(Writer):
 
     def __init__(self) -> None:
         super().__init__()
-        self.lease = lease(save_recoveries.NAME)
+        self.lease = lease(recovery_store.NAME)
 
     def write(self, number: int) -> None:
-        save_recoveries.tick(self.lease, limit_ms=60_000, now_ms=self.now_ms)
-        for row in save_recoveries.waiting_for_a_search(self.lease)[:3]:
-            save_recoveries.save_lost(self.lease, row, ())
+        recovery_store.tick(self.lease, limit_ms=60_000, now_ms=self.now_ms)
+        for row in recovery_store.waiting_for_a_search(self.lease)[:3]:
+            recovery_store.save_lost(self.lease, row, ())
 
 
 class Prune(Writer):

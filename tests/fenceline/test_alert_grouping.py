@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from fenceline.alerts import grouping
-from fenceline.alerts import notification_decision as fates
+from fenceline.alerts import grouping, notification_decision
 from fenceline.alerts.grouping import Item, LastNotification, Outlook, Route
 from fenceline.alerts.limits import Alerting
 from fenceline.alerts.mute import Muting
@@ -240,15 +239,17 @@ def test_what_follows_is_quiet_for_who_is_told_of_the_cause_alone() -> None:
     assert silenced.is_muted(FOLLOWS, route())
 
 
-def view(items: Iterable[Item], held: Iterable[LastNotification] = (), to: Route | None = None) -> fates.View:
+def view(
+    items: Iterable[Item], held: Iterable[LastNotification] = (), to: Route | None = None
+) -> notification_decision.View:
     of, before = to or route(), list(held)
     found = looked(items, before, to=of)
-    return fates.view(found, of, before, range(100, 100 + len(found.sendings)), NOW)
+    return notification_decision.view(found, of, before, range(100, 100 + len(found.sendings)), NOW)
 
 
-def fate(new: str, now: Item, known: fates.View, before: str = "") -> Any:
-    happened = fates.Happened(new, now.fingerprint, now.severity, now.labels, now, before)
-    found = fates.fate(happened, known)
+def fate(new: str, now: Item, known: notification_decision.View, before: str = "") -> Any:
+    happened = notification_decision.Happened(new, now.fingerprint, now.severity, now.labels, now, before)
+    found = notification_decision.fate(happened, known)
     return found and found[1:]
 
 
@@ -276,21 +277,26 @@ A, OVER, INFO = item("a"), over("a", 60), item("a", severity="info")
          ["quiet", "it is disabled"]),
     ],
 )  # fmt: skip
-def test_fates(number: int, new: str, now: Item, known: fates.View, expected: Any) -> None:
+def test_fates(number: int, new: str, now: Item, known: notification_decision.View, expected: Any) -> None:
     assert fate(new, now, known) == expected, f"case {number}"
 
 
 def test_a_change_has_one_fate_for_each_channel() -> None:
     both = [view([YOUNG]), replace(view([A]), route=route(number=2))]
-    happened = fates.Happened("firing", "a", "warning", A.labels, A, "")
-    assert fates.fates(happened, both, []) == ([[2, "delivery", 100]], True)
+    happened = notification_decision.Happened("firing", "a", "warning", A.labels, A, "")
+    assert notification_decision.fates(happened, both, []) == ([[2, "delivery", 100]], True)
     both[0] = view([A])
-    assert fates.fates(happened, both, [[2, "delivery", 100]]) == ([[1, "delivery", 100]], False)
-    assert fates.fates(happened, [], []) == ([], False)
+    assert notification_decision.fates(happened, both, [[2, "delivery", 100]]) == (
+        [[1, "delivery", 100]],
+        False,
+    )
+    assert notification_decision.fates(happened, [], []) == ([], False)
 
 
-def quiet(now: Item, *views: fates.View, inhibited: Mapping[int, list[str]] | None = None) -> Any:
-    return fates.why_quiet(now, [], views, inhibited or {}, None)
+def quiet(
+    now: Item, *views: notification_decision.View, inhibited: Mapping[int, list[str]] | None = None
+) -> Any:
+    return notification_decision.why_quiet(now, [], views, inhibited or {}, None)
 
 
 def test_it_is_told_why_nobody_is_told() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.alerts import validation as checks
+from dashboard.alerts import validation
 from fenceline.alerts import labels, payload
 from fenceline.alerts.labels import LONGEST, FindingText
 from fenceline.alerts.payload import GroupMessage, Notice, SendReason
@@ -129,7 +129,7 @@ def test_a_query_has_its_id_and_its_name_as_labels() -> None:
     assert labels.readable_name("query:6f1d2a3b", {}) == "6f1d2a3b"
     # Another subject is not renamed by a label that it should not have.
     assert labels.readable_name("group:billing", found) == "billing"
-    assert set(found) <= set(checks.LABELS)
+    assert set(found) <= set(validation.LABELS)
 
 
 def test_a_title_names_the_query_and_not_its_id() -> None:

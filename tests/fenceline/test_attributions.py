@@ -17,7 +17,7 @@ from fenceline.facts import (
     TransitionKind,
     TransitionReason,
 )
-from fenceline.kafka import transition_ring as recent
+from fenceline.kafka import transition_ring
 from fenceline.kafka.aggregate import Folded, Prior, fold
 from fenceline.kafka.attributions import ActionCause, RecordIdentity, action_of, attribute_past
 from fenceline.kafka.encode import encode_key, encode_value
@@ -73,10 +73,10 @@ def folded(prior: Prior, some: list[TransactionRecord], start: int, *, attribute
 
 
 def revised(packed: bytes) -> bytes:
-    before = recent.unpack(packed, 3)
+    before = transition_ring.unpack(packed, 3)
     changes = dict(attribute_past(before, CAUSES))
     after = [changes.get(each, each) for each in before]
-    return recent.pack([recent.entry(each) for each in after if each is not None])
+    return transition_ring.pack([transition_ring.entry(each) for each in after if each is not None])
 
 
 @pytest.mark.parametrize("version", [0, 2])
@@ -90,18 +90,20 @@ def test_the_order_of_record_and_result_makes_no_difference(version: int) -> Non
             if every[at:]:
                 late = folded(late, every[at:], at, attributed=True)
             case = f"version {version}, gap {gap_ms}, timeout {timeout_ms}, result after record {at}"
-            assert recent.unpack(late.packed, 3) == recent.unpack(whole.packed, 3), case
-        kinds = [each.kind for each in recent.unpack(whole.packed, 3)]
+            assert transition_ring.unpack(late.packed, 3) == transition_ring.unpack(whole.packed, 3), case
+        kinds = [each.kind for each in transition_ring.unpack(whole.packed, 3)]
         assert kinds[0] is TransitionKind.BEGIN
         assert kinds[2:] == [TransitionKind.ADMIN_FENCE, TransitionKind.BEGIN, TransitionKind.BASELINE], case
-        fence = recent.unpack(whole.packed, 3)[2]
+        fence = transition_ring.unpack(whole.packed, 3)[2]
         assert (fence.confidence, fence.gap_ms) == (Confidence.CERTAIN, gap_ms), case
-        assert [action_of(each, CAUSES) for each in recent.unpack(whole.packed, 3)].count(ACTION) == 1, case
+        assert [action_of(each, CAUSES) for each in transition_ring.unpack(whole.packed, 3)].count(
+            ACTION
+        ) == 1, case
 
 
 def test_attributing_twice_changes_nothing() -> None:
     packed = revised(folded(Prior(), records(100, 2, 777_000), 0, attributed=False).packed)
-    assert attribute_past(recent.unpack(packed, 3), CAUSES) == []
+    assert attribute_past(transition_ring.unpack(packed, 3), CAUSES) == []
     assert attribute_past((), CAUSES) == []
 
 

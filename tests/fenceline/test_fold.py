@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from fenceline.facts import EVERYDAY, RawRecord, TransactionRecord, TransactionState, TransitionKind
 from fenceline.histograms import merge
-from fenceline.kafka import transition_ring as recent
+from fenceline.kafka import transition_ring
 from fenceline.kafka.aggregate import Folded, NotableTransition, Prior, _IdFold, fold
 from fenceline.kafka.encode import encode_key, encode_value
 from tests.fenceline.walks import Walk
@@ -126,7 +126,7 @@ def test_the_last_twenty_are_the_last_twenty() -> None:
     for start in range(0, len(stream), 7):
         kept.save(stream[start : start + 7])
     (prior,) = kept.priors.values()
-    entries = recent.unpack(prior.packed, PARTITION)
+    entries = transition_ring.unpack(prior.packed, PARTITION)
     assert len(entries) == 20
     assert [entry.offset for entry in entries] == sorted((entry.offset for entry in entries), reverse=True)
 
@@ -148,5 +148,5 @@ def test_a_row_that_came_from_the_coordinators_list_makes_the_next_record_a_base
     records = {encode_key("a-1"): [RawRecord(encode_value(record), 50)]}
     fold(folded, 0, records, {encode_key("a-1"): Prior(TransactionState.ONGOING)}, (10,))
     assert folded.states == {TransactionState.ONGOING: -1, TransactionState.COMPLETE_ABORT: 1}
-    (only,) = recent.unpack(folded.newest[encode_key("a-1")].packed, 0)
+    (only,) = transition_ring.unpack(folded.newest[encode_key("a-1")].packed, 0)
     assert only.kind is TransitionKind.BASELINE

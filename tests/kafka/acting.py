@@ -12,12 +12,11 @@ from django.db.models.functions import Now
 from django.test import override_settings
 
 from dashboard.actions import execute, planning
-from dashboard.actions import lease as hold
-from dashboard.actions import store as rows
+from dashboard.actions import lease as action_lease
+from dashboard.actions import store as action_store
 from dashboard.config import CheckpointRoot, ClusterConfig, Config
 from dashboard.models import Action, Token
-from dashboard.runtime import collector_store
-from dashboard.runtime import loop as slices
+from dashboard.runtime import collector_store, loop
 from dashboard.system.access import ROLES, Actor
 from fenceline.plans.plan import Act, Plan
 
@@ -37,16 +36,16 @@ def configured(
 
 def planned(act: Act, *subjects: str, force: bool = True) -> Plan:
     """Plan as an admin does, who is not stopped by what is young and healthy."""
-    return planning.plan(CLUSTER, act, subjects, force=force, now_ms=slices.now_ms())
+    return planning.plan(CLUSTER, act, subjects, force=force, now_ms=loop.now_ms())
 
 
 def confirmed(plan: Plan) -> Action:
     """Keep a plan, and have it confirmed; the message to its worker names TOKEN."""
-    row = rows.keep(plan, OPERATOR, now_ms=slices.now_ms())
+    row = action_store.keep(plan, OPERATOR, now_ms=loop.now_ms())
     is_planned = Q(state=Action.State.PLANNED)
     until = Now() + execute.WAITS
     fields: dict[str, Any] = {"state": Action.State.EXECUTING, "lease_until": until, "lease_token": TOKEN}
-    assert rows.change(row, is_planned, executed_by=OPERATOR.name, reason="a test", **fields)
+    assert action_store.change(row, is_planned, executed_by=OPERATOR.name, reason="a test", **fields)
     return row
 
 
@@ -61,7 +60,7 @@ def executed(plan: Plan, observer: execute.Observer | None = None) -> Action:
 
 def died(row: Action) -> None:
     """Let the lease of an action be over, as its worker's death does after a while."""
-    Action.objects.filter(pk=row.pk).update(lease_until=Now() - hold.LIVES)
+    Action.objects.filter(pk=row.pk).update(lease_until=Now() - action_lease.LIVES)
     row.refresh_from_db()
 
 

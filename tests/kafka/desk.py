@@ -12,9 +12,8 @@ from collectors.checkpoints.collector import CheckpointsCollector
 from dashboard.actions import planning
 from dashboard.config import CheckpointRoot, ClusterConfig, Config
 from dashboard.models import Query
-from dashboard.runtime import leases
-from dashboard.runtime import loop as slices
-from dashboard.streaming import checkpoint_store as save_checkpoints
+from dashboard.runtime import leases, loop
+from dashboard.streaming import checkpoint_store
 from fenceline.limits import Limits
 from fenceline.plans.plan import Act, Plan, RefusalReason, from_json
 from sandbox.kafka import Broker
@@ -51,7 +50,7 @@ class Desk:
     def plan(self, act: Act, *subjects: str, force: bool = False, later_ms: int = 0) -> Plan:
         """Return a plan; `later_ms`: by a clock that is so far ahead of this machine's."""
         with self.configured():
-            now_ms = slices.now_ms() + later_ms
+            now_ms = loop.now_ms() + later_ms
             made = planning.plan(self.cluster, act, subjects, force=force, now_ms=now_ms)
         assert from_json(made.as_json()).digest == made.digest
         return made
@@ -70,13 +69,13 @@ class Desk:
     def look_at(self, root: Path) -> list[Query]:
         """Let our collector look at the checkpoints in a folder; return the queries."""
         self.root = root
-        lease = leases.acquire(self.cluster, save_checkpoints.NAME, holder="test", now_ms=slices.now_ms())
+        lease = leases.acquire(self.cluster, checkpoint_store.NAME, holder="test", now_ms=loop.now_ms())
         assert lease is not None
         with self.configured():
             collector = CheckpointsCollector([CheckpointRoot(str(root), self.cluster)], ())
-            found = collector.look(slices.now_ms(), every_s=0)
-            now_ms = slices.now_ms()
-            save_checkpoints.save(lease, found.looks, found.gone, gaps=found.gaps, now_ms=now_ms)
+            found = collector.look(loop.now_ms(), every_s=0)
+            now_ms = loop.now_ms()
+            checkpoint_store.save(lease, found.looks, found.gone, gaps=found.gaps, now_ms=now_ms)
         leases.release(lease)
         return list(Query.objects.filter(cluster__name=self.cluster))
 

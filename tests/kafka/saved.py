@@ -8,8 +8,7 @@ from django.test import override_settings
 
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Collector, Transaction
-from dashboard.runtime import collector_store, leases
-from dashboard.runtime import loop as slices
+from dashboard.runtime import collector_store, leases, loop
 from dashboard.tasks import tails
 from dashboard.transactions import queries as transaction_queries
 from fenceline.facts import TransactionRecord, TransactionState
@@ -24,9 +23,9 @@ def saved(bootstrap: str) -> dict[str, TransactionRecord]:
     # The tail of a cluster stays warm in its process, so each broker needs a name of its own.
     cluster = ClusterConfig(bootstrap.replace(":", "-"), {"bootstrap.servers": bootstrap})
     collector_store.sync_clusters([cluster.name])
-    lease = leases.acquire(cluster.name, tails.tail_name(0), holder="test", now_ms=slices.now_ms())
+    lease = leases.acquire(cluster.name, tails.tail_name(0), holder="test", now_ms=loop.now_ms())
     assert lease is not None
-    asked_ms = slices.now_ms()
+    asked_ms = loop.now_ms()
     with override_settings(FENCELINE=Config(clusters={cluster.name: cluster})):
         wait_for(lambda: _seen_through(lease) > asked_ms, "everything is seen", 60)
     return {row.transactional_id: _record(row) for row in Transaction.objects.all()}

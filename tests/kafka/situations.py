@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from confluent_kafka import KafkaException, Producer
 from py4j.java_gateway import JavaGateway
 
-from dashboard.runtime import loop as slices
+from dashboard.runtime import loop
 from fenceline.kafka.partitions import PartitionVerdict, VerdictReason
 from sandbox.kafka import Broker
 from sandbox.scenes.wire import Identity
@@ -237,14 +237,14 @@ def hanging_of_nobody(it: Situation) -> None:
 def hanging_backdated(it: Situation) -> None:
     """Its producer's clock is behind."""
     given = identity_of(it.broker, it.name)
-    it.stray(given, stamped_ms=slices.now_ms() - it.dice.randint(1, 30) * HOUR_MS)
+    it.stray(given, stamped_ms=loop.now_ms() - it.dice.randint(1, 30) * HOUR_MS)
     it.truth = [(it.name, *NOT_ITS)]
 
 
 def hanging_dated_ahead(it: Situation) -> None:
     """Its producer's clock is ahead: brokers take what is dated ahead for up to an hour."""
     given = identity_of(it.broker, it.name)
-    it.stray(given, stamped_ms=slices.now_ms() + it.dice.randint(40, 55) * MINUTE_MS)
+    it.stray(given, stamped_ms=loop.now_ms() + it.dice.randint(40, 55) * MINUTE_MS)
     it.truth = [(it.name, *NOT_ITS)]
 
 

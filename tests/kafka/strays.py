@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from dashboard.runtime import loop as slices
+from dashboard.runtime import loop
 from sandbox.kafka import Broker
 from sandbox.scenes import wire
 from sandbox.scenes.hanging import VERIFIED, verification_off
@@ -79,7 +79,7 @@ def _produce(
         2, 0, True, identity.producer_id, identity.epoch, sequence, 1_000 + 100 * records
     )
     for number in range(records):
-        builder.append(number, slices.now_ms() if stamped_ms is None else stamped_ms, None, b"stray", [])
+        builder.append(number, loop.now_ms() if stamped_ms is None else stamped_ms, None, b"stray", [])
     topic, partition = where
     of_topic = ProduceRequest.TopicProduceData
     data = of_topic.PartitionProduceData(index=partition, records=bytes(builder.build()))

@@ -11,14 +11,13 @@ import pytest
 from py4j.java_gateway import JavaGateway
 
 from collectors.kafka.internal_topics import Tail
-from dashboard.history import queries as history
+from dashboard.history import queries as history_queries
 from dashboard.models import Action, Recent, TransitionRecord
-from dashboard.runtime import leases
-from dashboard.runtime import loop as slices
+from dashboard.runtime import leases, loop
 from dashboard.runtime.leases import Lease
 from dashboard.transactions import attributions, store
 from fenceline.facts import Transition, TransitionKind
-from fenceline.kafka import transition_ring as recent
+from fenceline.kafka import transition_ring
 from fenceline.kafka.transactional_ids import key_of
 from fenceline.plans.plan import Act
 from sandbox.kafka import Broker
@@ -35,7 +34,7 @@ class Intake:
     def __init__(self, broker: Broker) -> None:
         self._tail = Tail({"bootstrap.servers": broker.bootstrap})
         self._sought = False
-        lease = leases.acquire(CLUSTER, "transaction_state", holder="test", now_ms=slices.now_ms())
+        lease = leases.acquire(CLUSTER, "transaction_state", holder="test", now_ms=loop.now_ms())
         assert lease is not None
         self._lease: Lease = lease
 
@@ -51,7 +50,7 @@ class Intake:
     def _looked(self) -> int:
         look = self._tail.look(0.1)
         if look.count or look.moves or look.seen_through_ms:
-            store.save_look(self._lease, look, topic_id=self._tail.topic_id, rate=0.0, now_ms=slices.now_ms())
+            store.save_look(self._lease, look, topic_id=self._tail.topic_id, rate=0.0, now_ms=loop.now_ms())
             self._tail.saved(look)
         return look.seen_through_ms or 0
 
@@ -79,7 +78,7 @@ def notable(name: str) -> list[TransitionRecord]:
 
 
 def recents(name: str) -> tuple[Transition, ...]:
-    return recent.unpack(bytes(Recent.objects.get(key=key_of(name.encode())).packed), 0)
+    return transition_ring.unpack(bytes(Recent.objects.get(key=key_of(name.encode())).packed), 0)
 
 
 #: At which steps of the action the tail reads; "answered" is right before the result is stored.
@@ -109,7 +108,7 @@ def test_a_fence_is_ours_in_either_order(each: Stage, intake: Intake, order: str
     said = each.said(name)
     assert (fence.producer_id, fence.producer_epoch) == (said.producer_id, said.producer_epoch - 1)
     assert None not in (fence.completed_ms, fence.gap_ms)
-    assert history.evidence(fence).startswith(f"Fenced by olga, action {row.pk}: ")
+    assert history_queries.evidence(fence).startswith(f"Fenced by olga, action {row.pk}: ")
     newest = recents(name)[0]
     assert newest.kind is TransitionKind.ADMIN_FENCE
     assert attributions.of_transitions(CLUSTER, key_of(name.encode()), [newest]) == [row]

@@ -16,8 +16,7 @@ from django.test import override_settings
 from collectors.kafka.internal_topics import CONSUMER_OFFSETS, Tail
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Collector, CommitRecord, GapRecord, GroupRecord, Position
-from dashboard.runtime import collector_store, leases
-from dashboard.runtime import loop as slices
+from dashboard.runtime import collector_store, leases, loop
 from dashboard.tasks import offsets
 from fenceline.decode.consumer_offsets import OffsetCommit, decode
 from fenceline.facts import TailBatch
@@ -110,7 +109,7 @@ def test_it_resumes_where_it_was_saved(kafka: Broker, watch: Watch) -> None:
     records = Collector.objects.get(name="consumer_offsets").records
     commit(kafka.bootstrap, "co-resume", "co-resume", p0=2)
     second = leases.acquire(
-        watch.cluster.name, "consumer_offsets", holder="b", now_ms=slices.now_ms(), previous=watch.tail.token
+        watch.cluster.name, "consumer_offsets", holder="b", now_ms=loop.now_ms(), previous=watch.tail.token
     )
     assert second is not None
     watch.tail = second
@@ -196,7 +195,7 @@ def test_shards_read_all_of_it_together(kafka_42: Broker) -> None:
 
 
 def read_shard(cluster: str, shard: int) -> None:
-    asked_ms = slices.now_ms()
+    asked_ms = loop.now_ms()
     lease = leases.acquire(cluster, offsets.offsets_name(shard), holder="test", now_ms=asked_ms)
     assert lease is not None
     mine = Collector.objects.filter(name=lease.name)

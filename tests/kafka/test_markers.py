@@ -15,9 +15,9 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AclOperation, ResourceType
 from py4j.java_gateway import JavaGateway
 
-from dashboard.actions import recover_workers as watch
+from dashboard.actions import recover_workers
 from dashboard.models import Action
-from dashboard.runtime import loop as slices
+from dashboard.runtime import loop
 from fenceline import facts
 from fenceline.plans.plan import Act
 from sandbox.kafka import Broker
@@ -137,7 +137,7 @@ def test_what_a_coordinator_owns_by_now_is_left_to_it(hanging: Hanging) -> None:
 
 def test_a_dead_worker_s_marker_is_told_as_it_is_seen(hanging: Hanging) -> None:
     row = left_behind(planned(Act.ABORT_MARKER, hanging.name), dies_at("WriteTxnMarkers"))
-    assert watch.settle(row, now_ms=slices.now_ms())
+    assert recover_workers.settle(row, now_ms=loop.now_ms())
     row.refresh_from_db()
     assert (row.state, hanging.end()) == (Action.State.FAILED, 3)
     assert "no marker was written" in words(row)

@@ -11,11 +11,10 @@ import pytest
 from confluent_kafka.admin import AclOperation, ResourceType
 from django.test import override_settings
 
-from dashboard.actions import inspect as looking
-from dashboard.actions import planning
+from dashboard.actions import inspect, planning
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Cluster, Group, GroupOffset
-from dashboard.runtime import loop as slices
+from dashboard.runtime import loop
 from fenceline.decode import text
 from fenceline.kafka.groups import GroupStatus, Waiting
 from fenceline.kafka.reconcile import NotDescribed, Obstacle
@@ -218,8 +217,8 @@ def test_an_id_of_flinks_shape_is_planned_with_a_warning(desk_42: Desk, name: st
 def test_an_unknown_id_is_refused_and_stays_unknown(desk: Desk, name: str) -> None:
     found = desk.plan(FENCE, name, force=True)
     assert grounds(found) == [[RefusalReason.UNKNOWN_ID]]
-    with desk.configured(), looking.connected(desk.cluster, slices.now_ms()) as look:
-        said = looking.described(look, [name])[name]
+    with desk.configured(), inspect.connected(desk.cluster, loop.now_ms()) as look:
+        said = inspect.described(look, [name])[name]
     assert isinstance(said, NotDescribed)
     assert said.obstacle is Obstacle.UNKNOWN
 

@@ -16,11 +16,10 @@ from py4j.java_gateway import JavaGateway
 from collectors.kafka.reconcile import Reconciler
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Collector, Transaction
-from dashboard.runtime import collector_store, leases
-from dashboard.runtime import loop as slices
+from dashboard.runtime import collector_store, leases, loop
 from dashboard.runtime.leases import Lease
 from dashboard.tasks import tails
-from dashboard.transactions import reconcile_store as corrections
+from dashboard.transactions import reconcile_store
 from dashboard.transactions.reconcile_store import ReconciledRows
 from fenceline.decode import text
 from fenceline.facts import TransactionState
@@ -49,18 +48,18 @@ class Stack:
         self.config = ClusterConfig(f"reconcile-{random.getrandbits(40):x}", {"bootstrap.servers": bootstrap})
         collector_store.sync_clusters([self.config.name])
         self.tail = self.lease(tails.tail_name(0))
-        self.mine = self.lease(corrections.NAME)
+        self.mine = self.lease(reconcile_store.NAME)
         self.rows = ReconciledRows(self.mine)
         self.reconciler = Reconciler(KafkaPythonAdmin(admin or self.config.properties))
 
     def lease(self, name: str) -> Lease:
-        lease = leases.acquire(self.config.name, name, holder="test", now_ms=slices.now_ms())
+        lease = leases.acquire(self.config.name, name, holder="test", now_ms=loop.now_ms())
         assert lease is not None
         return lease
 
     def read(self) -> None:
         """Let the tail see everything up to now."""
-        asked_ms = slices.now_ms()
+        asked_ms = loop.now_ms()
         with override_settings(FENCELINE=Config(clusters={self.config.name: self.config})):
             wait_for(lambda: self.seen(asked_ms), "everything is seen")
 
@@ -72,16 +71,16 @@ class Stack:
         """Poll until a list of that kind comes, and save what it finds."""
         if full:
             self.reconciler._full_at = 0.0
-        found = self.reconciler.poll(slices.now_ms(), self.rows)
+        found = self.reconciler.poll(loop.now_ms(), self.rows)
         assert found.full is full
-        corrections.save(self.mine, found, now_ms=slices.now_ms())
+        reconcile_store.save(self.mine, found, now_ms=loop.now_ms())
         return found
 
 
 @pytest.fixture
 def stack(kafka: Broker) -> Iterator[Stack]:
     made = Stack(kafka.bootstrap)
-    made.reconciler.poll(slices.now_ms(), made.rows)
+    made.reconciler.poll(loop.now_ms(), made.rows)
     yield made
     made.reconciler.close()
 
@@ -215,7 +214,7 @@ def test_lists_alone_are_enough_where_the_topic_may_not_be_read(
     name = f"alone-{stack.config.name}"
     producer = open_transaction(kafka.bootstrap, name)
     collector_store.save_trouble(
-        stack.tail, "no READ on __transaction_state at here; grant it", now_ms=slices.now_ms()
+        stack.tail, "no READ on __transaction_state at here; grant it", now_ms=loop.now_ms()
     )
     found = stack.poll(full=True)
     assert found.alone

@@ -16,9 +16,8 @@ from django.test import override_settings
 
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Collector, PinRecord, Recovery
-from dashboard.recoveries import store as save_recoveries
-from dashboard.runtime import leases
-from dashboard.runtime import loop as slices
+from dashboard.recoveries import store as recovery_store
+from dashboard.runtime import leases, loop
 from dashboard.tasks import recoveries as task
 from dashboard.tasks import tails
 from fenceline.decode.transaction_state import decode_value
@@ -42,16 +41,16 @@ class Eyes:
 
     def __init__(self, watch: Watch) -> None:
         self.watch = watch
-        self._tail, self._recoveries = self._lease(tails.tail_name(0)), self._lease(save_recoveries.NAME)
+        self._tail, self._recoveries = self._lease(tails.tail_name(0)), self._lease(recovery_store.NAME)
 
     def _lease(self, name: str) -> leases.Lease:
-        lease = leases.acquire(self.watch.name, name, holder="test", now_ms=slices.now_ms())
+        lease = leases.acquire(self.watch.name, name, holder="test", now_ms=loop.now_ms())
         assert lease is not None
         return lease
 
     def look(self) -> None:
         """Let each of them see everything that is there now."""
-        began_ms = slices.now_ms()
+        began_ms = loop.now_ms()
 
         def is_seen() -> bool:
             tails.read(self._tail, time.monotonic() + 0.3)

@@ -10,8 +10,7 @@ from django.test import override_settings
 
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Collector, GapRecord, Transaction
-from dashboard.runtime import collector_store, leases, visibility
-from dashboard.runtime import loop as slices
+from dashboard.runtime import collector_store, leases, loop, visibility
 from dashboard.tasks import tails
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
@@ -25,7 +24,7 @@ NAME = "replaced"
 
 def read(lease: leases.Lease) -> set[str]:
     """Read everything up to now, and return the ids that are known then."""
-    began_ms = slices.now_ms()
+    began_ms = loop.now_ms()
 
     def is_seen() -> bool:
         tails.read(lease, time.monotonic() + 0.3)
@@ -39,7 +38,7 @@ def test_a_cluster_made_again_under_its_address_is_read_anew(tmp_path: Path) -> 
     with Broker(tmp_path / "first") as first:
         cluster = ClusterConfig(NAME, {"bootstrap.servers": first.bootstrap})
         collector_store.sync_clusters([NAME])
-        lease = leases.acquire(NAME, tails.tail_name(0), holder="test", now_ms=slices.now_ms())
+        lease = leases.acquire(NAME, tails.tail_name(0), holder="test", now_ms=loop.now_ms())
         assert lease is not None
         with override_settings(FENCELINE=Config(clusters={NAME: cluster})):
             create_topics(first.bootstrap, "t")

@@ -36,14 +36,12 @@ from dashboard.models import (
     Transaction,
     TransitionRecord,
 )
-from dashboard.runtime import collector_store, leases
-from dashboard.runtime import loop as slices
-from dashboard.tasks import tail_loop as reading
-from dashboard.tasks import tails
+from dashboard.runtime import collector_store, leases, loop
+from dashboard.tasks import tail_loop, tails
 from dashboard.web.templatetags.fenceline import transaction_url
 from fenceline.decode import text
 from fenceline.facts import Confidence, TransactionRecord, TransactionState, Transition, TransitionKind
-from fenceline.kafka import transition_ring as recent
+from fenceline.kafka import transition_ring
 from fenceline.kafka.coordinator import partition_for
 from fenceline.kafka.encode import encode_key, encode_value
 from fenceline.kafka.transactional_ids import key_of
@@ -80,13 +78,13 @@ class Reader:
             self._config.name,
             tails.tail_name(0),
             holder="test",
-            now_ms=slices.now_ms(),
+            now_ms=loop.now_ms(),
             previous=self._took.token if self._took else None,
         )
         assert self._took is not None
         if not warm:
-            reading._cool(tails._TransactionState(), self._took)
-        asked_ms, self._slice_s = slices.now_ms(), 0.3
+            tail_loop._cool(tails._TransactionState(), self._took)
+        asked_ms, self._slice_s = loop.now_ms(), 0.3
         with override_settings(FENCELINE=Config(clusters={self._config.name: self._config})):
             wait_for(lambda: self._seen(asked_ms), "everything is seen", DEADLINE_S)
 
@@ -154,7 +152,7 @@ def told_as_it_was() -> None:
 
     Whatever was derived across a hole would be a step that Kafka does not have, and so ambiguous.
     """
-    told = [each for row in Recent.objects.all() for each in recent.unpack(bytes(row.packed), 0)]
+    told = [each for row in Recent.objects.all() for each in transition_ring.unpack(bytes(row.packed), 0)]
     assert {each.confidence for each in told} == {Confidence.CERTAIN}
     kinds = set(TransitionRecord.objects.values_list("kind", "confidence"))
     assert kinds == {("client_abort", "certain"), ("reinit", "certain")}
@@ -274,7 +272,7 @@ def gone(bootstrap: str) -> bool:
 def recent_of(name: str) -> list[Transition]:
     """Return the last transitions of an id, oldest first."""
     row = Recent.objects.get(key=key_of(name.encode()))
-    return list(reversed(recent.unpack(bytes(row.packed), 0)))
+    return list(reversed(transition_ring.unpack(bytes(row.packed), 0)))
 
 
 #: By what real clients name themselves with; NUL, bytes that are no UTF-8 and 32 kB only records can hold.
@@ -311,7 +309,7 @@ def commit_and_abort(bootstrap: str, name: str) -> None:
 def write_an_abort(bootstrap: str, *ids: bytes) -> None:
     """Write what a coordinator would where only brokers may: they let this client id do it."""
     producer = Producer({"bootstrap.servers": bootstrap, "client.id": "__admin_client"})
-    now_ms = slices.now_ms()
+    now_ms = loop.now_ms()
     for raw in ids:
         name = text.escape(raw)
         for state in (

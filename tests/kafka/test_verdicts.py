@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from py4j.java_gateway import JavaGateway
 
-from dashboard.runtime import loop as slices
+from dashboard.runtime import loop
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import PartitionVerdict, ProducerOwners, VerdictReason
 from sandbox.kafka import Broker
@@ -264,7 +264,7 @@ def test_weak_point_a_backdated_records_have_no_say_in_ages(kafka: Broker, watch
     """
     ids = [f"{name}-{number}" for number in range(2)]
     given = [identity_of(kafka, each) for each in ids]
-    now_ms = slices.now_ms()
+    now_ms = loop.now_ms()
     with unverified(kafka):
         stray(kafka, ids[0], given[0], (name, 0), stamped_ms=now_ms - 60 * MINUTE_MS)
         stray(kafka, ids[1], given[1], (name, 1), stamped_ms=now_ms + 55 * MINUTE_MS)
@@ -274,7 +274,7 @@ def test_weak_point_a_backdated_records_have_no_say_in_ages(kafka: Broker, watch
     for number in 0, 1:
         assert watch.said(name, number) == [(ids[number], *NOT_ITS)]
         (pin,) = watch.pins(name, number)
-        assert now_ms <= pin.first_seen_ms <= slices.now_ms()
+        assert now_ms <= pin.first_seen_ms <= loop.now_ms()
 
 
 def test_weak_point_b_a_producer_that_goes_on_writing_is_seen(kafka: Broker, watch: Watch, name: str) -> None:
@@ -282,7 +282,7 @@ def test_weak_point_b_a_producer_that_goes_on_writing_is_seen(kafka: Broker, wat
     default of 15 minutes; the first record is backdated, so that the tool has found it before."""
     given = identity_of(kafka, name)
     with unverified(kafka):
-        stray(kafka, name, given, (name, 0), stamped_ms=slices.now_ms() - 60 * MINUTE_MS)
+        stray(kafka, name, given, (name, 0), stamped_ms=loop.now_ms() - 60 * MINUTE_MS)
         assert hangs_by_the_tool(kafka, name, timeout_minutes=15) == [0]
         watch.look_often()
         stray(kafka, name, given, (name, 0), sequence=1)

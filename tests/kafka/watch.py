@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 from collectors.kafka.partitions import ObservedPartitions, Watcher
 from dashboard.models import Collector, GapRecord, PartitionRecord, PinRecord
-from dashboard.partitions import store as save_partitions
-from dashboard.runtime import collector_store, leases
-from dashboard.runtime import loop as slices
+from dashboard.partitions import store as partition_store
+from dashboard.runtime import collector_store, leases, loop
 from fenceline.kafka.partitions import PartitionVerdict, VerdictReason
 from sandbox.kafka import Broker
 from transaction_admin.kafka_python import KafkaPythonAdmin
@@ -36,10 +35,10 @@ class Watch:
         self.properties = {"bootstrap.servers": bootstrap} if properties is None else properties
         self.name = f"watch-{random.getrandbits(40):x}"
         collector_store.sync_clusters([self.name])
-        lease = leases.acquire(self.name, save_partitions.NAME, holder="test", now_ms=slices.now_ms())
+        lease = leases.acquire(self.name, partition_store.NAME, holder="test", now_ms=loop.now_ms())
         assert lease is not None
         self.lease = lease
-        self.ours = save_partitions.PartitionRows(lease, tails, vouched=vouched)
+        self.ours = partition_store.PartitionRows(lease, tails, vouched=vouched)
         self.start()
 
     def start(self) -> None:
@@ -55,9 +54,9 @@ class Watch:
     def look(self, *, full: bool = True, later_ms: int = 0) -> ObservedPartitions:
         """Look and save; `later_ms`: by a clock that is so far ahead of this machine's."""
         self.watcher._full_at = time.monotonic() + (0 if full else 3_600)
-        self.ours.now_ms = slices.now_ms() + later_ms
+        self.ours.now_ms = loop.now_ms() + later_ms
         seen = self.watcher.look(self.ours.now_ms, self.ours)
-        save_partitions.save(self.lease, seen, now_ms=self.ours.now_ms)
+        partition_store.save(self.lease, seen, now_ms=self.ours.now_ms)
         return seen
 
     def look_often(self, times: int = 4, *, later_ms: int = 0) -> None:
@@ -87,12 +86,12 @@ class Watch:
 
     def gaps(self) -> dict[str, str]:
         """Return what cannot be seen now: reasons by scope."""
-        rows = GapRecord.objects.filter(cluster__name=self.name, source=save_partitions.NAME, until_ms=None)
+        rows = GapRecord.objects.filter(cluster__name=self.name, source=partition_store.NAME, until_ms=None)
         return dict(rows.values_list("scope", "reason"))
 
     def collector(self) -> Collector:
         """Return what the collector says of itself."""
-        return Collector.objects.get(cluster__name=self.name, name=save_partitions.NAME)
+        return Collector.objects.get(cluster__name=self.name, name=partition_store.NAME)
 
 
 class Hanging(NamedTuple):

@@ -11,10 +11,9 @@ from django.test import override_settings
 
 from collectors.kafka.groups import GroupsCollector
 from dashboard.config import ClusterConfig, Config
-from dashboard.groups import store as save_groups
+from dashboard.groups import store as group_store
 from dashboard.models import Collector, Group, GroupOffset
-from dashboard.runtime import collector_store, leases
-from dashboard.runtime import loop as slices
+from dashboard.runtime import collector_store, leases, loop
 from dashboard.tasks import offsets
 from sandbox.kafka import Broker
 from tests.waiting import wait_for
@@ -43,9 +42,9 @@ class Watch:
         self.cluster = ClusterConfig(name, properties)
         self._config = Config(clusters={name: self.cluster})
         collector_store.sync_clusters([name])
-        now_ms = slices.now_ms()
+        now_ms = loop.now_ms()
         self.tail = self._lease(offsets.offsets_name(0), now_ms)
-        self.lease = self._lease(save_groups.NAME, now_ms)
+        self.lease = self._lease(group_store.NAME, now_ms)
         self._log = log
         self._groups = GroupsCollector(properties, KafkaPythonReads(properties, 25))
 
@@ -60,7 +59,7 @@ class Watch:
 
     def read(self) -> None:
         """Let the tail read everything up to now."""
-        asked_ms = slices.now_ms()
+        asked_ms = loop.now_ms()
         with override_settings(FENCELINE=self._config):
             wait_for(lambda: self._seen_through() > asked_ms, "all commits are read", 60)
 
@@ -75,9 +74,9 @@ class Watch:
         for _ in range(times):
             if self._log:
                 self.read()
-            rows = save_groups.GroupRows(self.lease, slices.now_ms())
-            found = self._groups.look(slices.now_ms(), rows, every_s=0)
-            save_groups.save(self.lease, found, rows, now_ms=slices.now_ms())
+            rows = group_store.GroupRows(self.lease, loop.now_ms())
+            found = self._groups.look(loop.now_ms(), rows, every_s=0)
+            group_store.save(self.lease, found, rows, now_ms=loop.now_ms())
         return {row.group_id: row for row in Group.objects.filter(cluster__name=self.cluster.name)}
 
     def offset(self, group: str, topic: str, partition: int) -> GroupOffset:

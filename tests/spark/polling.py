@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
-from collectors.checkpoints import store as stores
+from collectors.checkpoints import store as checkpoint_stores
 from collectors.checkpoints.collector import CheckpointsCollector
 from dashboard.config import CheckpointRoot
 from fenceline.spark.restart_prediction import RestartVerdict, restart
@@ -23,14 +23,14 @@ _HEALTHY = {RestartVerdict.CLEAN, RestartVerdict.REPLAY, RestartVerdict.IN_FLIGH
 
 def slow_down(stat_s: float) -> None:
     """Let every answer about a file take so long."""
-    asked = stores._local
+    asked = checkpoint_stores._local
 
     def slowly(entry: object) -> object:
         time.sleep(stat_s)
         return asked(entry)  # type: ignore[arg-type]
 
     if stat_s:
-        stores._local = slowly  # type: ignore[assignment]
+        checkpoint_stores._local = slowly  # type: ignore[assignment]
 
 
 def polled(folder: str, polls: int) -> Counter[str]:

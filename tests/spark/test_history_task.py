@@ -30,7 +30,7 @@ from fenceline.facts import (
     TransitionReason,
 )
 from fenceline.histograms import bucket_of
-from fenceline.kafka import transition_ring as recent
+from fenceline.kafka import transition_ring
 from fenceline.kafka.encode import encode_key, encode_value
 from fenceline.reports import APPLICATIONS, IDS, PROGRESS, STATE, STRANGE, TRANSITIONS
 from spark_pipeline.reports import columns, task
@@ -242,15 +242,20 @@ def test_entries_are_laid_out_as_recent_packs_them() -> None:
         3,
         2**35,
     )
-    (entry,) = np.frombuffer(recent.entry(told), columns.ENTRY)
-    assert columns.ENTRY.itemsize == recent.SIZE
-    assert (entry["kind"], entry["confidence"], entry["reason"]) == recent.codes(*told[:3])
+    (entry,) = np.frombuffer(transition_ring.entry(told), columns.ENTRY)
+    assert columns.ENTRY.itemsize == transition_ring.SIZE
+    assert (entry["kind"], entry["confidence"], entry["reason"]) == transition_ring.codes(*told[:3])
     assert [int(entry[name]) for name in ("at_ms", "producer_id", "epoch", "before", "timeout_ms")] == list(
         told[3:8]
     )
-    assert [int(entry[name]) for name in ("open", "done", "gap", "offset")] == [61_234, 7, recent.NONE, 2**35]
+    assert [int(entry[name]) for name in ("open", "done", "gap", "offset")] == [
+        61_234,
+        7,
+        transition_ring.NONE,
+        2**35,
+    ]
     for code, kind in enumerate(TransitionKind):
-        assert recent.codes(kind, Confidence.CERTAIN, TransitionReason.FIRST_SEEN)[0] == code
+        assert transition_ring.codes(kind, Confidence.CERTAIN, TransitionReason.FIRST_SEEN)[0] == code
 
 
 def test_buckets_are_those_of_histograms() -> None:

@@ -10,7 +10,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from dashboard.actions import store as rows
+from dashboard.actions import store as action_store
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Action, Cluster, SinkDecision
 from fenceline.plans.plan import LIVES_MS, Act
@@ -171,7 +171,7 @@ def test_what_is_not_confirmed_rightly_is_told_and_keeps_what_was_typed(
     assert said in shown
     assert 'role="alert"' in shown
     assert 'value="ticket 4411"' in shown or "reason" in fields
-    assert rows.action(action.pk).state == "planned"  # type: ignore[union-attr]
+    assert action_store.action(action.pk).state == "planned"  # type: ignore[union-attr]
     assert not sent
 
 

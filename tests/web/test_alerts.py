@@ -12,7 +12,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from dashboard.models import Action, Alert, Cluster
-from dashboard.web.forms import alerts as alerts_asked
+from dashboard.web.forms import alerts as alert_forms
 from tests.web import roles, seed, voiced
 from tests.web.roles import read
 from tests.web.streams import QUERY_ID
@@ -323,8 +323,8 @@ def test_a_refetch_answers_304_until_something_moves(page: Client, prod: Cluster
     "key", ["state", "severity", "rule", "team", "q", "voice", "page", "cluster", "before", "channel"]
 )
 def test_no_query_string_fails(key: str, value: str) -> None:
-    assert alerts_asked.parse({key: value}, "", ["prod"]).filter is not None
-    assert alerts_asked.parse_deliveries({key: value}).filter is not None
+    assert alert_forms.parse({key: value}, "", ["prod"]).filter is not None
+    assert alert_forms.parse_deliveries({key: value}).filter is not None
 
 
 def test_the_sidebar_counts_what_fires_and_the_overview_what_is_quiet(page: Client, prod: Cluster) -> None:

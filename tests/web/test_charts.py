@@ -12,7 +12,7 @@ import pytest
 
 from dashboard.history.buckets import Bucket
 from dashboard.labels.transition import LOOKS, NOTABLE
-from dashboard.web.charts import figures as charts
+from dashboard.web.charts import figures
 from dashboard.web.charts.figures import Bar, Mark
 from fenceline.facts import ABORTS, EVERYDAY, TransitionKind
 
@@ -36,12 +36,12 @@ MARKS = [
     Mark(NOW_MS + 100, kind, f"{kind}") for kind in (*NOTABLE, TransitionKind.INIT, TransitionKind.BASELINE)
 ]
 FIGURES = {
-    "over time": charts.over_time(minutes(EVERYTHING, {}, {TransitionKind.TIMEOUT: 3}), NOTABLE),
-    "one kind": charts.over_time(minutes({}, EVERYTHING), [TransitionKind.TAKEOVER]),
-    "strip": charts.strip(minutes(EVERYTHING, {}, {TransitionKind.COMMIT: 12_000})),
-    "timeline": charts.timeline(BARS, MARKS, now_ms=NOW_MS + 60_000),
-    "one instant": charts.timeline([], MARKS[:1], now_ms=NOW_MS),
-    "open only": charts.timeline([Bar(NOW_MS, NOW_MS, None, "open")], [], now_ms=NOW_MS),
+    "over time": figures.over_time(minutes(EVERYTHING, {}, {TransitionKind.TIMEOUT: 3}), NOTABLE),
+    "one kind": figures.over_time(minutes({}, EVERYTHING), [TransitionKind.TAKEOVER]),
+    "strip": figures.strip(minutes(EVERYTHING, {}, {TransitionKind.COMMIT: 12_000})),
+    "timeline": figures.timeline(BARS, MARKS, now_ms=NOW_MS + 60_000),
+    "one instant": figures.timeline([], MARKS[:1], now_ms=NOW_MS),
+    "open only": figures.timeline([Bar(NOW_MS, NOW_MS, None, "open")], [], now_ms=NOW_MS),
 }
 
 
@@ -91,12 +91,12 @@ def test_stacks_hold_every_count() -> None:
 
 
 def test_a_kind_that_never_came_takes_no_place() -> None:
-    figure = charts.over_time(minutes({TransitionKind.TIMEOUT: 1}), NOTABLE)
+    figure = figures.over_time(minutes({TransitionKind.TIMEOUT: 1}), NOTABLE)
     assert [trace["name"] for trace in figure["data"]] == ["timeouts"]
 
 
 def test_a_strip_counts_each_notable_kind_at_most_once() -> None:
-    kinds = [kind for _, some, _ in charts.STRIP for kind in some]
+    kinds = [kind for _, some, _ in figures.STRIP for kind in some]
     assert len(set(kinds)) == len(kinds)
     assert set(kinds) >= ABORTS
 

@@ -15,9 +15,8 @@ from django.db.models.functions import Now
 from standardwebhooks import Webhook
 from standardwebhooks.webhooks import WebhookVerificationError
 
-from dashboard.alerts import deliver, signing
-from dashboard.alerts import delivery_queue as claims
-from dashboard.alerts import http as sending
+from dashboard.alerts import deliver, delivery_queue, signing
+from dashboard.alerts import http as alert_http
 from dashboard.config import Config
 from dashboard.models import Channel, Delivery
 from fenceline.alerts import redact
@@ -64,7 +63,7 @@ def make_delivery(channel: Channel, payload: Any = PAYLOAD, **more: Any) -> Deli
 def send(row: Delivery) -> Delivery:
     """Send a delivery once, whenever it is due."""
     Delivery.objects.filter(pk=row.pk).update(next_at=Now())
-    claimed = claims.claim(row.pk, LIMITS.timeout_s)
+    claimed = delivery_queue.claim(row.pk, LIMITS.timeout_s)
     assert claimed is not None
     deliver.send(claimed)
     row.refresh_from_db()
@@ -135,7 +134,7 @@ def test_what_an_answer_means(
     assert (row.state, len(receiver.received)) == (state, 1)
     assert says in row.error
     assert "hidden-token" not in str(row.tries) + row.error
-    assert len(row.tries[0].get("body", "")) <= sending.KEPT
+    assert len(row.tries[0].get("body", "")) <= alert_http.KEPT
 
 
 def test_a_body_that_would_burst_when_inflated_is_kept_as_it_came(
@@ -145,7 +144,7 @@ def test_a_body_that_would_burst_when_inflated_is_kept_as_it_came(
     receiver.manners.append(answer(200, bomb, content_encoding="gzip"))
     row = send(make_delivery(channel))
     assert row.state == "delivered"
-    assert len(row.tries[0]["body"]) == sending.KEPT
+    assert len(row.tries[0]["body"]) == alert_http.KEPT
     assert receiver.received[0].headers["accept-encoding"] == "identity"
 
 
@@ -181,12 +180,12 @@ def test_it_is_tried_again_with_the_same_id_and_a_new_signature(receiver: Receiv
 def test_pauses_grow_with_jitter_and_retry_after_is_honoured_within_bounds(
     receiver: Receiver, channel: Channel
 ) -> None:
-    firsts = {claims.pause_s(1, None, 900) for _ in range(50)}
+    firsts = {delivery_queue.pause_s(1, None, 900) for _ in range(50)}
     assert len(firsts) > 1
     assert all(0.5 <= pause <= 1 for pause in firsts)
-    assert 150 <= claims.pause_s(99, None, 900) <= 300
-    assert claims.pause_s(1, 120, 900) == 120
-    assert claims.pause_s(1, 10_000, 900) == 900
+    assert 150 <= delivery_queue.pause_s(99, None, 900) <= 300
+    assert delivery_queue.pause_s(1, 120, 900) == 120
+    assert delivery_queue.pause_s(1, 10_000, 900) == 900
     receiver.manners += [
         answer(429, retry_after="30"),
         answer(503, retry_after="Fri, 31 Dec 2100 23:59:59 GMT"),
@@ -194,7 +193,7 @@ def test_pauses_grow_with_jitter_and_retry_after_is_honoured_within_bounds(
     row = send(make_delivery(channel))
     assert row.next_at is not None
     assert row.next_at > row.created_at + timedelta(seconds=29)
-    assert not claims.due().exists()
+    assert not delivery_queue.due().exists()
     row = send(row)
     assert row.next_at is not None
     assert row.next_at <= row.created_at + timedelta(seconds=LIMITS.retry_for_s + 1), "bounded by retry_for_s"
@@ -240,12 +239,12 @@ def test_a_channel_that_never_takes_anything_is_disabled_and_says_why(
 
 def test_a_claim_is_one_workers_and_only_the_newest_writes(receiver: Receiver, channel: Channel) -> None:
     row = make_delivery(channel)
-    first = claims.claim(row.pk, LIMITS.timeout_s)
+    first = delivery_queue.claim(row.pk, LIMITS.timeout_s)
     assert first is not None
-    assert claims.claim(row.pk, LIMITS.timeout_s) is None
-    assert not claims.due().exists()
+    assert delivery_queue.claim(row.pk, LIMITS.timeout_s) is None
+    assert not delivery_queue.due().exists()
     Delivery.objects.update(claimed_until=Now() - timedelta(seconds=1))
-    second = claims.claim(row.pk, LIMITS.timeout_s)
+    second = delivery_queue.claim(row.pk, LIMITS.timeout_s)
     assert second is not None
     receiver.manners.append(answer(400))
     deliver.send(first)
@@ -254,20 +253,20 @@ def test_a_claim_is_one_workers_and_only_the_newest_writes(receiver: Receiver, c
     deliver.send(second)
     row.refresh_from_db()
     assert (row.state, row.attempts) == ("delivered", 2)
-    assert claims.claim(row.pk, LIMITS.timeout_s) is None
+    assert delivery_queue.claim(row.pk, LIMITS.timeout_s) is None
 
 
 def test_a_groups_messages_go_in_order_and_hold_up_no_other(channel: Channel) -> None:
     firing, resolved = make_delivery(channel), make_delivery(channel)
     other = make_delivery(channel, group_key="h")
-    assert list(claims.due()) == [firing, other]
+    assert list(delivery_queue.due()) == [firing, other]
     Delivery.objects.filter(pk=firing.pk).update(next_at=Now() + timedelta(minutes=5))
-    assert list(claims.due()) == [other], "resolved waits for firing, which waits for its next try"
+    assert list(delivery_queue.due()) == [other], "resolved waits for firing, which waits for its next try"
     again = make_delivery(channel, origin="again")
-    assert list(claims.due()) == [other, again]
-    assert list(claims.due([channel.pk])) == []
+    assert list(delivery_queue.due()) == [other, again]
+    assert list(delivery_queue.due([channel.pk])) == []
     Delivery.objects.filter(pk=firing.pk).update(state="failed", ended_at=Now())
-    assert list(claims.due()) == [resolved, other, again]
+    assert list(delivery_queue.due()) == [resolved, other, again]
 
 
 def test_a_test_is_sent_at_once_and_only_once(receiver: Receiver, channel: Channel) -> None:
@@ -283,7 +282,7 @@ def test_a_test_is_sent_at_once_and_only_once(receiver: Receiver, channel: Chann
     assert (row.state, row.attempts) == (PERMANENT, 1)
     channel.refresh_from_db()
     assert channel.failures == 0
-    assert not claims.due().exists()
+    assert not delivery_queue.due().exists()
 
 
 def test_a_message_can_be_sent_again_by_hand(receiver: Receiver, channel: Channel) -> None:
@@ -294,7 +293,7 @@ def test_a_message_can_be_sent_again_by_hand(receiver: Receiver, channel: Channe
     send(failed)
     again = deliver.again(failed)
     assert (again.origin, again.message_id, again.state) == ("again", failed.message_id, "pending")
-    assert list(claims.due()) == [again]
+    assert list(delivery_queue.due()) == [again]
     assert send(again).state == "delivered"
     assert receiver.received[0].body == receiver.received[1].body
     Channel.objects.update(enabled=False)
@@ -363,9 +362,9 @@ def test_an_unknown_authority_is_named_with_a_remedy(
 @pytest.fixture
 def fresh_tls() -> Iterator[Callable[[], None]]:
     """Have the system's authorities read again, now and after the test."""
-    sending._tls.cache_clear()
-    yield sending._tls.cache_clear
-    sending._tls.cache_clear()
+    alert_http._tls.cache_clear()
+    yield alert_http._tls.cache_clear
+    alert_http._tls.cache_clear()
 
 
 @pytest.mark.parametrize(

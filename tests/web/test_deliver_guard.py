@@ -10,21 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.alerts import http as sending
-from dashboard.alerts import ssrf as guard
+from dashboard.alerts import http as alert_http
+from dashboard.alerts import ssrf
 from dashboard.alerts.ssrf import TargetGuard, TargetRefused
 from dashboard.config import ConfigError, load
 from tests.receivers import Receiver, answer
 
 
-def answers(*lists: Sequence[str]) -> guard.Resolver:
+def answers(*lists: Sequence[str]) -> ssrf.Resolver:
     """Resolve every name to the first list, then to the next, …, then to the last one for ever."""
     left = list(lists)
     return lambda host, port: left.pop(0) if len(left) > 1 else left[0]
 
 
-def send(url: str, judge: TargetGuard) -> sending.HttpAnswer:
-    return sending.send(guard.parse(url), b"{}", {}, timeout_s=5, guard=judge)
+def send(url: str, judge: TargetGuard) -> alert_http.HttpAnswer:
+    return alert_http.send(ssrf.parse(url), b"{}", {}, timeout_s=5, guard=judge)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def send(url: str, judge: TargetGuard) -> sending.HttpAnswer:
     ],
 )  # fmt: skip
 def test_an_address_that_is_not_public_is_refused(address: str) -> None:
-    target = guard.parse("https://hooks.example/x")
+    target = ssrf.parse("https://hooks.example/x")
     with pytest.raises(TargetRefused) as caught:
         TargetGuard(resolver=answers([address])).addresses(target)
     assert f"hooks.example resolves to {address}, which is" in str(caught.value)
@@ -53,7 +53,7 @@ def test_an_address_that_is_not_public_is_refused(address: str) -> None:
     ["8.8.8.8", "1.1.1.1", "172.15.0.1", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "64:ff9b::808:808"],
 )
 def test_a_public_address_is_permitted(address: str) -> None:
-    assert TargetGuard(resolver=answers([address])).addresses(guard.parse("https://hooks.example/x")) == [
+    assert TargetGuard(resolver=answers([address])).addresses(ssrf.parse("https://hooks.example/x")) == [
         address
     ]
 
@@ -68,7 +68,7 @@ def test_a_public_address_is_permitted(address: str) -> None:
 )  # fmt: skip
 def test_no_spelling_of_this_machine_gets_past_the_systems_resolver(host: str) -> None:
     with Receiver() as receiver:
-        with pytest.raises(sending.NotSent) as caught:
+        with pytest.raises(alert_http.NotSent) as caught:
             send(f"http://{host}:{receiver.port}/", TargetGuard())
         assert receiver.received == []
     assert not caught.value.retry
@@ -94,7 +94,7 @@ def test_what_allow_private_names_may_be_reached(allowed: tuple[str, ...], permi
             assert send(f"http://hooks.example:{receiver.port}/", judge).status == 200
             assert receiver.received[0].headers["host"] == f"hooks.example:{receiver.port}"
         else:
-            with pytest.raises(sending.NotSent):
+            with pytest.raises(alert_http.NotSent):
                 send(f"http://hooks.example:{receiver.port}/", judge)
             assert receiver.received == []
 
@@ -113,7 +113,7 @@ def test_a_changing_answer_moves_nothing() -> None:
         url = f"http://hooks.example:{meant.port}/"
         assert send(url, judge).address == "127.0.0.2"
         assert asked == ["hooks.example"], "resolved once for each try"
-        with pytest.raises(sending.NotSent, match=r"hooks\.example resolves to 127\.0\.0\.1"):
+        with pytest.raises(alert_http.NotSent, match=r"hooks\.example resolves to 127\.0\.0\.1"):
             send(url, judge)
         assert (len(meant.received), inside.received) == (1, [])
 
@@ -141,7 +141,7 @@ def test_a_redirect_into_the_network_is_not_followed() -> None:
     ],
 )
 def test_an_address_is_taken_apart(url: str, host: str, port: int, path: str) -> None:
-    target = guard.parse(url)
+    target = ssrf.parse(url)
     assert (target.host, target.port, target.path) == (host, port, path)
 
 
@@ -157,13 +157,15 @@ def test_an_address_is_taken_apart(url: str, host: str, port: int, path: str) ->
 )  # fmt: skip
 def test_what_is_no_web_address_is_refused_in_words(url: str) -> None:
     with pytest.raises(TargetRefused) as caught:
-        guard.parse(url)
+        ssrf.parse(url)
     assert str(caught.value).endswith(".")
 
 
 def test_the_address_of_a_name_is_unwrapped_before_it_is_judged() -> None:
-    assert guard.unwrapped(ipaddress.ip_address("::ffff:8.8.8.8")) == ipaddress.ip_address("8.8.8.8")
-    with pytest.raises(sending.NotSent, match=r"cannot be resolved: .*Check its spelling and DNS") as caught:
+    assert ssrf.unwrapped(ipaddress.ip_address("::ffff:8.8.8.8")) == ipaddress.ip_address("8.8.8.8")
+    with pytest.raises(
+        alert_http.NotSent, match=r"cannot be resolved: .*Check its spelling and DNS"
+    ) as caught:
         send("http://no-such-host.invalid/", TargetGuard())
     assert caught.value.retry, "a name may have an address later"
 

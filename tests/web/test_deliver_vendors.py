@@ -14,8 +14,8 @@ from urllib.parse import unquote_plus
 
 import pytest
 
-from dashboard.alerts import apprise_channels as vendors
-from dashboard.alerts import http as sending
+from dashboard.alerts import apprise_channels
+from dashboard.alerts import http as alert_http
 from dashboard.alerts.senders import OutgoingMessage, SendOutcome, attempt
 from dashboard.alerts.ssrf import TargetGuard
 from tests.receivers import Authority, Manner, Receiver, answer
@@ -80,9 +80,9 @@ def tls(authority: Authority) -> Any:
 @pytest.fixture(autouse=True)
 def trusted(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("SSL_CERT_FILE", str(authority.certificate))
-    sending._tls.cache_clear()
+    alert_http._tls.cache_clear()
     yield
-    sending._tls.cache_clear()
+    alert_http._tls.cache_clear()
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def send(vendor: Receiver, url: str, resolver: Any = None, **words: str) -> Send
 
 @pytest.mark.parametrize(("url", "host"), ADDRESSES, ids=[url.partition("://")[0] for url, _ in ADDRESSES])
 def test_words_reach_the_vendor_and_nobody_else(vendor: Receiver, url: str, host: str) -> None:
-    vendors.check(url)
+    apprise_channels.check(url)
     outcome = send(vendor, url)
     assert (outcome.delivered, outcome.error) == (True, "")
     (request,) = vendor.received
@@ -164,7 +164,7 @@ def test_a_vendors_name_that_leads_inside_is_refused(vendor: Receiver) -> None:
 
 def test_a_certificate_that_is_not_the_vendors_is_refused(vendor: Receiver, monkeypatch: Any) -> None:
     monkeypatch.delenv("SSL_CERT_FILE")
-    sending._tls.cache_clear()
+    alert_http._tls.cache_clear()
     outcome = send(vendor, DISCORD)
     assert (outcome.delivered, vendor.received) == (False, [])
     assert "The certificate of https://discord.com cannot be verified" in outcome.error
@@ -202,8 +202,8 @@ def test_a_certificate_that_is_not_the_vendors_is_refused(vendor: Receiver, monk
     ],
 )
 def test_what_is_not_for_apprise_is_said_and_never_asked(vendor: Receiver, url: str, says: str) -> None:
-    with pytest.raises(vendors.Unsupported) as caught:
-        vendors.check(url)
+    with pytest.raises(apprise_channels.Unsupported) as caught:
+        apprise_channels.check(url)
     assert says in str(caught.value)
     assert "TIiajkdnlazkcOXrIdevi7FQ" not in str(caught.value)
     outcome = send(vendor, url)

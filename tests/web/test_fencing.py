@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 from django.test import Client
 
-from dashboard.history import queries as history
+from dashboard.history import queries as history_queries
 from dashboard.labels.transition import LOOKS, NOTABLE
 from dashboard.models import Cluster, Tally, TransitionRecord
 from fenceline.facts import TransitionKind
@@ -118,7 +118,7 @@ def test_clusters_are_merged_by_their_instants(page: Client, prod: Cluster) -> N
 def test_a_search_that_is_cut_short_says_how_far_it_came(
     page: Client, prod: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(history, "MOST_SEARCHED", 20)
+    monkeypatch.setattr(history_queries, "MOST_SEARCHED", 20)
     oldest = TransitionRecord.objects.order_by("at_ms", "id").first()
     assert oldest is not None
     query, found, looks = f"?since=7d&kind=all&q={oldest.transactional_id}", set(), 0
@@ -137,7 +137,7 @@ def test_a_search_that_is_cut_short_says_how_far_it_came(
 def test_more_than_are_counted_are_told_as_more(
     page: Client, prod: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(history, "MOST_COUNTED", 10)
+    monkeypatch.setattr(history_queries, "MOST_COUNTED", 10)
     assert "10+ in the last 7 d" in read(page, "?since=7d")
 
 
@@ -202,10 +202,10 @@ def test_what_is_counted_for_all_is_the_sum_of_the_applications(prod: Cluster) -
         each: Counter[TransitionKind] = Counter()
         now = seed.now_ms()
         spans = {"since_ms": now - 7 * 86_400_000, "until_ms": now, "step_s": span_s}
-        for bucket in history.buckets("prod", **spans):
+        for bucket in history_queries.buckets("prod", **spans):
             every.update(bucket.counts)
         for name in set(rows.exclude(application=Tally.EVERY).values_list("application", flat=True)):
-            for bucket in history.buckets("prod", application=name, **spans):
+            for bucket in history_queries.buckets("prod", application=name, **spans):
                 each.update(bucket.counts)
         assert every == each
         assert every[TransitionKind.COMMIT] > 100

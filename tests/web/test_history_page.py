@@ -11,7 +11,7 @@ import pytest
 from django.test import Client
 
 from dashboard.config import ClusterConfig, Config
-from dashboard.history import parquet as reports
+from dashboard.history import parquet
 from fenceline.facts import ABORTS, TransitionKind
 from fenceline.reports import Manifest, folder_of, total
 from tests.web import reported, seed
@@ -23,7 +23,7 @@ BOOTSTRAP = "broker-1.example:9092,broker-2.example:9092"
 
 @pytest.fixture(autouse=True)
 def looked_at_anew() -> None:
-    reports.forget()
+    parquet.forget()
 
 
 @pytest.fixture
@@ -51,8 +51,8 @@ def read(page: Client, query: str = "") -> str:
 
 
 def whole(place: Path, manifest: Manifest, first: str = "2026-01-01", last: str = "2026-12-31") -> Any:
-    days = reports.applications(place.as_uri(), manifest, first, last)
-    assert not isinstance(days, reports.ReportTrouble), days
+    days = parquet.applications(place.as_uri(), manifest, first, last)
+    assert not isinstance(days, parquet.ReportTrouble), days
     return total(each.figures for each in days)
 
 
@@ -82,26 +82,26 @@ def test_an_application_and_a_range_narrow_everything(page: Client, place: Path,
 
 def test_the_busiest_ids_are_those_with_the_most(place: Path, manifest: Manifest) -> None:
     for by in "commits", "aborts", "epochs":
-        found = reports.busiest(place.as_uri(), manifest, "2026-01-01", "2026-12-31", by=by, most=500)
-        assert not isinstance(found, reports.ReportTrouble)
+        found = parquet.busiest(place.as_uri(), manifest, "2026-01-01", "2026-12-31", by=by, most=500)
+        assert not isinstance(found, parquet.ReportTrouble)
         numbers = [getattr(each.figures, by) for each in found.items]
         assert numbers == sorted(numbers, reverse=True)
         assert found.whole
         assert found.number == 24
         assert total(each.figures for each in found.items).commits == whole(place, manifest).commits
-    one = reports.busiest(
+    one = parquet.busiest(
         place.as_uri(), manifest, "2026-01-01", "2026-12-31", application="orders", by="commits", most=3
     )
-    assert not isinstance(one, reports.ReportTrouble)
+    assert not isinstance(one, parquet.ReportTrouble)
     assert [each.application for each in one.items] == ["orders"] * 3
 
 
 def test_no_more_ids_are_ranked_than_memory_has_room_for(
     place: Path, manifest: Manifest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reports, "MOST_IDS", 5)
-    found = reports.busiest(place.as_uri(), manifest, "2026-01-01", "2026-12-30", by="commits", most=500)
-    assert not isinstance(found, reports.ReportTrouble)
+    monkeypatch.setattr(parquet, "MOST_IDS", 5)
+    found = parquet.busiest(place.as_uri(), manifest, "2026-01-01", "2026-12-30", by="commits", most=500)
+    assert not isinstance(found, parquet.ReportTrouble)
     assert (found.number, found.whole) == (5, False)
 
 
@@ -109,7 +109,7 @@ def test_only_parts_that_the_manifest_names_count(place: Path, manifest: Manifes
     before = whole(place, manifest)
     parts = place / folder_of("prod") / "parts"
     shutil.copytree(parts / f"part={manifest.parts[0].name}", parts / "part=000000000002-died")
-    reports.forget()
+    parquet.forget()
     assert whole(place, manifest, last="2026-12-29").commits == before.commits
 
 
@@ -124,7 +124,7 @@ def test_before_the_first_run_the_page_says_how_to_run_the_job(page: Client, pla
     assert command() in shown
     assert f"--cluster prod \\ --output {place.as_uri()} \\ --checkpoint {place.as_uri()}-checkpoint" in shown
     place.mkdir()
-    reports.forget()
+    parquet.forget()
     assert "is empty" in read(page)
 
 
@@ -153,12 +153,12 @@ def test_whatever_lies_there_is_told_with_path_and_remedy(page: Client, place: P
     (place / "somebody").mkdir(parents=True)
     assert "holds 1 other files and folders, and nothing of the history job" in read(page)
     reported.report(place, "staging")
-    reports.forget()
+    parquet.forget()
     assert "has reports of staging, and none of prod" in read(page)
     log = place / folder_of("prod") / "log"
     log.mkdir(parents=True)
     (log / "notes.txt").write_text("hello")
-    reports.forget()
+    parquet.forget()
     assert "holds no manifest" in read(page)
 
 
@@ -168,7 +168,7 @@ def test_a_torn_manifest_leaves_the_one_before(page: Client, place: Path, manife
     assert f"{manifest.records:,} records of" in read(page)
     for path in log.glob("00000000000[01].json"):
         path.unlink()
-    reports.forget()
+    parquet.forget()
     shown = read(page)
     assert "The manifest cannot be read" in shown
     assert "000000000002.json: it is torn" in shown

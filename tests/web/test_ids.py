@@ -12,7 +12,6 @@ from django.db.backends.utils import CursorWrapper
 from django.test.utils import CaptureQueriesContext
 
 from dashboard.models import Transaction
-from dashboard.transactions import queries as ids
 from dashboard.transactions import queries as transaction_queries
 from dashboard.transactions.queries import SORTS, TransactionCriteria
 from fenceline.facts import OPEN_STATES, TransactionState
@@ -65,10 +64,10 @@ def fits(row: Transaction, wanted: TransactionCriteria, now_ms: int) -> bool:
 
 def check(wanted: TransactionCriteria, now_ms: int) -> None:
     expected = plainly(wanted, now_ms)
-    page = ids.transactions(wanted, now_ms=now_ms, size=50)
+    page = transaction_queries.transactions(wanted, now_ms=now_ms, size=50)
     assert [row.pk for row in page.items] == [row.pk for row in expected[:50]], wanted
     assert (page.total, page.whole, page.sorted) == (len(expected), True, True), wanted
-    second = ids.transactions(wanted, now_ms=now_ms, size=50, page=2)
+    second = transaction_queries.transactions(wanted, now_ms=now_ms, size=50, page=2)
     assert [row.pk for row in second.items] == [row.pk for row in expected[50:] or expected], wanted
 
 
@@ -90,19 +89,21 @@ def test_every_order_is_kept(now_ms: int, sort: str) -> None:
 def test_what_is_found_does_not_depend_on_the_index(
     now_ms: int, state: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ids, "_DENSE", 0)  # No state counts as dense: each is read from its own index.
+    monkeypatch.setattr(
+        transaction_queries, "_DENSE", 0
+    )  # No state counts as dense: each is read from its own index.
     for q in ("", "orders"):
         check(TransactionCriteria(state=state, q=q), now_ms)
 
 
 def test_counting_and_paging_end_and_say_so(now_ms: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ids, "MOST_COUNTED", 10)
+    monkeypatch.setattr(transaction_queries, "MOST_COUNTED", 10)
     for wanted in (
         TransactionCriteria(q="-"),
         TransactionCriteria(q="-", sort="epoch"),
         TransactionCriteria(q="-", state="CompleteCommit"),
     ):
-        page = ids.transactions(wanted, now_ms=now_ms, size=5, page=99)
+        page = transaction_queries.transactions(wanted, now_ms=now_ms, size=5, page=99)
         assert (page.total, page.whole, page.number, page.pages) == (10, False, 2, 2)
         assert [row.pk for row in page.items] == [row.pk for row in plainly(wanted, now_ms)[5:10]]
 
@@ -110,8 +111,8 @@ def test_counting_and_paging_end_and_say_so(now_ms: int, monkeypatch: pytest.Mon
 def test_an_order_without_an_index_is_refused_where_too_many_would_be_read(
     now_ms: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ids, "MOST_SCANNED", 20)
-    page = ids.transactions(TransactionCriteria(sort="epoch"), now_ms=now_ms)
+    monkeypatch.setattr(transaction_queries, "MOST_SCANNED", 20)
+    page = transaction_queries.transactions(TransactionCriteria(sort="epoch"), now_ms=now_ms)
     assert not page.sorted
     assert [row.pk for row in page.items] == [row.pk for row in plainly(TransactionCriteria(), now_ms)[:50]]
     check(
@@ -131,7 +132,7 @@ def test_an_order_without_an_index_is_refused_where_too_many_would_be_read(
 )
 def test_a_list_goes_along_its_index(now_ms: int, wanted: TransactionCriteria, index: str) -> None:
     with CaptureQueriesContext(connection) as asked:
-        ids.transactions(wanted, now_ms=now_ms)
+        transaction_queries.transactions(wanted, now_ms=now_ms)
     assert any(index in plan for plan in plans(asked, index))
 
 
@@ -174,6 +175,7 @@ def leave_only(cursor: CursorWrapper, index: str) -> None:
 def test_letters_of_any_script_are_searched_for(now_ms: int) -> None:
     row = seed.transaction(seed.cluster("prod"), "größe-Ω-1")
     for asked in ("größe", "GRößE", "Ω-1"):
-        assert [each.pk for each in ids.transactions(TransactionCriteria(q=asked), now_ms=now_ms).items] == [
-            row.pk
-        ]
+        assert [
+            each.pk
+            for each in transaction_queries.transactions(TransactionCriteria(q=asked), now_ms=now_ms).items
+        ] == [row.pk]

@@ -25,7 +25,7 @@ from dashboard.models import (
     Token,
 )
 from dashboard.system.tokens import digest
-from dashboard.transactions import sql as rows
+from dashboard.transactions import sql as transaction_sql
 from fenceline.facts import TransactionState, TransitionKind
 from fenceline.kafka import transactional_ids
 from fenceline.kafka.aggregate import MinuteTally
@@ -196,12 +196,12 @@ def test_alerts_channels_deliveries_and_actions_are_counted(value: Value) -> Non
 def test_counters_of_transitions_never_fall(client: Client, value: Value) -> None:
     of = seed.cluster("prod")
     first = MinuteTally({TransitionKind.TIMEOUT: 2, TransitionKind.COMMIT: 3}, {2: 2, 40: 1}, {1: 3})
-    rows.add_tallies(of.pk, 0, {("payments", MINUTE_MS): first})
+    transaction_sql.add_tallies(of.pk, 0, {("payments", MINUTE_MS): first})
     # A verdict that is revised is taken back where it was counted; a counter keeps it and counts it anew.
     revised = MinuteTally(
         {TransitionKind.TIMEOUT: -1, TransitionKind.TAKEOVER: 1, TransitionKind.COMMIT: 1}, {2: 1}, {1: 1}
     )
-    rows.add_tallies(of.pk, 1, {("payments", MINUTE_MS): revised})
+    transaction_sql.add_tallies(of.pk, 1, {("payments", MINUTE_MS): revised})
     assert value("transitions_total", cluster="prod", kind="timeout") == 2
     assert value("transitions_total", cluster="prod", kind="takeover") == 1
     assert value("transitions_total", cluster="prod", kind="commit") == 4

@@ -13,7 +13,7 @@ from django.test import Client
 from dashboard.config import CheckpointRoot
 from dashboard.models import Cluster, Query, SinkDecision
 from dashboard.runtime import collector_store, leases
-from dashboard.streaming import checkpoint_store as save_checkpoints
+from dashboard.streaming import checkpoint_store
 from dashboard.web import addresses
 from fenceline.facts import TopicPartition
 from fenceline.spark.records import Broken, Damage, StateOperator, StateStore
@@ -230,7 +230,7 @@ def test_what_the_collector_saves_is_what_the_page_reads(page: Client) -> None:
     }
     looks = [look(3, 2, ledger=ledger([decision(2), stuck], [done(2)]), **facts)]
     for at_ms in (NOW_MS, NOW_MS + 11_000):
-        save_checkpoints.save(lease, looks, (), gaps={}, now_ms=at_ms)
+        checkpoint_store.save(lease, looks, (), gaps={}, now_ms=at_ms)
     row = Query.objects.get()
     text = html.unescape(read(page, addresses.query("prod", row.ident)))
     for said in (
@@ -244,7 +244,7 @@ def test_what_the_collector_saves_is_what_the_page_reads(page: Client) -> None:
 
 def take_checkpoints() -> leases.Lease:
     collector_store.sync_clusters(["prod"])
-    lease = leases.acquire("prod", save_checkpoints.NAME, holder="test", now_ms=NOW_MS)
+    lease = leases.acquire("prod", checkpoint_store.NAME, holder="test", now_ms=NOW_MS)
     assert lease is not None
     return lease
 

@@ -20,8 +20,8 @@ from django.test import Client
 from django.utils import timezone
 
 from dashboard import asgi
-from dashboard.runtime import notify as live
-from dashboard.web.server import live_socket as consumers
+from dashboard.runtime import notify
+from dashboard.web.server import live_socket
 from tests.web import roles
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -88,7 +88,7 @@ def end_of(client: Client, change: Callable[[], Any]) -> dict[str, Any]:
         socket = Socket(client)
         assert await socket.open() == "websocket.accept"
         await sync_to_async(change)()
-        await get_channel_layer().group_send(live.GROUP, {"type": "bell", **BELL})
+        await get_channel_layer().group_send(notify.GROUP, {"type": "bell", **BELL})
         received = await socket.receive()
         await socket.close()
         return received
@@ -222,7 +222,7 @@ class TestEnd:
     def test_it_ends(self, viewer: Client, user: User, change: Change) -> None:
         viewers = Group.objects.get(name="viewer")
         answer = end_of(viewer, lambda: change(viewer, user, viewers))
-        assert (answer["type"], answer.get("code")) == (CLOSE, consumers.SIGNED_OUT)
+        assert (answer["type"], answer.get("code")) == (CLOSE, live_socket.SIGNED_OUT)
 
     def test_a_permission_of_one_s_own_is_a_role_that_ends(self, client: Client) -> None:
         user = User.objects.create_user("a")
@@ -233,7 +233,7 @@ class TestEnd:
     def test_an_idle_one_ends_when_its_session_expires(
         self, viewer: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(consumers, "RECHECK_S", 0.05)
+        monkeypatch.setattr(live_socket, "RECHECK_S", 0.05)
         past = timezone.now() - timedelta(seconds=1)
 
         async def scenario() -> dict[str, Any]:
@@ -244,11 +244,11 @@ class TestEnd:
             await socket.close()
             return received
 
-        assert asyncio.run(scenario())["code"] == consumers.SIGNED_OUT
+        assert asyncio.run(scenario())["code"] == live_socket.SIGNED_OUT
 
     def test_no_key_goes_over_the_wire(self, viewer: Client, layer: Any) -> None:
         key = viewer.session.session_key
-        asyncio.run(layer.group_add(live.GROUP, "listener"))
+        asyncio.run(layer.group_add(notify.GROUP, "listener"))
         viewer.post("/logout/")
         assert key not in repr(asyncio.run(layer.receive("listener")))
 
@@ -260,7 +260,7 @@ def test_a_bell_comes_through_and_nothing_else(layer: Any) -> None:
         socket = Socket(viewer)
         await socket.open()
         await socket.send('{"type": "bell", "cluster": "forged"}')
-        await layer.group_send(live.GROUP, {"type": "bell", **BELL, "ids": ["a"]})
+        await layer.group_send(notify.GROUP, {"type": "bell", **BELL, "ids": ["a"]})
         bell, is_silent = await socket.receive(), await socket.is_silent()
         await socket.close()
         return bell, is_silent
@@ -273,10 +273,10 @@ def test_a_bell_comes_through_and_nothing_else(layer: Any) -> None:
 @pytest.mark.parametrize(("ids", "sent"), [(0, False), (1, True), (50, True), (51, False)])
 def test_a_bell_names_few_ids_and_no_many(layer: Any, ids: int, sent: bool) -> None:
     async def joined() -> None:
-        await layer.group_add(live.GROUP, "listener")
+        await layer.group_add(notify.GROUP, "listener")
 
     asyncio.run(joined())
-    live.ring("prod", "transactions", 7, [f"id-{n}" for n in range(ids)])
+    notify.ring("prod", "transactions", 7, [f"id-{n}" for n in range(ids)])
     heard = asyncio.run(layer.receive("listener"))
     assert ("ids" in heard) is sent
     assert heard["rev"] == 7
@@ -294,11 +294,11 @@ def test_an_outage_of_redis_is_told_once_and_stops_nobody(
     viewer = roles.signed_in("viewer")
     with caplog.at_level(logging.WARNING, "dashboard.runtime.notify"):
         for rev in range(3):
-            live.ring("prod", "transactions", rev)
+            notify.ring("prod", "transactions", rev)
         assert viewer.post("/logout/").status_code == 302
         settings.CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
         channel_layers.backends.clear()
-        live.ring("prod", "transactions", 9)
+        notify.ring("prod", "transactions", 9)
     channel_layers.backends.clear()
     said = [record.message for record in caplog.records if record.name == "dashboard.runtime.notify"]
     assert len(said) == 2, said

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from dashboard.actions import inspect as looking
+from dashboard.actions import inspect
 from dashboard.actions.connections import Hands
 from dashboard.actions.results import RequestResult, Result, SubjectOutcome, failed, stale
 from fenceline.explanations import because
@@ -102,7 +102,7 @@ def look(subject: SubjectPlan, hands: Hands) -> Result:
 
 def verify(seen: MarkerPlanFacts, hands: Hands) -> None:
     """Raise `MarkerPlanStale` unless all is as it was seen and it still hangs; `CannotAdminister`."""
-    found = looking.marked(hands.eyes, [seen.where])[seen.where]
+    found = inspect.marked(hands.eyes, [seen.where])[seen.where]
     _verify_leader(seen, found)
     if found.log.unseen:
         raise CannotAdminister(f"{seen.where}: {found.log.unseen}")

@@ -23,7 +23,7 @@ from dashboard.actions.handlers.sink_transactions import (
     written,
 )
 from dashboard.actions.results import RequestResult, Result, SubjectOutcome, failed, stale
-from dashboard.runtime import loop as slices
+from dashboard.runtime import loop
 from fenceline.decode.ledger import Round
 from fenceline.formatting import count, some
 from fenceline.plans.plan import SubjectPlan
@@ -241,7 +241,7 @@ def _committed(
     ids = tuple(each.transactional_id for each in lost)
     hands.before_write(LEDGER)
     hands.asked = LEDGER
-    ledger.finish(Done(seen.batch_id, seen.round, outcome, slices.now_ms(), OPERATOR, ids))
+    ledger.finish(Done(seen.batch_id, seen.round, outcome, loop.now_ms(), OPERATOR, ids))
     parts += (RequestResult(f"{ledger.path}/{seen.batch_id}.{seen.round}.done", 0, outcome.value),)
     words = f"batch {seen.batch_id} is committed: {count(len(decision.transactions), 'transaction')}"
     return Result(
@@ -269,7 +269,7 @@ def _aborted(
         return not_ended(waiting, found, parts, hands, f"batch {seen.batch_id} is decided against")
     hands.before_write(LEDGER)
     hands.asked = LEDGER
-    ledger.finish(Done(seen.batch_id, seen.round, DecisionOutcome.ABORTED, slices.now_ms(), OPERATOR))
+    ledger.finish(Done(seen.batch_id, seen.round, DecisionOutcome.ABORTED, loop.now_ms(), OPERATOR))
     parts += (RequestResult(f"{ledger.path}/{seen.batch_id}.{seen.round}.done", 0, "aborted"),)
     number = count(len(aborted), "transaction")
     return Result(
@@ -307,7 +307,7 @@ def _decision(seen: BatchPlanFacts, ledger: Ledger, found: Found) -> Decision:
         for each in those(found, SinkTransactionState.OPEN)
     )
     return Decision(
-        seen.batch_id, seen.round, Decided.ABORTED, OPERATOR, slices.now_ms(), ledger.ledger_id,
+        seen.batch_id, seen.round, Decided.ABORTED, OPERATOR, loop.now_ms(), ledger.ledger_id,
         ledger.query_id, "", seen.generation, transactions, reason="rolled back in Fenceline",
     )  # fmt: skip
 

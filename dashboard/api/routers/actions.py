@@ -12,14 +12,13 @@ from ninja import Query, Router, Schema
 from ninja.errors import HttpError
 from pydantic import Field
 
-from dashboard.actions import audit as acted
+from dashboard.actions import audit as action_audit
 from dashboard.actions import execute
-from dashboard.actions import service as asking
-from dashboard.actions import store as rows
+from dashboard.actions import service as action_service
+from dashboard.actions import store as action_store
 from dashboard.api import cursors, schemas
 from dashboard.models import Action
-from dashboard.runtime import loop as slices
-from dashboard.runtime import visibility
+from dashboard.runtime import loop, visibility
 from dashboard.runtime.collector_names import ACTIONS
 from dashboard.system import access
 from fenceline.plans.plan import MOST_SUBJECTS, Act, Bound, Refusal, RefusalReason, SubjectPlan
@@ -196,11 +195,13 @@ class ExecuteIn(Schema):
 @router.get("", response=ActionList, summary="List actions")
 def list_actions(request: HttpRequest, wanted: Query[ActionFilters]) -> dict[str, object]:
     """Plans and what came of them, the newest first; kept for ever."""
-    matching = rows.ActionCriteria(
+    matching = action_store.ActionCriteria(
         cluster=wanted.cluster, act=wanted.act, state=wanted.state, q=wanted.q, actor=wanted.who
     )
     (place,) = cursors.read(wanted.cursor, "actions", (int,)) or (None,)
-    found, after = rows.newest(matching, before=None if place is None else int(place), limit=wanted.limit)
+    found, after = action_store.newest(
+        matching, before=None if place is None else int(place), limit=wanted.limit
+    )
     return {
         "items": [ActionOut(**_told(row)) for row in found],
         "next": None if after is None else cursors.write("actions", after),
@@ -222,10 +223,10 @@ def make_plan(request: HttpRequest, asked: PlanIn) -> tuple[int, OneActionOut]:
     """
     actor = access.actor_of(request, "api")
     try:
-        row = asking.plan_for(
-            actor, asked.cluster, asked.act, asked.subjects, force=asked.force, now_ms=slices.now_ms()
+        row = action_service.plan_for(
+            actor, asked.cluster, asked.act, asked.subjects, force=asked.force, now_ms=loop.now_ms()
         )
-    except asking.NotPlanned as error:
+    except action_service.NotPlanned as error:
         raise HttpError(error.status, str(error)) from error
     return 201, _one(row)
 
@@ -243,7 +244,7 @@ def execute_plan(request: HttpRequest, number: int, said: ExecuteIn) -> tuple[in
             typed=said.confirm,
             reason=said.reason,
             actor=access.actor_of(request, "api"),
-            now_ms=slices.now_ms(),
+            now_ms=loop.now_ms(),
         )
     except execute.ExecutionRefused as refused:
         raise HttpError(refused.status, refused.text) from refused
@@ -251,20 +252,22 @@ def execute_plan(request: HttpRequest, number: int, said: ExecuteIn) -> tuple[in
 
 
 def _known(number: int) -> Action:
-    row = rows.action(number) if number < 2**63 else None
+    row = action_store.action(number) if number < 2**63 else None
     if row is None or not row.cluster.configured:
         raise Http404(f"No action {number} is known.")
     return row
 
 
 def _one(row: Action) -> OneActionOut:
-    refs = [RecoveryRef(id=each.pk, transactional_id=each.transactional_id) for each in acted.episodes(row)]
+    refs = [
+        RecoveryRef(id=each.pk, transactional_id=each.transactional_id) for each in action_audit.episodes(row)
+    ]
     return OneActionOut(**_told(row), recoveries=refs)
 
 
 def _told(row: Action) -> dict[str, Any]:
     """Return an action as the API tells it."""
-    shown = acted.shown(row, now_ms=slices.now_ms())
+    shown = action_audit.shown(row, now_ms=loop.now_ms())
     plan = shown.plan
     results = [*row.results, *[None] * len(plan.subjects)]
     return {
@@ -283,7 +286,7 @@ def _told(row: Action) -> dict[str, Any]:
         "planned_by": row.planned_by,
         "planned_via": row.planned_via,
         "expires_at": schemas.iso(row.expires_ms),
-        "confirmed_at": schemas.iso(acted.confirmed_ms(row)),
+        "confirmed_at": schemas.iso(action_audit.confirmed_ms(row)),
         "executed_by": row.executed_by,
         "reason": row.reason,
         "ended_at": schemas.iso(row.ended_ms),
@@ -298,7 +301,7 @@ def _told(row: Action) -> dict[str, Any]:
 def _subject(of: SubjectPlan, result: dict[str, Any] | None) -> SubjectOut:
     return SubjectOut(
         subject=of.subject,
-        name=acted.named(of),
+        name=action_audit.named(of),
         title=of.title,
         steps=[StepOut(request=each.request, words=each.words) for each in of.steps],
         effects=[

@@ -9,11 +9,10 @@ from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import Field
 
-from dashboard.alerts import queries as alerting
+from dashboard.alerts import queries as alert_queries
 from dashboard.api import cursors, schemas
 from dashboard.models import Alert, Delivery
-from dashboard.runtime import loop as slices
-from dashboard.runtime import visibility
+from dashboard.runtime import loop, visibility
 from dashboard.runtime.collector_names import ALERTS
 from fenceline.facts import Severity
 
@@ -39,7 +38,7 @@ class FateOut(Schema):
     why: str
 
     @classmethod
-    def told(cls, fate: alerting.NotificationOutcome) -> FateOut:
+    def told(cls, fate: alert_queries.NotificationOutcome) -> FateOut:
         """Return a fate as the API tells it."""
         channel, delivery = fate.channel, fate.delivery
         return cls(
@@ -120,7 +119,7 @@ class AlertFilters(Schema):
 def list_alerts(request: HttpRequest, wanted: Query[AlertFilters]) -> dict[str, object]:
     """Alerts, the newest first; those that fire or are pending unless `state` says otherwise."""
     (place,) = cursors.read(wanted.cursor, "alerts", (int,)) or (None,)
-    matching = alerting.AlertCriteria(
+    matching = alert_queries.AlertCriteria(
         cluster=wanted.cluster,
         state=wanted.state,
         severity=str(wanted.severity),
@@ -131,9 +130,9 @@ def list_alerts(request: HttpRequest, wanted: Query[AlertFilters]) -> dict[str, 
         q=wanted.q,
     )
     before = None if place is None else int(place)
-    found = alerting.before(before, matching, limit=wanted.limit + 1, now_ms=slices.now_ms())
+    found = alert_queries.before(before, matching, limit=wanted.limit + 1, now_ms=loop.now_ms())
     page, more = found[: wanted.limit], len(found) > wanted.limit
-    told = alerting.told(page)
+    told = alert_queries.told(page)
     return {
         "items": [AlertOut(**_out(row, told[row.pk])) for row in page],
         "next": cursors.write("alerts", page[-1].pk) if more else None,
@@ -144,14 +143,14 @@ def list_alerts(request: HttpRequest, wanted: Query[AlertFilters]) -> dict[str, 
 @router.get("/{int:number}", response=AlertDetail, summary="One alert")
 def get_alert(request: HttpRequest, number: int) -> AlertDetail:
     """One alert by its id, with its changes and who was told of each."""
-    row = alerting.alert(number)
+    row = alert_queries.alert(number)
     if row is None:
         raise Http404(f"No alert {number} is known.")
-    changes = [_change(each) for each in alerting.changes(row, limit=_CHANGES)]
-    return AlertDetail(**_out(row, alerting.told([row])[row.pk]), changes=changes)
+    changes = [_change(each) for each in alert_queries.changes(row, limit=_CHANGES)]
+    return AlertDetail(**_out(row, alert_queries.told([row])[row.pk]), changes=changes)
 
 
-def _change(change: alerting.DecidedChange) -> ChangeOut:
+def _change(change: alert_queries.DecidedChange) -> ChangeOut:
     return ChangeOut(
         id=change.of.pk,
         old=change.of.old,
@@ -162,7 +161,7 @@ def _change(change: alerting.DecidedChange) -> ChangeOut:
     )
 
 
-def _out(row: Alert, told: Sequence[alerting.NotificationOutcome]) -> dict[str, Any]:
+def _out(row: Alert, told: Sequence[alert_queries.NotificationOutcome]) -> dict[str, Any]:
     return {
         "id": row.pk,
         "fingerprint": bytes(row.fingerprint).hex(),

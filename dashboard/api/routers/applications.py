@@ -10,7 +10,7 @@ from ninja import Query, Router, Schema
 from pydantic import Field
 
 from dashboard.api import cursors, schemas
-from dashboard.history import queries as history
+from dashboard.history import queries as history_queries
 from dashboard.runtime import visibility
 from dashboard.transactions import queries as ids
 from fenceline import histograms
@@ -84,27 +84,27 @@ def _names(wanted: ApplicationFilters, most: int) -> Sequence[tuple[str, str]]:
         if cluster.name < str(at[0]) or (wanted.cluster and cluster.name != wanted.cluster):
             continue
         after = str(at[1]) if cluster.name == at[0] else ""
-        names = history.applications(cluster.name, after=after, limit=most - len(found))
+        names = history_queries.applications(cluster.name, after=after, limit=most - len(found))
         found += [(cluster.name, name) for name in names]
     return found
 
 
 def _tallies_in(window_s: int) -> int:
     """Return how many tallies an application may have in a window, of each shard."""
-    minutes = -(-window_s // history.MINUTE_S)
-    return minutes if minutes <= history.MOST_MINUTES else -(-window_s // history.HOUR_S)
+    minutes = -(-window_s // history_queries.MINUTE_S)
+    return minutes if minutes <= history_queries.MOST_MINUTES else -(-window_s // history_queries.HOUR_S)
 
 
 def _out(page: Sequence[tuple[str, str]], window_s: int) -> Iterator[ApplicationOut]:
     now_ms = time.time_ns() // 1_000_000
     for cluster in dict.fromkeys(cluster for cluster, _ in page):
         names = [name for of, name in page if of == cluster]
-        figures = history.figures(
+        figures = history_queries.figures(
             cluster, since_ms=now_ms - window_s * 1_000, until_ms=now_ms, applications=names
         )
         known, opened = ids.sizes(cluster, names)
         for name in names:
-            figure = figures.get(name, history.ApplicationHistory())
+            figure = figures.get(name, history_queries.ApplicationHistory())
             yield ApplicationOut(
                 cluster=cluster,
                 application=name,

@@ -11,9 +11,8 @@ from pydantic import Field
 
 from dashboard.api import cursors, schemas
 from dashboard.models import AuditEntry
-from dashboard.runtime import loop as slices
-from dashboard.system import access
-from dashboard.system import audit_queries as audit_rows
+from dashboard.runtime import loop
+from dashboard.system import access, audit_queries
 
 router = Router(tags=["audit"])
 
@@ -65,16 +64,16 @@ def list_audit(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, object]
     """Changes and sign-ins, the newest first; needs the role admin."""
     if refused := access.lack(access.actor_of(request, "api"), access.AUDIT):
         raise HttpError(403, refused)
-    matching = audit_rows.Filter(event=wanted.event or "", actor=wanted.who, q=wanted.q)
+    matching = audit_queries.Filter(event=wanted.event or "", actor=wanted.who, q=wanted.q)
     (place,) = cursors.read(wanted.cursor, "audit", (int,)) or (None,)
-    found, after = audit_rows.newest(
+    found, after = audit_queries.newest(
         matching, before=None if place is None else int(place), limit=wanted.limit
     )
     return {
         "items": [_out(row) for row in found],
         "next": None if after is None else cursors.write("audit", after),
         # Written by Fenceline itself: nothing of it can be hidden from it.
-        "as_of": schemas.iso(slices.now_ms()),
+        "as_of": schemas.iso(loop.now_ms()),
         "gaps": [],
     }
 

@@ -10,9 +10,8 @@ from ninja import Query, Router, Schema, Status
 from ninja.errors import HttpError
 from pydantic import Field
 
-from dashboard.alerts import channels, deliver
-from dashboard.alerts import queries as alerting
-from dashboard.alerts import validation as checks
+from dashboard.alerts import channels, deliver, validation
+from dashboard.alerts import queries as alert_queries
 from dashboard.api import cursors, schemas
 from dashboard.api.permissions import MatcherIO, Matchers, Text, allowed, read, unfit, written
 from dashboard.api.routers.deliveries import DeliveryDetail, detail
@@ -109,7 +108,7 @@ def list_channels(request: HttpRequest, wanted: Query[ChannelFilters]) -> dict[s
     """Every channel, by name."""
     (place,) = cursors.read(wanted.cursor, "channels", (str,)) or ("",)
     # By code point: a cursor must not depend on how a database sorts.
-    every = sorted(alerting.channels(), key=lambda row: row.name)
+    every = sorted(alert_queries.channels(), key=lambda row: row.name)
     rows = [row for row in every if row.name > str(place)]
     page, more = rows[: wanted.limit], len(rows) > wanted.limit
     return {
@@ -125,7 +124,7 @@ def add_channel(request: HttpRequest, asked: ChannelIn) -> Status[ChannelMade]:
     actor = allowed(request, access.CHANNELS)
     try:
         row = channels.add(_draft(asked, kind=asked.kind), by=actor.name)
-    except checks.Unfit as error:
+    except validation.Unfit as error:
         raise unfit(error) from error
     return Status(201, ChannelMade(**_out(row), secret=row.secret))
 
@@ -143,7 +142,7 @@ def change_channel(request: HttpRequest, number: int, asked: ChannelPatch) -> Ch
     if asked.model_fields_set - {"enabled"}:
         try:
             channels.change(row, _draft(asked, row=row, kind=row.kind))
-        except checks.Unfit as error:
+        except validation.Unfit as error:
             raise unfit(error) from error
     if asked.enabled is not None and asked.enabled != row.enabled:
         channels.enable(row) if asked.enabled else channels.disable(row, by=actor.name)
@@ -164,7 +163,7 @@ def rotate_secret(request: HttpRequest, number: int) -> Status[SecretOut]:
     allowed(request, access.CHANNELS)
     try:
         return Status(201, SecretOut(secret=channels.rotate(_found(number))))
-    except checks.Unfit as error:
+    except validation.Unfit as error:
         raise HttpError(409, str(error)) from error
 
 
@@ -191,7 +190,7 @@ def send_test(request: HttpRequest, number: int) -> DeliveryDetail:
 
 
 def _found(number: int) -> Channel:
-    row = alerting.channel(number)
+    row = alert_queries.channel(number)
     if row is None:
         raise Http404(f"No channel {number} is known.")
     return row

@@ -20,8 +20,8 @@ from dashboard.runtime.collector_names import (
     TRANSACTIONS,
 )
 from dashboard.runtime.loop import now_ms
-from dashboard.streaming import batches as micro_batches
-from dashboard.streaming import queries as streaming
+from dashboard.streaming import batches as streaming_batches
+from dashboard.streaming import queries as streaming_queries
 from dashboard.streaming.batch_state import safe_cluster
 from dashboard.transactions import queries as transaction_queries
 
@@ -63,7 +63,7 @@ def get_safe_to_stop(request: HttpRequest, cluster: schemas.Name) -> SafeAnswer:
     for row in visibility.clusters():
         if row.name == cluster:
             at_ms = now_ms()
-            prepared = micro_batches.open_decisions(streaming.of_cluster(row.name))
+            prepared = streaming_batches.open_decisions(streaming_queries.of_cluster(row.name))
             return safe_out(safe_cluster(row, at_ms), prepared, visibility.sight(cluster, QUERIES), at_ms)
     raise Http404(f"No cluster '{cluster}' is configured.")
 
@@ -86,7 +86,7 @@ def _out(name: str, rev: int) -> ClusterOut:
         transactions=transaction_queries.state_counts(name),
         partitions={verdict: held.of(verdict, internal=True) for verdict in held.users},
         groups=dict(groups.statuses(name)),
-        queries=dict(streaming.states(name)),
+        queries=dict(streaming_queries.states(name)),
         findings=len(finding_queries.findings(name)),
     )
 

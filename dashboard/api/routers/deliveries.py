@@ -11,7 +11,7 @@ from ninja.errors import HttpError
 from pydantic import Field
 
 from dashboard.alerts import deliver
-from dashboard.alerts import queries as alerting
+from dashboard.alerts import queries as alert_queries
 from dashboard.alerts.notify import ring
 from dashboard.api import cursors, schemas
 from dashboard.api.permissions import allowed
@@ -93,9 +93,9 @@ class DeliveryFilters(Schema):
 def list_deliveries(request: HttpRequest, wanted: Query[DeliveryFilters]) -> dict[str, object]:
     """Deliveries, the newest first."""
     (place,) = cursors.read(wanted.cursor, "deliveries", (int,)) or (None,)
-    matching = alerting.DeliveryFilter(wanted.channel, wanted.state, wanted.origin)
+    matching = alert_queries.DeliveryFilter(wanted.channel, wanted.state, wanted.origin)
     before = None if place is None else int(place)
-    found = alerting.deliveries(matching, before=before, limit=wanted.limit + 1)
+    found = alert_queries.deliveries(matching, before=before, limit=wanted.limit + 1)
     page, more = found[: wanted.limit], len(found) > wanted.limit
     return {
         "items": [DeliveryOut(**summary(row)) for row in page],
@@ -170,7 +170,7 @@ def _try(each: dict[str, Any]) -> TryOut:
 
 
 def _found(number: int) -> Delivery:
-    row = alerting.delivery(number)
+    row = alert_queries.delivery(number)
     if row is None:
         raise Http404(f"No delivery {number} is known.")
     return row

@@ -17,8 +17,7 @@ from dashboard.api.common_schemas import OwnerOut
 from dashboard.api.offer_schemas import OfferOut
 from dashboard.evaluation import finding_queries
 from dashboard.models import FindingRecord
-from dashboard.runtime import loop as slices
-from dashboard.runtime import visibility
+from dashboard.runtime import loop, visibility
 from dashboard.runtime.collector_names import EVERYTHING
 from dashboard.system import owners
 from fenceline.facts import Severity
@@ -82,7 +81,7 @@ def list_findings(request: HttpRequest, wanted: Query[FindingFilters]) -> dict[s
     )
     page, more = found[: wanted.limit], len(found) > wanted.limit
     whose = owners.of_findings(page)
-    may = offers.of_findings(page, now_ms=slices.now_ms())
+    may = offers.of_findings(page, now_ms=loop.now_ms())
     return {
         "items": [_out(row, whose[row.pk], may[row.pk]) for row in page],
         "next": cursors.write("findings", page[-1].pk) if more else None,
@@ -96,7 +95,7 @@ def get_finding(request: HttpRequest, number: int) -> FindingOut:
     row = finding_queries.finding(number) if number < 2**63 else None
     if row is None:
         raise Http404(f"No finding {number} is known.")
-    may = offers.of_findings([row], now_ms=slices.now_ms())
+    may = offers.of_findings([row], now_ms=loop.now_ms())
     return _out(row, owners.of_finding(row), may[row.pk])
 
 

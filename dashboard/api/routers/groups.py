@@ -10,7 +10,7 @@ from pydantic import Field
 
 from dashboard.api import cursors, schemas
 from dashboard.api.common_schemas import BlockerOut, OwnerOut
-from dashboard.groups import queries as groups
+from dashboard.groups import queries as group_queries
 from dashboard.models import Group, GroupOffset
 from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import GROUPS
@@ -111,11 +111,11 @@ class GroupFilters(Schema):
 @router.get("", response=GroupList, summary="List consumer groups")
 def list_groups(request: HttpRequest, wanted: Query[GroupFilters]) -> dict[str, object]:
     """Every consumer group that matches, as it was first seen; families are not folded."""
-    matching = groups.GroupCriteria(
+    matching = group_queries.GroupCriteria(
         cluster=wanted.cluster, status=wanted.status, q=wanted.q, family=wanted.family
     )
     (place,) = cursors.read(wanted.cursor, "groups", (int,)) or (0,)
-    found = groups.after(matching, place=int(place), limit=wanted.limit + 1)
+    found = group_queries.after(matching, place=int(place), limit=wanted.limit + 1)
     page, more = found[: wanted.limit], len(found) > wanted.limit
     return {
         "items": [GroupOut(**_told(row)) for row in page],
@@ -127,16 +127,16 @@ def list_groups(request: HttpRequest, wanted: Query[GroupFilters]) -> dict[str, 
 @router.get("/{cluster}/{text:group}", response=GroupDetail, summary="One consumer group")
 def get_group(request: HttpRequest, cluster: schemas.Name, group: str) -> GroupDetail:
     """One group in each of its partitions; percent-encode all but letters and digits."""
-    row = groups.group(cluster, group)
+    row = group_queries.group(cluster, group)
     if row is None or not row.cluster.configured:
         raise Http404(f"No group '{group}' is known on cluster '{cluster}'.")
     return GroupDetail(
         **_told(row),
         owner=OwnerOut.told(owners.whose(row.group_id, row.family)),
-        offsets=[_offset(each) for each in groups.offsets(row, page=1, size=_MOST_OFFSETS).items],
+        offsets=[_offset(each) for each in group_queries.offsets(row, page=1, size=_MOST_OFFSETS).items],
         trend=[
             LagAt(at=schemas.iso(point.at_ms) or "", lag_lso=point.lag_lso, lag_hw=point.lag_hw)
-            for point in groups.trend(row)
+            for point in group_queries.trend(row)
         ],
     )
 
@@ -175,12 +175,12 @@ def _offset(row: GroupOffset) -> OffsetOut:
         log_start=row.log_start,
         lso=row.lso,
         high_watermark=row.high_watermark,
-        lag_lso=groups.lag(row, row.lso),
-        lag_hw=groups.lag(row, row.high_watermark),
+        lag_lso=group_queries.lag(row, row.lso),
+        lag_hw=group_queries.lag(row, row.high_watermark),
         lag_ms=row.lag_ms,
         only_markers=row.only_markers,
         commit_pending=row.unstable,
         waiting=Waiting(row.waiting) if row.waiting else "",
         waiting_since=schemas.iso(row.waiting_ms),
-        blockers=[BlockerOut.told(each) for each in groups.blockers(row)],
+        blockers=[BlockerOut.told(each) for each in group_queries.blockers(row)],
     )

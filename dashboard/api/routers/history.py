@@ -13,7 +13,7 @@ from ninja.errors import HttpError
 from pydantic import Field
 
 from dashboard.api import schemas
-from dashboard.history import parquet as reports
+from dashboard.history import parquet
 from dashboard.history.parquet import Day, ReportTrouble
 from dashboard.runtime import visibility
 from fenceline import histograms
@@ -127,7 +127,7 @@ def list_applications(request: HttpRequest, wanted: Query[HistoryFilters]) -> di
 def list_ids(request: HttpRequest, wanted: Query[IdFilters]) -> dict[str, object]:
     """The ids with the most commits, aborts or epochs used up in these days."""
     manifest, first, last = _span(wanted)
-    found = reports.busiest(
+    found = parquet.busiest(
         settings.FENCELINE.history_url, manifest, first, last,
         application=wanted.application, by=wanted.by, most=wanted.limit,
     )  # fmt: skip
@@ -163,10 +163,10 @@ def _span(wanted: HistoryFilters) -> tuple[Manifest, str, str]:
         raise HttpError(404, f"cluster: no cluster {cluster!r} is configured.")
     if not settings.FENCELINE.history_url:
         raise HttpError(404, "No place for reports is configured: set [history] url.")
-    standing = reports.standing(settings.FENCELINE.history_url, cluster)
+    standing = parquet.standing(settings.FENCELINE.history_url, cluster)
     if standing.manifest is None:
-        raise _cannot(standing.trouble or ReportTrouble(reports.NONE_YET, "", "Run the history job."))
-    newest = reports.last_day(standing.manifest)
+        raise _cannot(standing.trouble or ReportTrouble(parquet.NONE_YET, "", "Run the history job."))
+    newest = parquet.last_day(standing.manifest)
     last = wanted.last_day or (date.fromisoformat(newest) if newest else datetime.now(UTC).date())
     first = wanted.first_day or last - timedelta(days=29)
     if first > last or (last - first).days > _LONGEST_DAYS:
@@ -175,12 +175,12 @@ def _span(wanted: HistoryFilters) -> tuple[Manifest, str, str]:
 
 
 def _cannot(trouble: ReportTrouble) -> HttpError:
-    absent = trouble.what == reports.NONE_YET
+    absent = trouble.what == parquet.NONE_YET
     return HttpError(404 if absent else 503, f"{trouble.what}: {trouble.why} {trouble.remedy}")
 
 
 def _days(manifest: Manifest, first: str, last: str, application: str) -> Sequence[Day]:
-    found = reports.applications(settings.FENCELINE.history_url, manifest, first, last)
+    found = parquet.applications(settings.FENCELINE.history_url, manifest, first, last)
     if isinstance(found, ReportTrouble):
         raise _cannot(found)
     return [each for each in found if not application or each.application == application]

@@ -11,9 +11,9 @@ from pydantic import Field, WithJsonSchema
 
 from dashboard.api import cursors, schemas
 from dashboard.api.common_schemas import OwnerOut
-from dashboard.groups import queries as groups
+from dashboard.groups import queries as group_queries
 from dashboard.models import PartitionRecord, PinRecord
-from dashboard.partitions import queries as partitions
+from dashboard.partitions import queries as partition_queries
 from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import PARTITIONS
 from dashboard.system import owners
@@ -146,7 +146,7 @@ class PartitionFilters(Schema):
 @router.get("", response=PartitionList, summary="List partitions")
 def list_partitions(request: HttpRequest, wanted: Query[PartitionFilters]) -> dict[str, object]:
     """Every partition that a transaction, a group or a query touches, by cluster, topic and number."""
-    matching = partitions.PartitionCriteria(
+    matching = partition_queries.PartitionCriteria(
         cluster=wanted.cluster,
         verdict=wanted.verdict,
         q=wanted.q,
@@ -155,7 +155,7 @@ def list_partitions(request: HttpRequest, wanted: Query[PartitionFilters]) -> di
     )
     cluster, topic, number = cursors.read(wanted.cursor, "partitions", (str, str, int)) or ("", "", 0)
     place = (str(cluster), str(topic), int(number))
-    found = partitions.after(matching, place=place, limit=wanted.limit + 1)
+    found = partition_queries.after(matching, place=place, limit=wanted.limit + 1)
     page, more = found[: wanted.limit], len(found) > wanted.limit
     last = page[-1] if more else None
     return {
@@ -172,10 +172,10 @@ def get_partition(
     request: HttpRequest, cluster: schemas.Name, topic: schemas.Name, partition: int
 ) -> PartitionDetail:
     """One partition, who reads it, how its end moved, and what its replicas said of their producers."""
-    row = partitions.partition(cluster, topic, partition) if partition < _LARGEST else None
+    row = partition_queries.partition(cluster, topic, partition) if partition < _LARGEST else None
     if row is None or not row.cluster.configured:
         raise Http404(f"No partition '{topic}-{partition}' is watched on cluster '{cluster}'.")
-    readers = groups.readers(row.cluster_id, topic, partition, most=_MOST_READERS)
+    readers = group_queries.readers(row.cluster_id, topic, partition, most=_MOST_READERS)
     (out,) = _out([row])
     return PartitionDetail(
         **out.dict(),
@@ -202,13 +202,13 @@ def get_partition(
                 producers=[_producer(each) for each in look.producers],
                 error=look.error,
             )
-            for look in partitions.looks(row)
+            for look in partition_queries.looks(row)
         ],
     )
 
 
 def _out(rows: Sequence[PartitionRecord]) -> list[PartitionOut]:
-    open_in = partitions.pins((row.cluster_id, row.topic, row.partition) for row in rows)
+    open_in = partition_queries.pins((row.cluster_id, row.topic, row.partition) for row in rows)
     return [
         PartitionOut(
             cluster=row.cluster.name,
@@ -218,7 +218,7 @@ def _out(rows: Sequence[PartitionRecord]) -> list[PartitionOut]:
             log_start=row.log_start,
             lso=row.lso,
             high_watermark=row.high_watermark,
-            held=partitions.held(row),
+            held=partition_queries.held(row),
             pinned_since=schemas.iso(row.pinned_ms),
             changed_at=schemas.iso(row.seen_ms),
             leader=row.leader,

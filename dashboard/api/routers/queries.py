@@ -28,9 +28,9 @@ from dashboard.models import Query as Row
 from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import QUERIES
 from dashboard.runtime.loop import now_ms
-from dashboard.streaming import batches as micro_batches
+from dashboard.streaming import batches as streaming_batches
 from dashboard.streaming import lag as reading
-from dashboard.streaming import queries as streaming
+from dashboard.streaming import queries as streaming_queries
 from dashboard.streaming.batch_state import chains_of, safe_each
 from dashboard.streaming.registry import state_now
 from dashboard.system import owners
@@ -149,11 +149,11 @@ class BatchFilters(Schema):
 @router.get("", response=QueryList, summary="List streaming queries")
 def list_queries(request: HttpRequest, wanted: Query[QueryFilters]) -> dict[str, object]:
     """Every streaming query that matches, as it was first seen."""
-    matching = streaming.QueryCriteria(
+    matching = streaming_queries.QueryCriteria(
         cluster=wanted.cluster, state=wanted.state, sink=wanted.sink, q=wanted.q
     )
     (place,) = cursors.read(wanted.cursor, "queries", (int,)) or (0,)
-    found = streaming.after(matching, place=int(place), limit=wanted.limit + 1)
+    found = streaming_queries.after(matching, place=int(place), limit=wanted.limit + 1)
     page, more = found[: wanted.limit], len(found) > wanted.limit
     return {
         "items": [QueryOut(**each) for each in _told(page)],
@@ -168,7 +168,7 @@ def list_batches(request: HttpRequest, query: schemas.Name, wanted: Query[BatchF
     row = _one(query, wanted.cluster)
     cursor = cursors.read(wanted.cursor, f"batches of {row.pk}", (int,))
     place = None if cursor is None else int(cursor[0])
-    found = micro_batches.before(row, place, limit=wanted.limit + 1)
+    found = streaming_batches.before(row, place, limit=wanted.limit + 1)
     page, more = found[: wanted.limit], len(found) > wanted.limit
     return {
         "items": [batch_out(each) for each in page],
@@ -196,13 +196,13 @@ def get_query(request: HttpRequest, query: schemas.Name, cluster: schemas.Name =
         sources=[source_out(each, row.cluster_id, at_ms) for each in reading.sources([row])[row.pk]],
         checkpoint_holds=_holds(row),
         ledger=_ledger(row),
-        runs=[run_out(each) for each in streaming.runs(row)],
+        runs=[run_out(each) for each in streaming_queries.runs(row)],
     )
 
 
 def _one(asked: str, cluster: str) -> Row:
     """Return the one query that a text means; 404 where it means none, 400 where it means several."""
-    found = streaming.named(asked, cluster)
+    found = streaming_queries.named(asked, cluster)
     if len(found) == 1:
         return found[0]
     where = f" on cluster '{cluster}'" if cluster else ""
@@ -219,13 +219,13 @@ def _one(asked: str, cluster: str) -> Row:
 
 
 def _safe(row: Row, at_ms: int) -> SafeAnswer:
-    safe, prepared = safe_each([row], at_ms)[row.pk], micro_batches.open_decisions([row])
+    safe, prepared = safe_each([row], at_ms)[row.pk], streaming_batches.open_decisions([row])
     return safe_out(safe, prepared, visibility.sight(row.cluster.name, QUERIES), at_ms)
 
 
 def _told(rows: Sequence[Row]) -> list[dict[str, Any]]:
     at_ms = now_ms()
-    newest, read = streaming.newest(rows), reading.sources(rows)
+    newest, read = streaming_queries.newest(rows), reading.sources(rows)
     chains, safe = chains_of(rows, now_ms=at_ms), safe_each(rows, at_ms)
     return [
         _columns(row, newest.get(row.pk), chains[row.pk], safe[row.pk], reading.lag(read[row.pk]), at_ms)
@@ -289,6 +289,6 @@ def _ledger(row: Row) -> LedgerOut | None:
         prefix=row.prefix,
         generation=row.generation,
         path=told.get("path", ""),
-        decisions=dict(micro_batches.decided(row)),
+        decisions=dict(streaming_batches.decided(row)),
         broken=told.get("broken", []),
     )

@@ -11,7 +11,7 @@ from pydantic import Field, WithJsonSchema
 from dashboard.api import cursors, schemas
 from dashboard.api.common_schemas import OwnerOut
 from dashboard.models import Recovery
-from dashboard.recoveries import queries as recoveries
+from dashboard.recoveries import queries as recovery_queries
 from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import RECOVERIES
 from dashboard.system import owners
@@ -112,7 +112,7 @@ class RecoveryFilters(Schema):
 @router.get("", response=RecoveryList, summary="List recoveries")
 def list_recoveries(request: HttpRequest, wanted: Query[RecoveryFilters]) -> dict[str, object]:
     """Episodes, the newest first."""
-    matching = recoveries.RecoveryCriteria(
+    matching = recovery_queries.RecoveryCriteria(
         cluster=wanted.cluster,
         outcome=wanted.outcome,
         cause=wanted.cause,
@@ -122,7 +122,7 @@ def list_recoveries(request: HttpRequest, wanted: Query[RecoveryFilters]) -> dic
     )
     place = cursors.read(wanted.cursor, "recoveries", (int, int))
     before = None if place is None else (int(place[0]), int(place[1]))
-    found, after = recoveries.newest(matching, before=before, limit=wanted.limit)
+    found, after = recovery_queries.newest(matching, before=before, limit=wanted.limit)
     return {
         "items": [_out(row) for row in found],
         "next": None if after is None else cursors.write("recoveries", *after),
@@ -133,7 +133,7 @@ def list_recoveries(request: HttpRequest, wanted: Query[RecoveryFilters]) -> dic
 @router.get("/{cluster}/{int:number}", response=RecoveryOut, summary="One recovery")
 def get_recovery(request: HttpRequest, cluster: schemas.Name, number: int) -> RecoveryOut:
     """One episode by its id."""
-    row = recoveries.recovery(cluster, number) if number < 2**63 else None
+    row = recovery_queries.recovery(cluster, number) if number < 2**63 else None
     if row is None or not row.cluster.configured:
         raise Http404(f"No recovery {number} is known on cluster '{cluster}'.")
     return _out(row)
@@ -168,7 +168,7 @@ def _out(row: Recovery) -> RecoveryOut:
                 since=schemas.iso(wait.since_ms),
                 resumed_at=schemas.iso(wait.resumed_ms),
             )
-            for wait in recoveries.waited(row)
+            for wait in recovery_queries.waited(row)
         ],
         lost=[
             LostOut(
@@ -181,7 +181,7 @@ def _out(row: Recovery) -> RecoveryOut:
                 note=each.note,
                 topic_deleted=each.deleted,
             )
-            for each in recoveries.lost(row)
+            for each in recovery_queries.lost(row)
         ],
         lost_complete=row.lost_complete,
         owner=OwnerOut.told(owners.of_transaction(row.transactional_id)),

@@ -10,14 +10,12 @@ from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema, Status
 from pydantic import Field
 
-from dashboard.alerts import queries as alerting
-from dashboard.alerts import silences
-from dashboard.alerts import validation as checks
+from dashboard.alerts import queries as alert_queries
+from dashboard.alerts import silences, validation
 from dashboard.api import cursors, schemas
 from dashboard.api.permissions import MatcherIO, Matchers, Text, allowed, read, unfit, written
 from dashboard.models import Silence
-from dashboard.runtime import loop as slices
-from dashboard.runtime import visibility
+from dashboard.runtime import loop, visibility
 from dashboard.runtime.collector_names import ALERTS
 from dashboard.system import access
 
@@ -71,8 +69,8 @@ class SilenceFilters(Schema):
 def list_silences(request: HttpRequest, wanted: Query[SilenceFilters]) -> dict[str, object]:
     """Silences, the newest first; also those that are over."""
     (place,) = cursors.read(wanted.cursor, "silences", (int,)) or (None,)
-    now, before = slices.now_ms(), None if place is None else int(place)
-    found = alerting.silences_before(before, wanted.state, limit=wanted.limit + 1, now_ms=now)
+    now, before = loop.now_ms(), None if place is None else int(place)
+    found = alert_queries.silences_before(before, wanted.state, limit=wanted.limit + 1, now_ms=now)
     page, more = found[: wanted.limit], len(found) > wanted.limit
     return {
         "items": [_out(row, now) for row in page],
@@ -93,24 +91,24 @@ def make_silence(request: HttpRequest, asked: SilenceIn) -> Status[SilenceOut]:
         lasts_ms=None if asked.duration_s is None else int(asked.duration_s * 1_000),
     )
     try:
-        row = silences.make(draft, by=actor.name, now_ms=slices.now_ms())
-    except checks.Unfit as error:
+        row = silences.make(draft, by=actor.name, now_ms=loop.now_ms())
+    except validation.Unfit as error:
         raise unfit(error) from error
-    return Status(201, _out(row, slices.now_ms()))
+    return Status(201, _out(row, loop.now_ms()))
 
 
 @router.get("/{int:number}", response=SilenceOut, summary="One silence")
 def get_silence(request: HttpRequest, number: int) -> SilenceOut:
     """One silence by its id."""
-    return _out(_found(number), slices.now_ms())
+    return _out(_found(number), loop.now_ms())
 
 
 @router.delete("/{int:number}", response=SilenceOut, summary="End a silence")
 def end_silence(request: HttpRequest, number: int) -> SilenceOut:
     """End a silence now; it stays in the list. Needs the role operator."""
     actor, row = allowed(request, access.SILENCE), _found(number)
-    silences.end(row, by=actor.name, now_ms=slices.now_ms())
-    return _out(_found(number), slices.now_ms())
+    silences.end(row, by=actor.name, now_ms=loop.now_ms())
+    return _out(_found(number), loop.now_ms())
 
 
 def _ms(moment: datetime | None) -> int | None:
@@ -118,7 +116,7 @@ def _ms(moment: datetime | None) -> int | None:
 
 
 def _found(number: int) -> Silence:
-    row = alerting.silence(number)
+    row = alert_queries.silence(number)
     if row is None:
         raise Http404(f"No silence {number} is known.")
     return row
@@ -127,7 +125,7 @@ def _found(number: int) -> Silence:
 def _out(row: Silence, now: int) -> SilenceOut:
     return SilenceOut(
         id=row.pk,
-        state=alerting.state_of(row, now_ms=now),
+        state=alert_queries.state_of(row, now_ms=now),
         matchers=written(row.matchers),
         starts_at=schemas.iso(row.starts_ms),
         ends_at=schemas.iso(row.ends_ms),

@@ -14,12 +14,11 @@ from dashboard.actions import offers
 from dashboard.api import cursors, schemas
 from dashboard.api.offer_schemas import OfferOut
 from dashboard.api.routers.transitions import Fact
-from dashboard.evaluation import blocking as waits
-from dashboard.history import queries as history
+from dashboard.evaluation import blocking
+from dashboard.history import queries as history_queries
 from dashboard.models import Transaction
 from dashboard.runtime import visibility
 from dashboard.transactions import attributions
-from dashboard.transactions import queries as ids
 from dashboard.transactions import queries as transaction_queries
 from fenceline.facts import NOT_TOLD
 from fenceline.kafka.partitions import PartitionVerdict
@@ -114,14 +113,16 @@ class TransactionFilters(Schema):
 @router.get("", response=TransactionList, summary="List transactional ids")
 def list_transactions(request: HttpRequest, wanted: Query[TransactionFilters]) -> dict[str, object]:
     """Every transactional id that matches, as it was first seen; those of one `app` by cluster and id."""
-    matching = ids.TransactionCriteria(
+    matching = transaction_queries.TransactionCriteria(
         cluster=wanted.cluster,
         state=wanted.state,
         q=wanted.q,
         min_age_s=wanted.min_age_s,
         application=wanted.app,
     )
-    step = ids.after(matching, place=_place(wanted), limit=wanted.limit, now_ms=time.time_ns() // 1_000_000)
+    step = transaction_queries.after(
+        matching, place=_place(wanted), limit=wanted.limit, now_ms=time.time_ns() // 1_000_000
+    )
     return {
         "items": [TransactionOut(**told) for told in _all_told(step.items)],
         "next": None if step.next is None else cursors.write(_order(wanted), *step.next),
@@ -133,8 +134,10 @@ def _order(wanted: TransactionFilters) -> str:
     return "transactions-by-id" if wanted.app else "transactions-as-seen"
 
 
-def _place(wanted: TransactionFilters) -> ids.Place:
-    cluster, name, row = cursors.read(wanted.cursor, _order(wanted), (str, str, int)) or ids.START
+def _place(wanted: TransactionFilters) -> transaction_queries.Place:
+    cluster, name, row = (
+        cursors.read(wanted.cursor, _order(wanted), (str, str, int)) or transaction_queries.START
+    )
     return str(cluster), str(name), int(row)
 
 
@@ -144,7 +147,7 @@ def get_transaction(request: HttpRequest, cluster: schemas.Name, transactional_i
     row = transaction_queries.transaction(cluster, transactional_id)
     if row is None:
         raise Http404(f"No transactional id '{transactional_id}' is known on cluster '{cluster}'.")
-    life = history.life(row.cluster.name, bytes(row.key), row.log_partition)
+    life = history_queries.life(row.cluster.name, bytes(row.key), row.log_partition)
     (told,) = _all_told([row])
     actions = attributions.of_transitions(row.cluster.name, bytes(row.key), life.recent)
     recent = [Fact.told(each, action) for each, action in zip(life.recent, actions, strict=True)]
@@ -158,11 +161,11 @@ def _if_told(number: int) -> int | None:
 
 def _all_told(rows: Sequence[Transaction]) -> Sequence[dict[str, Any]]:
     """Return rows as the API tells them: who waits, and who coordinates, in a few queries for all."""
-    standing, brokers = waits.of(rows), waits.coordinators(rows)
+    standing, brokers = blocking.of(rows), blocking.coordinators(rows)
     return [_told(row, standing[row.pk], brokers.get(row.pk)) for row in rows]
 
 
-def _told(row: Transaction, standing: waits.Waits, broker: int | None) -> dict[str, Any]:
+def _told(row: Transaction, standing: blocking.Waits, broker: int | None) -> dict[str, Any]:
     named = transaction_queries.partitions_of(row)
     return {
         "cluster": row.cluster.name,

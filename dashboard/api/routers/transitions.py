@@ -11,7 +11,7 @@ from ninja.errors import HttpError
 from pydantic import Field
 
 from dashboard.api import cursors, schemas
-from dashboard.history import queries as history
+from dashboard.history import queries as history_queries
 from dashboard.models import Action, TransitionRecord
 from dashboard.runtime import visibility
 from dashboard.transactions import attributions
@@ -127,10 +127,12 @@ def list_transitions(request: HttpRequest, wanted: Query[TransitionFilters]) -> 
     place = cursors.read(wanted.cursor, order, (int, int))
     if wanted.since_rev is None:
         before = None if place is None else (int(place[0]), int(place[1]))
-        told = history.transitions(matching, limit=wanted.limit, before=before)
+        told = history_queries.transitions(matching, limit=wanted.limit, before=before)
     else:
         rev, row = place or (wanted.since_rev, 0)
-        told = history.transitions_since(matching, since_rev=int(rev), after=int(row), limit=wanted.limit)
+        told = history_queries.transitions_since(
+            matching, since_rev=int(rev), after=int(row), limit=wanted.limit
+        )
     return {
         "items": [_out(row) for row in told.items],
         "next": None if told.next is None else cursors.write(order, *told.next),
@@ -138,14 +140,14 @@ def list_transitions(request: HttpRequest, wanted: Query[TransitionFilters]) -> 
     }
 
 
-def _filter(wanted: TransitionFilters) -> history.HistoryCriteria:
+def _filter(wanted: TransitionFilters) -> history_queries.HistoryCriteria:
     cluster = wanted.cluster
     if wanted.since_rev is not None and not cluster:
         names = [row.name for row in visibility.clusters()]
         if len(names) > 1:
             raise HttpError(400, f"since_rev: name the cluster whose revision it is: {', '.join(names)}.")
         cluster = names[0] if names else ""
-    return history.HistoryCriteria(
+    return history_queries.HistoryCriteria(
         cluster=cluster,
         kinds=(TransitionKind(wanted.kind),) if wanted.kind else (),
         confidence=wanted.confidence,
@@ -157,7 +159,7 @@ def _filter(wanted: TransitionFilters) -> history.HistoryCriteria:
 
 def _out(row: TransitionRecord) -> TransitionOut:
     return TransitionOut.told(
-        history.transition_of(row),
+        history_queries.transition_of(row),
         row.action,
         rev=row.rev,
         cluster=row.cluster.name,

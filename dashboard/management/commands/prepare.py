@@ -16,8 +16,7 @@ from django.db import DatabaseError, connection
 from django.db.migrations.loader import MigrationLoader
 
 from dashboard.models import Token
-from dashboard.runtime import collector_store
-from dashboard.runtime import loop as slices
+from dashboard.runtime import collector_store, loop
 from dashboard.runtime.secret_files import SecretError, secret
 from dashboard.system import access
 from dashboard.system.tokens import digest
@@ -40,7 +39,7 @@ class Command(BaseCommand):
             collector_store.sync_clusters(settings.FENCELINE.clusters)
             config = settings.FENCELINE
             rooted = {each.cluster for each in config.checkpoints}
-            collector_store.keep_collectors(settings.SHARDS, config.limits, rooted, slices.now_ms())
+            collector_store.keep_collectors(settings.SHARDS, config.limits, rooted, loop.now_ms())
             access.ensure_roles()
             self._ensure_admin(secret(os.environ, "FENCELINE_ADMIN_PASSWORD"))
             _ensure_ingest_token(secret(os.environ, "FENCELINE_INGEST_TOKEN"))

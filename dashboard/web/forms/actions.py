@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dashboard.actions import store as rows
-from dashboard.history import queries as history
+from dashboard.actions import store as action_store
+from dashboard.history import queries as history_queries
 from dashboard.models import Action
-from dashboard.system import audit_queries as audit_rows
+from dashboard.system import audit_queries
 from dashboard.web.forms.columns import LONGEST_APPLICATION, check_cluster, clip, one_of, place_of, searched
 from fenceline.facts import TransitionKind
 from fenceline.plans.plan import Act
@@ -31,7 +31,7 @@ FEED_KINDS = (
 class ActionListQuery:
     """A parsed query string of the audit log; `ignored` says in words what in it could not be used."""
 
-    filter: rows.ActionCriteria
+    filter: action_store.ActionCriteria
     #: The number of the action behind which the list goes on.
     before: int | None
     ignored: Sequence[str]
@@ -41,9 +41,9 @@ class ActionListQuery:
 class FeedQuery:
     """A parsed query string of the feed; `kind` is the one asked for, "" for all of them."""
 
-    filter: history.HistoryCriteria
+    filter: history_queries.HistoryCriteria
     kind: str
-    before: history.Place | None
+    before: history_queries.Place | None
     ignored: Sequence[str]
 
 
@@ -51,21 +51,21 @@ class FeedQuery:
 class WantedEntries:
     """A parsed query string of the list of changes and sign-ins; `before` as in `ActionListQuery`."""
 
-    filter: audit_rows.Filter
+    filter: audit_queries.Filter
     before: int | None
     ignored: Sequence[str]
 
     @property
     def narrowed(self) -> bool:
         """Return whether anything narrows the list."""
-        return self.filter != audit_rows.Filter()
+        return self.filter != audit_queries.Filter()
 
 
 def parse(query: Mapping[str, str], cluster: str, clusters: Sequence[str]) -> ActionListQuery:
     """Return which actions a query string asks for."""
     ignored: list[str] = []
     check_cluster(query, clusters, ignored)
-    wanted = rows.ActionCriteria(
+    wanted = action_store.ActionCriteria(
         cluster=cluster,
         act=one_of("act", query, tuple(Act), "", ignored),
         state=one_of("state", query, tuple(Action.State), "", ignored),
@@ -80,7 +80,7 @@ def parse_feed(query: Mapping[str, str], cluster: str, clusters: Sequence[str]) 
     ignored: list[str] = []
     check_cluster(query, clusters, ignored)
     kind = one_of("kind", query, tuple(each.value for each in FEED_KINDS), "", ignored)
-    wanted = history.HistoryCriteria(
+    wanted = history_queries.HistoryCriteria(
         cluster=cluster,
         kinds=(TransitionKind(kind),) if kind else FEED_KINDS,
         application=query.get("application", "").replace("\0", "")[:LONGEST_APPLICATION],
@@ -92,8 +92,8 @@ def parse_feed(query: Mapping[str, str], cluster: str, clusters: Sequence[str]) 
 def parse_entries(query: Mapping[str, str]) -> WantedEntries:
     """Return which changes and sign-ins a query string asks for."""
     ignored: list[str] = []
-    wanted = audit_rows.Filter(
-        event=one_of("event", query, audit_rows.EVENTS, "", ignored),
+    wanted = audit_queries.Filter(
+        event=one_of("event", query, audit_queries.EVENTS, "", ignored),
         actor=query.get("who", "").replace("\0", "")[:_LONGEST_ACTOR],
         q=searched(query),
     )

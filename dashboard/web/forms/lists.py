@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from dashboard.groups import queries as groups
+from dashboard.groups import queries as group_queries
 from dashboard.labels.status import OUTCOME_LOOKS, WORST_STATUSES, WORST_VERDICTS
 from dashboard.labels.transition import NOTABLE
-from dashboard.partitions import queries as partitions
-from dashboard.recoveries import queries as recoveries
-from dashboard.streaming import queries as streaming
+from dashboard.partitions import queries as partition_queries
+from dashboard.recoveries import queries as recovery_queries
+from dashboard.streaming import queries as streaming_queries
 from dashboard.web.forms.columns import (
     LONGEST_APPLICATION,
     check_cluster,
@@ -26,10 +26,10 @@ from dashboard.web.forms.columns import (
 )
 from fenceline.facts import ABORTS
 
-VERDICTS = (partitions.PINNED, *(verdict.value for verdict in WORST_VERDICTS))
-STATUSES = (*(status.value for status in WORST_STATUSES), groups.PENDING)
+VERDICTS = (partition_queries.PINNED, *(verdict.value for verdict in WORST_VERDICTS))
+STATUSES = (*(status.value for status in WORST_STATUSES), group_queries.PENDING)
 OUTCOMES = tuple(OUTCOME_LOOKS)
-QUERY_STATES = (streaming.PREPARED, *(state.value for state in streaming.WORST_STATES))
+QUERY_STATES = (streaming_queries.PREPARED, *(state.value for state in streaming_queries.WORST_STATES))
 #: What can open an episode, worst first.
 CAUSES = tuple(kind.value for kind in NOTABLE if kind in ABORTS)
 #: Columns of figures, whose large ones are asked for.
@@ -38,10 +38,10 @@ _LONGEST_FAMILY = 200
 
 Filter = TypeVar(
     "Filter",
-    partitions.PartitionCriteria,
-    groups.GroupCriteria,
-    recoveries.RecoveryCriteria,
-    streaming.QueryCriteria,
+    partition_queries.PartitionCriteria,
+    group_queries.GroupCriteria,
+    recovery_queries.RecoveryCriteria,
+    streaming_queries.QueryCriteria,
 )
 
 
@@ -59,11 +59,11 @@ class ListQuery(Generic[Filter]):
 
 def parse_partitions(
     query: Mapping[str, str], cluster: str, clusters: Sequence[str]
-) -> ListQuery[partitions.PartitionCriteria]:
+) -> ListQuery[partition_queries.PartitionCriteria]:
     """Return which partitions a query string asks for."""
     ignored = _checked(query, clusters)
-    sort = one_of("sort", query, partitions.SORTS, "worst", ignored)
-    wanted = partitions.PartitionCriteria(
+    sort = one_of("sort", query, partition_queries.SORTS, "worst", ignored)
+    wanted = partition_queries.PartitionCriteria(
         cluster=cluster,
         verdict=one_of("verdict", query, VERDICTS, "", ignored),
         q=searched(query),
@@ -76,11 +76,11 @@ def parse_partitions(
 
 def parse_groups(
     query: Mapping[str, str], cluster: str, clusters: Sequence[str]
-) -> ListQuery[groups.GroupCriteria]:
+) -> ListQuery[group_queries.GroupCriteria]:
     """Return which groups a query string asks for."""
     ignored = _checked(query, clusters)
-    sort = one_of("sort", query, groups.SORTS, "worst", ignored)
-    wanted = groups.GroupCriteria(
+    sort = one_of("sort", query, group_queries.SORTS, "worst", ignored)
+    wanted = group_queries.GroupCriteria(
         cluster=cluster,
         status=one_of("status", query, STATUSES, "", ignored),
         q=searched(query),
@@ -93,14 +93,14 @@ def parse_groups(
 
 def parse_queries(
     query: Mapping[str, str], cluster: str, clusters: Sequence[str]
-) -> ListQuery[streaming.QueryCriteria]:
+) -> ListQuery[streaming_queries.QueryCriteria]:
     """Return which streaming queries a query string asks for."""
     ignored = _checked(query, clusters)
-    sort = one_of("sort", query, streaming.SORTS, "worst", ignored)
-    wanted = streaming.QueryCriteria(
+    sort = one_of("sort", query, streaming_queries.SORTS, "worst", ignored)
+    wanted = streaming_queries.QueryCriteria(
         cluster=cluster,
         state=one_of("state", query, QUERY_STATES, "", ignored),
-        sink=one_of("sink", query, streaming.SINKS, "", ignored),
+        sink=one_of("sink", query, streaming_queries.SINKS, "", ignored),
         q=searched(query),
         sort=sort,
         descending=_descending(query, sort, ignored),
@@ -110,10 +110,10 @@ def parse_queries(
 
 def parse_recoveries(
     query: Mapping[str, str], cluster: str, clusters: Sequence[str]
-) -> ListQuery[recoveries.RecoveryCriteria]:
+) -> ListQuery[recovery_queries.RecoveryCriteria]:
     """Return which episodes a query string asks for."""
     ignored = _checked(query, clusters)
-    wanted = recoveries.RecoveryCriteria(
+    wanted = recovery_queries.RecoveryCriteria(
         cluster=cluster,
         outcome=one_of("outcome", query, OUTCOMES, "", ignored),
         cause=one_of("cause", query, CAUSES, "", ignored),

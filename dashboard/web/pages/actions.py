@@ -11,16 +11,15 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
-from dashboard.actions import audit as acted
+from dashboard.actions import audit as action_audit
 from dashboard.actions import execute
-from dashboard.actions import service as asking
-from dashboard.actions import store as rows
+from dashboard.actions import service as action_service
+from dashboard.actions import store as action_store
 from dashboard.actions.audit import Shown
-from dashboard.labels import action as acts
+from dashboard.labels import action as action_labels
 from dashboard.models import Action
 from dashboard.system import access
-from dashboard.web import action_buttons as acting
-from dashboard.web import page_context as context
+from dashboard.web import action_buttons, page_context
 from dashboard.web.forms.actions import ActionListQuery, parse
 from dashboard.web.plan_context import shown_plan
 from dashboard.web.rendering import acting as posting
@@ -40,19 +39,19 @@ class ActionLine:
     shown: Shown
 
     @property
-    def look(self) -> acts.ActLook:
+    def look(self) -> action_labels.ActLook:
         """Return its act in words."""
-        return acts.ACTS[self.of.act]
+        return action_labels.ACTS[self.of.act]
 
 
 @signed_in
 def action_list(request: HttpRequest) -> HttpResponse:
     """Show the audit log: the newest actions that the query string asks for."""
-    frame = context.of(request)
+    frame = page_context.of(request)
     wanted = parse(request.GET.dict(), frame.cluster, [row.name for row in frame.clusters])
     # Plans expire without any change.
     passing = now_ms(request) // 5_000
-    may_audit = not access.lack(acting.actor(request), access.AUDIT)
+    may_audit = not access.lack(action_buttons.actor(request), access.AUDIT)
     shown = (passing, may_audit)
     return answer(
         request, "actions", lambda: {**_list(request, wanted), "may_audit": may_audit}, depends_on=shown
@@ -68,15 +67,15 @@ def make_plan(request: HttpRequest) -> HttpResponse:
     except ValueError:
         return _no_plan(request, 400, "Nothing like this can be done: the form named no act that is known.")
     try:
-        row = asking.plan_for(
-            acting.actor(request),
+        row = action_service.plan_for(
+            action_buttons.actor(request),
             asked.get("cluster", ""),
             act,
             asked.getlist("subject"),
             force=asked.get("force") == "1",
             now_ms=now_ms(request),
         )
-    except asking.NotPlanned as error:
+    except action_service.NotPlanned as error:
         return _no_plan(request, error.status, str(error), act)
     return HttpResponseRedirect(reverse("action", args=[row.pk]), status=303)
 
@@ -107,7 +106,7 @@ def _confirm(request: HttpRequest, number: int) -> HttpResponse:
             digest=said.get("digest", ""),
             typed=typed,
             reason=reason,
-            actor=acting.actor(request),
+            actor=action_buttons.actor(request),
             now_ms=now_ms(request),
         )
     except execute.ExecutionRefused as refused:
@@ -118,8 +117,8 @@ def _confirm(request: HttpRequest, number: int) -> HttpResponse:
 
 
 def _known(request: HttpRequest, number: int) -> Action:
-    found = rows.action(number) if number < 2**63 else None
-    if found is None or not any(row.pk == found.cluster_id for row in context.of(request).clusters):
+    found = action_store.action(number) if number < 2**63 else None
+    if found is None or not any(row.pk == found.cluster_id for row in page_context.of(request).clusters):
         raise Http404("No such action is known: the audit log has all of them.")
     return found
 
@@ -141,17 +140,17 @@ def _no_plan(request: HttpRequest, status: int, words: str, act: Act | None = No
 
 
 def _list(request: HttpRequest, wanted: ActionListQuery) -> Mapping[str, Any]:
-    frame, at_ms = context.of(request), now_ms(request)
-    found, more = rows.newest(wanted.filter, before=wanted.before, limit=_ROWS)
+    frame, at_ms = page_context.of(request), now_ms(request)
+    found, more = action_store.newest(wanted.filter, before=wanted.before, limit=_ROWS)
     only = wanted.filter
     narrowed = bool(only.act or only.state or only.q or only.actor)
-    summary = acted.summary(frame.cluster, since_ms=at_ms - _DAY_MS, now_ms=at_ms)
+    summary = action_audit.summary(frame.cluster, since_ms=at_ms - _DAY_MS, now_ms=at_ms)
     empty = "past" if wanted.before else "unmatched" if narrowed else "none"
     return {
         "wanted": wanted,
-        "lines": [ActionLine(each, acted.shown(each, now_ms=at_ms)) for each in found],
+        "lines": [ActionLine(each, action_audit.shown(each, now_ms=at_ms)) for each in found],
         "next": more,
-        "acts": acts.ACTS.items(),
+        "acts": action_labels.ACTS.items(),
         "states": tuple(Action.State),
         "headline": _headline(frame, summary),
         "summary": summary,
@@ -160,7 +159,7 @@ def _list(request: HttpRequest, wanted: ActionListQuery) -> Mapping[str, Any]:
     }
 
 
-def _headline(frame: context.Chrome, summary: acted.ActionSummary) -> str:
+def _headline(frame: page_context.Chrome, summary: action_audit.ActionSummary) -> str:
     """Say what an operator came to know: does something run or wait, and did the rest go well."""
     if not frame.clusters:
         return "No cluster is configured."

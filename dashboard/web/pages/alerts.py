@@ -10,14 +10,13 @@ from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
 
-from dashboard.alerts import queries as alerting
+from dashboard.alerts import queries as alert_queries
 from dashboard.models import Alert
 from dashboard.system import access
 from dashboard.system.access import actor_of
-from dashboard.web import notification_reasons as voice
-from dashboard.web import page_context as context
+from dashboard.web import notification_reasons, page_context
 from dashboard.web.empty_state import why_empty
-from dashboard.web.forms import alerts as alerts_asked
+from dashboard.web.forms import alerts as alert_forms
 from dashboard.web.forms.columns import SIZES
 from dashboard.web.rendering import answer, signed_in
 from dashboard.web.request_time import now_ms
@@ -33,7 +32,7 @@ class AlertLine:
     """One alert of a list, and why somebody is told of it, or nobody."""
 
     of: Alert
-    reasons: Sequence[voice.NotificationReason]
+    reasons: Sequence[notification_reasons.NotificationReason]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +47,8 @@ class AlertSection:
 @signed_in
 def alert_list(request: HttpRequest) -> HttpResponse:
     """Show one page of the alerts that the query string asks for."""
-    frame = context.of(request)
-    wanted = alerts_asked.parse(request.GET.dict(), frame.cluster, [row.name for row in frame.clusters])
+    frame = page_context.of(request)
+    wanted = alert_forms.parse(request.GET.dict(), frame.cluster, [row.name for row in frame.clusters])
     # Whether something is "recently" resolved moves with the clock, and deliveries have no revision.
     return answer(request, "alerts", lambda: _list(request, wanted), depends_on=_moves(request))
 
@@ -57,24 +56,27 @@ def alert_list(request: HttpRequest) -> HttpResponse:
 @signed_in
 def alert_detail(request: HttpRequest, number: int) -> HttpResponse:
     """Show one alert: its labels, its changes, and what came of each for every channel."""
-    found = alerting.alert(number)
+    found = alert_queries.alert(number)
     if found is None:
         raise Http404("No such alert is known: the list of alerts has all that are kept.")
     return answer(request, "alert", lambda: _detail(request, found), depends_on=_moves(request))
 
 
 def _moves(request: HttpRequest) -> object:
-    return (now_ms(request) // 60_000, alerting.voices())
+    return (now_ms(request) // 60_000, alert_queries.voices())
 
 
-def _list(request: HttpRequest, wanted: alerts_asked.AlertListQuery) -> Mapping[str, Any]:
-    frame, only, now = context.of(request), wanted.filter, now_ms(request)
-    page = alerting.page(only, page=wanted.page, size=wanted.size, now_ms=now)
-    counts = alerting.counts(alerting.AlertCriteria(cluster=frame.cluster), now_ms=now)
-    shown = alerting.counts(only, now_ms=now)
-    last, told = alerting.last_changes(page.items), alerting.told(page.items)
-    lines = [AlertLine(row, voice.reasons(row, last.get(row.pk), told[row.pk])) for row in page.items]
-    channels = alerting.channels()
+def _list(request: HttpRequest, wanted: alert_forms.AlertListQuery) -> Mapping[str, Any]:
+    frame, only, now = page_context.of(request), wanted.filter, now_ms(request)
+    page = alert_queries.page(only, page=wanted.page, size=wanted.size, now_ms=now)
+    counts = alert_queries.counts(alert_queries.AlertCriteria(cluster=frame.cluster), now_ms=now)
+    shown = alert_queries.counts(only, now_ms=now)
+    last, told = alert_queries.last_changes(page.items), alert_queries.told(page.items)
+    lines = [
+        AlertLine(row, notification_reasons.reasons(row, last.get(row.pk), told[row.pk]))
+        for row in page.items
+    ]
+    channels = alert_queries.channels()
     return {
         "wanted": wanted,
         "page": page,
@@ -83,12 +85,12 @@ def _list(request: HttpRequest, wanted: alerts_asked.AlertListQuery) -> Mapping[
             for state, rows in groupby(lines, attrgetter("of.state"))
         ],
         "counts": counts.items(),
-        "severities": alerts_asked.SEVERITIES,
-        "voices": alerts_asked.VOICES,
-        "rules": alerting.rules(frame.cluster),
-        "teams": alerting.teams(frame.cluster),
+        "severities": alert_forms.SEVERITIES,
+        "voices": alert_forms.VOICES,
+        "rules": alert_queries.rules(frame.cluster),
+        "teams": alert_queries.teams(frame.cluster),
         "headline": _headline(frame, counts),
-        "silences": alerting.silences("active", now_ms=now).count(),
+        "silences": alert_queries.silences("active", now_ms=now).count(),
         "channels": channels,
         "disabled": [row for row in channels if not row.enabled],
         "several": len(frame.clusters) > 1 and not frame.cluster,
@@ -98,7 +100,7 @@ def _list(request: HttpRequest, wanted: alerts_asked.AlertListQuery) -> Mapping[
     }
 
 
-def _headline(frame: context.Chrome, counts: Mapping[str, int]) -> str:
+def _headline(frame: page_context.Chrome, counts: Mapping[str, int]) -> str:
     """Say what somebody on call came to know: does anything fire, and is anybody told."""
     if not frame.clusters:
         return "No cluster is configured."
@@ -107,10 +109,12 @@ def _headline(frame: context.Chrome, counts: Mapping[str, int]) -> str:
     firing = counts[Alert.State.FIRING]
     if not firing:
         return "No alert fires."
-    waiting, quiet = alerting.untold(frame.cluster)
+    waiting, quiet = alert_queries.untold(frame.cluster)
     fires = f"{count(firing, 'alert')} {'fires' if firing == 1 else 'fire'}"
     parts = [_some(quiet, firing, "quiet"), _some(waiting, firing, "about to be told")]
-    return f"{'; '.join([fires, *filter(None, parts), *_missed(alerting.missed(frame.cluster), firing)])}."
+    return (
+        f"{'; '.join([fires, *filter(None, parts), *_missed(alert_queries.missed(frame.cluster), firing)])}."
+    )
 
 
 def _missed(number: int, of: int) -> Sequence[str]:
@@ -130,14 +134,16 @@ def _some(number: int, of: int, what: str) -> str:
 
 
 def _detail(request: HttpRequest, found: Alert) -> Mapping[str, Any]:
-    changes = alerting.changes(found, limit=_CHANGES)
+    changes = alert_queries.changes(found, limit=_CHANGES)
     return {
         "row": found,
         "cluster": found.cluster.name,
-        "reasons": voice.reasons(found, changes[0] if changes else None, alerting.told([found])[found.pk]),
-        "changes": [(change, voice.fates(change)) for change in changes],
+        "reasons": notification_reasons.reasons(
+            found, changes[0] if changes else None, alert_queries.told([found])[found.pk]
+        ),
+        "changes": [(change, notification_reasons.fates(change)) for change in changes],
         "labels": sorted(found.labels.items()),
         "annotations": sorted(found.annotations.items()),
-        "actions": alerting.actions_of(found, limit=_ACTIONS),
+        "actions": alert_queries.actions_of(found, limit=_ACTIONS),
         "cannot_silence": access.refusal(actor_of(request, "page"), access.SILENCE),
     }

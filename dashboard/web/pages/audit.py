@@ -10,11 +10,10 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 
 from dashboard.models import AuditEntry
-from dashboard.system import access
-from dashboard.system import audit_queries as audit_rows
-from dashboard.web import action_buttons as acting
+from dashboard.system import access, audit_queries
+from dashboard.web import action_buttons
 from dashboard.web.errors import forbidden
-from dashboard.web.forms import actions as audit_asked
+from dashboard.web.forms import actions as action_forms
 from dashboard.web.rendering import answer, signed_in
 from dashboard.web.request_time import now_ms
 from fenceline.alerts.redact import HIDDEN
@@ -46,24 +45,24 @@ class Line:
 @signed_in
 def entry_list(request: HttpRequest) -> HttpResponse:
     """Show the newest audit rows that the query string asks for."""
-    if refused := access.lack(acting.actor(request), access.AUDIT):
+    if refused := access.lack(action_buttons.actor(request), access.AUDIT):
         return forbidden(request, refused)
-    wanted = audit_asked.parse_entries(request.GET.dict())
-    found, more = audit_rows.newest(wanted.filter, before=wanted.before, limit=_ROWS)
+    wanted = action_forms.parse_entries(request.GET.dict())
+    found, more = audit_queries.newest(wanted.filter, before=wanted.before, limit=_ROWS)
     moves = [(row.pk, row.count) for row in found]
     return answer(request, "audit", lambda: _list(request, wanted, found, more), depends_on=moves)
 
 
 def _list(
-    request: HttpRequest, wanted: audit_asked.WantedEntries, found: Sequence[AuditEntry], more: int | None
+    request: HttpRequest, wanted: action_forms.WantedEntries, found: Sequence[AuditEntry], more: int | None
 ) -> Mapping[str, Any]:
     now = datetime.fromtimestamp(now_ms(request) / 1_000, UTC)
-    changes, failed = audit_rows.since(now - _DAY)
+    changes, failed = audit_queries.since(now - _DAY)
     return {
         "wanted": wanted,
         "lines": [_line(row) for row in found],
         "next": more,
-        "families": list(audit_rows.FAMILIES),
+        "families": list(audit_queries.FAMILIES),
         "events": list(AuditEntry.Event),
         "headline": f"{count(changes, 'change')} and {count(failed, 'failed sign-in')} in the last 24 h",
     }

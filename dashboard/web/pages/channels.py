@@ -11,16 +11,14 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
 
-from dashboard.alerts import channels, deliver
-from dashboard.alerts import queries as alerting
-from dashboard.alerts import validation as checks
+from dashboard.alerts import channels, deliver, validation
+from dashboard.alerts import queries as alert_queries
 from dashboard.models import Channel, Delivery
 from dashboard.system import access
 from dashboard.system.access import Actor, actor_of
 from dashboard.web.errors import forbidden, note, noted
 from dashboard.web.rendering import acting, answer, signed_in
-from fenceline.alerts import matchers as matching
-from fenceline.alerts import redact
+from fenceline.alerts import matchers, redact
 
 _DELIVERIES = 10
 #: Channels whose secret this session may look at, once: it made them, or rotated it.
@@ -30,8 +28,8 @@ _UNSEEN = "unseen_secrets"
 @signed_in
 def channel_list(request: HttpRequest) -> HttpResponse:
     """Show every channel with the last message to it."""
-    rows = alerting.channels()
-    last = alerting.last_deliveries(rows)
+    rows = alert_queries.channels()
+    last = alert_queries.last_deliveries(rows)
     moves = [(row.pk, row.failures, row.enabled, _moves(last.get(row.pk))) for row in rows]
     return answer(request, "channels", lambda: _list(request, rows, last), depends_on=moves)
 
@@ -40,8 +38,10 @@ def channel_list(request: HttpRequest) -> HttpResponse:
 def channel_detail(request: HttpRequest, number: int) -> HttpResponse:
     """Show one channel: how it does, its settings, its last test, its last deliveries."""
     found, problem = _found(number), noted(request)
-    test = alerting.last_deliveries([found], origin=Delivery.Origin.TEST).get(found.pk)
-    last = alerting.deliveries(alerting.DeliveryFilter(channel=found.pk), before=None, limit=_DELIVERIES)
+    test = alert_queries.last_deliveries([found], origin=Delivery.Origin.TEST).get(found.pk)
+    last = alert_queries.deliveries(
+        alert_queries.DeliveryFilter(channel=found.pk), before=None, limit=_DELIVERIES
+    )
     moves = (found.failures, found.enabled, found.old_secret == "", problem, [_moves(row) for row in last])
     return answer(request, "channel", lambda: _detail(request, found, test, last, problem), depends_on=moves)
 
@@ -65,7 +65,7 @@ def add(request: HttpRequest) -> HttpResponse:
         return forbidden(request, refused)
     try:
         row = channels.add(_draft(request.POST), by=actor.name)
-    except checks.Unfit as error:
+    except validation.Unfit as error:
         return _form(request, None, request.POST.dict(), error.fields)
     return _shown(request, row) if row.secret else _at(row)
 
@@ -87,7 +87,7 @@ def change(request: HttpRequest, number: int) -> HttpResponse:
         return forbidden(request, refused)
     try:
         channels.change(found, _draft(request.POST, kind=found.kind))
-    except checks.Unfit as error:
+    except validation.Unfit as error:
         return _form(request, _found(number), request.POST.dict(), error.fields)
     return _at(found)
 
@@ -109,7 +109,9 @@ def ask_delete(request: HttpRequest, number: int) -> HttpResponse:
     found = _found(number)
     if refused := _refusal(request):
         return forbidden(request, refused)
-    return render(request, "channel_delete.html", {"row": found, "number": alerting.deliveries_of(found)})
+    return render(
+        request, "channel_delete.html", {"row": found, "number": alert_queries.deliveries_of(found)}
+    )
 
 
 @acting
@@ -131,7 +133,7 @@ def _act(permission: str, do: Callable[[HttpRequest, Channel, Actor], None]) -> 
             return forbidden(request, refused)
         try:
             do(request, found, actor)
-        except (checks.Unfit, deliver.CannotSend) as error:
+        except (validation.Unfit, deliver.CannotSend) as error:
             note(request, reverse("channel", args=[number]), str(error))
             return _at(found)
         return _shown(request, found) if do is _rotate else _at(found)
@@ -155,7 +157,7 @@ test = _act(access.SEND, _test)
 
 
 def _found(number: int) -> Channel:
-    found = alerting.channel(number)
+    found = alert_queries.channel(number)
     if found is None:
         raise Http404("No such channel is known: the list of channels has all there are.")
     return found
@@ -202,7 +204,7 @@ def _detail(
         "test": test,
         "deliveries": last,
         "retried": any(each.state == Delivery.State.PENDING and each.attempts for each in last),
-        "number": alerting.deliveries_of(row),
+        "number": alert_queries.deliveries_of(row),
         "group_by": row.group_by or limits.group_by,
         "waits": [
             (words, usual if value is None else value, value is not None) for words, value, usual in own
@@ -225,7 +227,7 @@ def _form(
         "known_url": redact.url(row.url) if row else "",
         "kinds": channels.KINDS,
         "severities": channels.SEVERITIES,
-        "labels": checks.LABELS,
+        "labels": validation.LABELS,
         "usual_group_by": ", ".join(limits.group_by),
         "waits": [
             (name, words, values.get(name, ""), getattr(limits, name), wrong.get(name, ""))
@@ -241,7 +243,7 @@ def _written(row: Channel) -> dict[str, Any]:
         "name": row.name,
         "kind": row.kind,
         "min_severity": row.min_severity,
-        "matchers": matching.told(row.matchers),
+        "matchers": matchers.told(row.matchers),
         "group_by": ", ".join(row.group_by),
         "send_resolved": "on" if row.send_resolved else "",
     } | {name: _plain(getattr(row, name)) for name, *_ in channels.WAITS}
@@ -258,7 +260,7 @@ def _draft(asked: QueryDict, *, kind: str = "") -> channels.ChannelDraft:
         kind=kind or asked.get("kind", ""),
         url=asked.get("url", ""),
         min_severity=asked.get("min_severity", ""),
-        matchers=partial(matching.parse_matchers, asked.get("matchers", "")),
+        matchers=partial(matchers.parse_matchers, asked.get("matchers", "")),
         group_by=[name.strip() for name in names if name.strip()],
         waits={name: asked.get(name, "").strip() for name, *_ in channels.WAITS},
         send_resolved=bool(asked.get("send_resolved")),

@@ -11,13 +11,13 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
 from dashboard.alerts import deliver
-from dashboard.alerts import queries as alerting
+from dashboard.alerts import queries as alert_queries
 from dashboard.alerts.notify import ring
 from dashboard.models import Alert, Delivery
 from dashboard.system import access
 from dashboard.system.access import actor_of
 from dashboard.web.errors import forbidden, note, noted
-from dashboard.web.forms import alerts as alerts_asked
+from dashboard.web.forms import alerts as alert_forms
 from dashboard.web.rendering import acting, answer, signed_in
 
 _ROWS = 50
@@ -45,8 +45,8 @@ class Try:
 @signed_in
 def delivery_list(request: HttpRequest) -> HttpResponse:
     """Show the newest deliveries that the query string asks for."""
-    wanted = alerts_asked.parse_deliveries(request.GET.dict())
-    found = alerting.deliveries(wanted.filter, before=wanted.before, limit=_ROWS + 1)
+    wanted = alert_forms.parse_deliveries(request.GET.dict())
+    found = alert_queries.deliveries(wanted.filter, before=wanted.before, limit=_ROWS + 1)
     moves = [(row.pk, row.state, row.attempts, row.next_at) for row in found]
     return answer(request, "deliveries", lambda: _list(wanted, found), depends_on=moves)
 
@@ -76,20 +76,20 @@ def send_again(request: HttpRequest, number: int) -> HttpResponse:
 
 
 def _found(number: int) -> Delivery:
-    found = alerting.delivery(number)
+    found = alert_queries.delivery(number)
     if found is None:
         raise Http404("No such delivery is known: the list of deliveries has all that are kept.")
     return found
 
 
-def _list(wanted: alerts_asked.DeliveryListQuery, found: Sequence[Delivery]) -> Mapping[str, Any]:
-    channels = alerting.channels()
+def _list(wanted: alert_forms.DeliveryListQuery, found: Sequence[Delivery]) -> Mapping[str, Any]:
+    channels = alert_queries.channels()
     return {
         "wanted": wanted,
         "rows": found[:_ROWS],
         "next": found[_ROWS - 1].pk if len(found) > _ROWS else None,
-        "states": alerts_asked.DELIVERY_STATES,
-        "origins": alerts_asked.ORIGINS,
+        "states": alert_forms.DELIVERY_STATES,
+        "origins": alert_forms.ORIGINS,
         "channels": channels,
         "channel": next((row for row in channels if row.pk == wanted.filter.channel), None),
     }
@@ -98,7 +98,7 @@ def _list(wanted: alerts_asked.DeliveryListQuery, found: Sequence[Delivery]) -> 
 def _detail(request: HttpRequest, found: Delivery, problem: str) -> Mapping[str, Any]:
     firing, resolved = (_held(found, state) for state in ("firing", "resolved"))
     held = sum(len(each) for each in found.held.values())
-    again_of, agains = alerting.relatives(found)
+    again_of, agains = alert_queries.relatives(found)
     return {
         "row": found,
         "tries": list(_tries(found)),
@@ -114,7 +114,7 @@ def _detail(request: HttpRequest, found: Delivery, problem: str) -> Mapping[str,
 
 
 def _held(found: Delivery, state: str) -> Sequence[Alert]:
-    return alerting.named(found.held.get(state, ())[:_NAMED])
+    return alert_queries.named(found.held.get(state, ())[:_NAMED])
 
 
 def _body(found: Delivery) -> str:

@@ -8,11 +8,11 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 
-from dashboard.actions import audit as acted
-from dashboard.history import queries as history
+from dashboard.actions import audit as action_audit
+from dashboard.history import queries as history_queries
 from dashboard.models import Action, Recovery, TransitionRecord
-from dashboard.recoveries import queries as recoveries
-from dashboard.web import page_context as context
+from dashboard.recoveries import queries as recovery_queries
+from dashboard.web import page_context
 from dashboard.web.empty_state import why_empty
 from dashboard.web.forms import fencing as told
 from dashboard.web.forms.actions import FEED_KINDS, FeedQuery, parse_feed
@@ -33,22 +33,22 @@ class FeedEvent:
     evidence: str
     #: Our action that caused it, None where somebody else did.
     action: Action | None
-    shown: acted.Shown | None
+    shown: action_audit.Shown | None
     episode: Recovery | None
 
 
 @signed_in
 def feed(request: HttpRequest) -> HttpResponse:
     """Show the newest aborts and fences that the query string asks for."""
-    frame = context.of(request)
+    frame = page_context.of(request)
     wanted = parse_feed(request.GET.dict(), frame.cluster, [row.name for row in frame.clusters])
     # The headline's "last 10 m" moves with the clock.
     return answer(request, "feed", lambda: _read(request, wanted), depends_on=now_ms(request) // 15_000)
 
 
 def _read(request: HttpRequest, wanted: FeedQuery) -> Mapping[str, Any]:
-    frame, at_ms = context.of(request), now_ms(request)
-    found = history.transitions(wanted.filter, limit=_ROWS, before=wanted.before)
+    frame, at_ms = page_context.of(request), now_ms(request)
+    found = history_queries.transitions(wanted.filter, limit=_ROWS, before=wanted.before)
     events = _events(found.items, at_ms)
     if not wanted.kind and not wanted.filter.application and not wanted.filter.q:
         events = _with_markers(events, frame.cluster, wanted, whole=found.next is None, at_ms=at_ms)
@@ -67,13 +67,13 @@ def _read(request: HttpRequest, wanted: FeedQuery) -> Mapping[str, Any]:
 
 
 def _events(found: Sequence[TransitionRecord], at_ms: int) -> Sequence[FeedEvent]:
-    opened = recoveries.opened_by(found)
+    opened = recovery_queries.opened_by(found)
     return [_event(row, opened.get(row.pk), at_ms) for row in found]
 
 
 def _event(row: TransitionRecord, episode: Recovery | None, at_ms: int) -> FeedEvent:
-    shown = None if row.action is None else acted.shown(row.action, now_ms=at_ms)
-    return FeedEvent(row.at_ms, row, history.evidence(row), row.action, shown, episode)
+    shown = None if row.action is None else action_audit.shown(row.action, now_ms=at_ms)
+    return FeedEvent(row.at_ms, row, history_queries.evidence(row), row.action, shown, episode)
 
 
 def _with_markers(
@@ -82,24 +82,29 @@ def _with_markers(
     """Return events with the abort markers that were written between the first and the last of them."""
     since = None if whole or not events else events[-1].at_ms
     until = None if wanted.before is None else wanted.before[0]
-    ours = acted.markers(cluster, since_ms=since, until_ms=until, limit=_ROWS)
+    ours = action_audit.markers(cluster, since_ms=since, until_ms=until, limit=_ROWS)
     marked = [
         FeedEvent(
-            acted.confirmed_ms(each) or 0, None, each.reason, each, acted.shown(each, now_ms=at_ms), None
+            action_audit.confirmed_ms(each) or 0,
+            None,
+            each.reason,
+            each,
+            action_audit.shown(each, now_ms=at_ms),
+            None,
         )
         for each in ours
     ]
     return sorted((*events, *marked), key=lambda event: event.at_ms, reverse=True)
 
 
-def _headline(frame: context.Chrome, at_ms: int) -> str:
+def _headline(frame: page_context.Chrome, at_ms: int) -> str:
     if not frame.clusters:
         return "No cluster is configured."
     if frame.freshness.unseen:
         return "Not everything has been seen yet."
     since_ms = at_ms - _MINUTES * 60_000
-    number, whole = history.count(
-        history.HistoryCriteria(cluster=frame.cluster, kinds=FEED_KINDS, since_ms=since_ms)
+    number, whole = history_queries.count(
+        history_queries.HistoryCriteria(cluster=frame.cluster, kinds=FEED_KINDS, since_ms=since_ms)
     )
     if not number:
         return f"Nothing was aborted or fenced in the last {_MINUTES} m."

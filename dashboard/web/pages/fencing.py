@@ -8,12 +8,12 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 
-from dashboard.history import queries as history
+from dashboard.history import queries as history_queries
 from dashboard.history.buckets import Bucket
 from dashboard.labels.transition import LOOKS, NOTABLE
 from dashboard.models import Tally, TransitionRecord
-from dashboard.web import page_context as context
-from dashboard.web.charts import figures as charts
+from dashboard.web import page_context
+from dashboard.web.charts import figures
 from dashboard.web.forms import fencing as told
 from dashboard.web.forms.columns import clip
 from dashboard.web.forms.fencing import RANGE_WORDS, RANGES, FencingQuery
@@ -60,7 +60,7 @@ class ApplicationLine:
 @signed_in
 def fencing(request: HttpRequest) -> HttpResponse:
     """Show what happened to producers, over time, by application, and one by one."""
-    frame = context.of(request)
+    frame = page_context.of(request)
     clusters = [row.name for row in frame.clusters]
     wanted = told.parse(request.GET.dict(), frame.cluster, clusters, now_ms=now_ms(request))
     # The range moves with the clock.
@@ -70,14 +70,14 @@ def fencing(request: HttpRequest) -> HttpResponse:
 
 def rows(found: Sequence[TransitionRecord]) -> Sequence[TransitionRow]:
     """Return transitions with the evidence for each."""
-    return [TransitionRow(row, history.evidence(row)) for row in found]
+    return [TransitionRow(row, history_queries.evidence(row)) for row in found]
 
 
 def _read(request: HttpRequest, wanted: FencingQuery) -> Mapping[str, Any]:
-    frame = context.of(request)
-    found = history.transitions(wanted.filter, limit=_ROWS, before=wanted.before)
-    number, whole = history.count(wanted.filter)
-    steps = history.buckets(
+    frame = page_context.of(request)
+    found = history_queries.transitions(wanted.filter, limit=_ROWS, before=wanted.before)
+    number, whole = history_queries.count(wanted.filter)
+    steps = history_queries.buckets(
         frame.cluster,
         since_ms=wanted.filter.since_ms or 0,
         until_ms=now_ms(request),
@@ -96,10 +96,10 @@ def _read(request: HttpRequest, wanted: FencingQuery) -> Mapping[str, Any]:
         "ranges": RANGE_WORDS.items(),
         "kinds": [(kind, sum(step.counts.get(kind, 0) for step in steps)) for kind in NOTABLE],
         "confidences": tuple(Confidence),
-        "chart": charts.over_time(steps, shown) if _any(steps, shown) else None,
+        "chart": figures.over_time(steps, shown) if _any(steps, shown) else None,
         "chart_words": _said(steps, shown),
         "table": _table(steps, shown),
-        "step_words": charts.span_words(RANGES[wanted.since][1] * 1_000),
+        "step_words": figures.span_words(RANGES[wanted.since][1] * 1_000),
         **_applications(request, wanted),
         "commits": sum(step.counts.get(TransitionKind.COMMIT, 0) for step in steps),
         "several": len(frame.clusters) > 1 and not frame.cluster,
@@ -107,7 +107,7 @@ def _read(request: HttpRequest, wanted: FencingQuery) -> Mapping[str, Any]:
     }
 
 
-def _headline(steps: Sequence[Bucket], wanted: FencingQuery, frame: context.Chrome) -> str:
+def _headline(steps: Sequence[Bucket], wanted: FencingQuery, frame: page_context.Chrome) -> str:
     """Say what an operator came to know: what was done to producers, and not what they did themselves."""
     if not frame.clusters:
         return "No cluster is configured."
@@ -144,10 +144,10 @@ def _table(steps: Sequence[Bucket], kinds: Sequence[TransitionKind]) -> Mapping[
 def _applications(request: HttpRequest, wanted: FencingQuery) -> Mapping[str, Any]:
     """Return the applications to which most happened, each with what, and with its commits for scale."""
     now, step_s = now_ms(request), RANGES[wanted.since][1]
-    found = history.by_application(wanted.filter, until_ms=now, step_s=step_s, most=_APPLICATIONS)
+    found = history_queries.by_application(wanted.filter, until_ms=now, step_s=step_s, most=_APPLICATIONS)
     # Adding up a month of hours for each takes longer than the rest of the page.
     names = list(found.each) if step_s <= _LONGEST_ADDED_S else []
-    committed = history.counts(
+    committed = history_queries.counts(
         wanted.filter.cluster, since_ms=wanted.filter.since_ms or 0, until_ms=now, applications=names
     )
     return {
@@ -176,7 +176,7 @@ def _application(
     )
 
 
-def _why_empty(frame: context.Chrome, wanted: FencingQuery) -> str:
+def _why_empty(frame: page_context.Chrome, wanted: FencingQuery) -> str:
     """Return which of five reasons leaves the list empty; each reads differently to an operator."""
     if frame.freshness.blind and frame.freshness.unseen:
         return "unreachable"

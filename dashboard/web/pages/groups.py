@@ -9,13 +9,13 @@ from typing import Any
 from django.http import Http404, HttpRequest, HttpResponse
 
 from dashboard.evaluation import finding_queries
-from dashboard.groups import queries as groups
+from dashboard.groups import queries as group_queries
 from dashboard.labels.status import trend
 from dashboard.models import Group, GroupOffset
 from dashboard.system import owners
-from dashboard.web import page_context as context
+from dashboard.web import page_context
 from dashboard.web.empty_state import why_empty
-from dashboard.web.forms import lists as asked
+from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.columns import SIZES, Heading, columns, page_number
 from dashboard.web.rendering import answer, signed_in
 from fenceline.decode import text
@@ -53,7 +53,7 @@ class LagTrendLine:
 class GroupRow:
     """One family, or a group of its own, and its trend."""
 
-    of: groups.GroupFamily
+    of: group_queries.GroupFamily
     trend: LagTrendLine
 
 
@@ -70,24 +70,26 @@ class CommittedPartition:
 @signed_in
 def group_list(request: HttpRequest) -> HttpResponse:
     """Show one page of the groups that the query string asks for."""
-    frame = context.of(request)
-    wanted = asked.parse_groups(request.GET.dict(), frame.cluster, [row.name for row in frame.clusters])
+    frame = page_context.of(request)
+    wanted = list_forms.parse_groups(request.GET.dict(), frame.cluster, [row.name for row in frame.clusters])
     return answer(request, "groups", lambda: _list(request, wanted))
 
 
 @signed_in
 def group_detail(request: HttpRequest, cluster: str, group_id: str) -> HttpResponse:
     """Show how one group does in each of its partitions, or say plainly that it is not known."""
-    if not any(row.name == cluster for row in context.of(request).clusters):
+    if not any(row.name == cluster for row in page_context.of(request).clusters):
         raise Http404(f"No cluster “{cluster}” is configured.")
     return answer(request, "group", lambda: _detail(request, cluster, group_id))
 
 
-def _list(request: HttpRequest, wanted: asked.ListQuery[groups.GroupCriteria]) -> Mapping[str, Any]:
-    frame, only = context.of(request), wanted.filter
+def _list(
+    request: HttpRequest, wanted: list_forms.ListQuery[group_queries.GroupCriteria]
+) -> Mapping[str, Any]:
+    frame, only = page_context.of(request), wanted.filter
     several = len(frame.clusters) > 1 and not frame.cluster
-    page = groups.page(only, page=wanted.page, size=wanted.size)
-    statuses = groups.statuses(frame.cluster)
+    page = group_queries.page(only, page=wanted.page, size=wanted.size)
+    statuses = group_queries.statuses(frame.cluster)
     headings = [each for each in _HEADINGS if each[0] != "Cluster" or several]
     narrowed = bool(only.status or only.q or only.family)
     return {
@@ -98,7 +100,7 @@ def _list(request: HttpRequest, wanted: asked.ListQuery[groups.GroupCriteria]) -
         "explanation": _explanation(page.items) if only.family else "",
         "columns": columns(headings, only.sort, descending=only.descending),
         "statuses": statuses.items(),
-        "number": sum(n for status, n in statuses.items() if status != groups.PENDING),
+        "number": sum(n for status, n in statuses.items() if status != group_queries.PENDING),
         "sizes": SIZES,
         "several": several,
         "empty": "" if page.items else why_empty(frame, narrowed=narrowed),
@@ -106,11 +108,11 @@ def _list(request: HttpRequest, wanted: asked.ListQuery[groups.GroupCriteria]) -
 
 
 def _detail(request: HttpRequest, cluster: str, group_id: str) -> Mapping[str, Any]:
-    row = groups.group(cluster, group_id)
+    row = group_queries.group(cluster, group_id)
     if row is None:
         shown = group_id if len(group_id) <= _LONGEST_ASKED else f"{group_id[:_LONGEST_ASKED]}…"
         return {"row": None, "cluster": cluster, "asked": text.escape(shown.encode()), "status": 404}
-    page = groups.offsets(row, page=page_number(request.GET.dict(), []), size=_PARTITIONS)
+    page = group_queries.offsets(row, page=page_number(request.GET.dict(), []), size=_PARTITIONS)
     found = finding_queries.findings(cluster, f"group:{row.group_id}")
     return {
         "row": row,
@@ -130,25 +132,25 @@ def _detail(request: HttpRequest, cluster: str, group_id: str) -> Mapping[str, A
     }
 
 
-def _explanation(found: Sequence[groups.GroupFamily]) -> str:
+def _explanation(found: Sequence[group_queries.GroupFamily]) -> str:
     """Return why groups of one family are folded together."""
     return next((family_of(each.name).explanation for each in found), "")
 
 
 def _part(row: GroupOffset) -> CommittedPartition:
-    lag_lso, lag_hw = groups.lag(row, row.lso), groups.lag(row, row.high_watermark)
+    lag_lso, lag_hw = group_queries.lag(row, row.lso), group_queries.lag(row, row.high_watermark)
     return CommittedPartition(row, lag_lso, lag_hw, _trend(row.points, 2))
 
 
 def _trend(kept: str, which: int) -> LagTrendLine:
-    points = groups.points(kept, which)
+    points = group_queries.points(kept, which)
     return LagTrendLine(points, trend([value for _, value in points]))
 
 
-def _waits_for(rows: Sequence[GroupOffset]) -> Sequence[groups.BlockingTransaction]:
+def _waits_for(rows: Sequence[GroupOffset]) -> Sequence[group_queries.BlockingTransaction]:
     """Return the transactions that the group waits for in any of some partitions, each once."""
     waiting = [row for row in rows if row.unstable or row.waiting == "probably"]
-    return groups.each_once(each for row in waiting for each in groups.blockers(row))
+    return group_queries.each_once(each for row in waiting for each in group_queries.blockers(row))
 
 
 def _settled(row: Group, rows: Sequence[GroupOffset]) -> str:

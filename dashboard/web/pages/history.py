@@ -10,11 +10,11 @@ from typing import Any
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 
-from dashboard.history import parquet as reports
+from dashboard.history import parquet
 from dashboard.history.buckets import Bucket
 from dashboard.history.parquet import Busiest, Day, ReportTrouble
 from dashboard.labels.transition import NOTABLE
-from dashboard.web import page_context as context
+from dashboard.web import page_context
 from dashboard.web.charts import figures as charts
 from dashboard.web.forms.columns import LONGEST_APPLICATION, check_cluster, clip, one_of
 from dashboard.web.rendering import answer, signed_in
@@ -91,7 +91,7 @@ def history(request: HttpRequest) -> HttpResponse:
     """Show what the job has found of one cluster, or exactly how to run it."""
     cluster = shown_cluster(request)
     standing = (
-        reports.standing(settings.FENCELINE.history_url, cluster) if configured() else reports.ReportStatus()
+        parquet.standing(settings.FENCELINE.history_url, cluster) if configured() else parquet.ReportStatus()
     )
     known = standing.manifest and (standing.manifest.query, standing.manifest.batch)
     return answer(
@@ -106,19 +106,19 @@ def configured() -> bool:
 
 def shown_cluster(request: HttpRequest) -> str:
     """Return the cluster of the page: reports are of one each. "" where none is configured."""
-    frame = context.of(request)
+    frame = page_context.of(request)
     return frame.cluster or (frame.clusters[0].name if frame.clusters else "")
 
 
 def span(manifest: Manifest, days: int, at_ms: int) -> tuple[str, str]:
     """Return first and last day of a range that ends with the newest figures, and never after today."""
     today = datetime.fromtimestamp(at_ms / 1_000, UTC).date()
-    newest = reports.last_day(manifest)
+    newest = parquet.last_day(manifest)
     last = min(date.fromisoformat(newest), today) if newest else today
     return str(last - timedelta(days=days - 1)), str(last)
 
 
-def _shown(request: HttpRequest, cluster: str, standing: reports.ReportStatus) -> Mapping[str, Any]:
+def _shown(request: HttpRequest, cluster: str, standing: parquet.ReportStatus) -> Mapping[str, Any]:
     wanted, manifest = _wanted(request), standing.manifest
     found, first, last = Found(trouble=standing.trouble), "", ""
     if manifest is not None:
@@ -152,7 +152,7 @@ def _shown(request: HttpRequest, cluster: str, standing: reports.ReportStatus) -
 
 def _wanted(request: HttpRequest) -> HistoryQuery:
     query, ignored = request.GET.dict(), list[str]()
-    check_cluster(query, [row.name for row in context.of(request).clusters], ignored)
+    check_cluster(query, [row.name for row in page_context.of(request).clusters], ignored)
     since = one_of("since", query, tuple(RANGES), _USUAL, ignored)
     by = one_of("by", query, tuple(RANKS), "commits", ignored)
     return HistoryQuery(
@@ -162,12 +162,12 @@ def _wanted(request: HttpRequest) -> HistoryQuery:
 
 def _find(manifest: Manifest, first: str, last: str, wanted: HistoryQuery) -> Found:
     url = settings.FENCELINE.history_url
-    days = reports.applications(url, manifest, first, last)
+    days = parquet.applications(url, manifest, first, last)
     if isinstance(days, ReportTrouble):
         return Found(trouble=days)
     if wanted.application:
         days = [each for each in days if each.application == wanted.application]
-    busiest = reports.busiest(
+    busiest = parquet.busiest(
         url, manifest, first, last, application=wanted.application, by=wanted.by, most=_IDS
     )
     return Found(trouble=busiest) if isinstance(busiest, ReportTrouble) else Found(days, busiest)

@@ -7,15 +7,15 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 
-from dashboard.alerts import queries as alerting
-from dashboard.groups import queries as groups
-from dashboard.history import queries as history
+from dashboard.alerts import queries as alert_queries
+from dashboard.groups import queries as group_queries
+from dashboard.history import queries as history_queries
 from dashboard.labels.status import WORST_VERDICTS
-from dashboard.partitions import queries as partitions
-from dashboard.streaming import queries as streaming
+from dashboard.partitions import queries as partition_queries
+from dashboard.streaming import queries as streaming_queries
 from dashboard.transactions import queries as transaction_queries
-from dashboard.web import page_context as context
-from dashboard.web.charts import figures as charts
+from dashboard.web import page_context
+from dashboard.web.charts import figures
 from dashboard.web.headlines import verdict
 from dashboard.web.pages.queries import rows as query_rows
 from dashboard.web.rendering import answer, signed_in
@@ -24,7 +24,7 @@ from fenceline.facts import TransitionKind
 from fenceline.kafka.groups import GroupStatus
 
 _STRIP_MS = 3_600_000
-_STRIP_KINDS = ((TransitionKind.COMMIT,), *(kinds for _, kinds, _ in charts.STRIP))
+_STRIP_KINDS = ((TransitionKind.COMMIT,), *(kinds for _, kinds, _ in figures.STRIP))
 #: How many of the longest open transactions the page lists.
 _LONGEST_OPEN = 8
 #: How many of the queries that need somebody most it lists.
@@ -41,18 +41,18 @@ def overview(request: HttpRequest) -> HttpResponse:
 
 def collector_states(request: HttpRequest) -> object:
     """Return what collectors say of themselves: it changes without a new revision."""
-    rows = context.of(request).freshness.collectors
+    rows = page_context.of(request).freshness.collectors
     return [(row.pk, row.token, row.seen_through_ms, row.behind, row.alive) for row in rows]
 
 
 def _read(request: HttpRequest) -> Mapping[str, Any]:
-    frame = context.of(request)
+    frame = page_context.of(request)
     states = transaction_queries.state_counts(frame.cluster)
     longest = transaction_queries.open_longest(frame.cluster, _LONGEST_OPEN)
     open_now = sum(states[state] for state in transaction_queries.OPEN)
     clusters = [frame.cluster] if frame.cluster else [row.name for row in frame.clusters]
-    held, waiting = partitions.counts(frame.cluster), groups.statuses(frame.cluster)
-    pinned = held.of(partitions.PINNED, internal=True)
+    held, waiting = partition_queries.counts(frame.cluster), group_queries.statuses(frame.cluster)
+    pinned = held.of(partition_queries.PINNED, internal=True)
     said = verdict(
         frame.all_findings,
         frame.freshness,
@@ -70,7 +70,7 @@ def _read(request: HttpRequest) -> Mapping[str, Any]:
         "pinned": pinned,
         "waiting": waiting,
         "verdict": said,
-        "quiet": alerting.untold(frame.cluster)[1],
+        "quiet": alert_queries.untold(frame.cluster)[1],
         "states": states,
         "ids": sum(states.values()),
         "open": open_now,
@@ -83,22 +83,24 @@ def _read(request: HttpRequest) -> Mapping[str, Any]:
 
 def _queries(request: HttpRequest, cluster: str) -> Mapping[str, Any]:
     """Return the streaming queries that need somebody most, and how many there are."""
-    worst = streaming.worst(cluster, _MOST_QUERIES)
-    number = len(worst) if len(worst) < _MOST_QUERIES else streaming.number(cluster)
+    worst = streaming_queries.worst(cluster, _MOST_QUERIES)
+    number = len(worst) if len(worst) < _MOST_QUERIES else streaming_queries.number(cluster)
     return {"query_number": number, "queries": query_rows(worst, now_ms(request))}
 
 
 def _strip(request: HttpRequest, cluster: str) -> Mapping[str, Any]:
     """Return what happened in each minute of the last hour, as a chart, in words and in figures."""
     now = now_ms(request)
-    minutes = history.buckets(cluster, since_ms=now - _STRIP_MS, until_ms=now, step_s=history.MINUTE_S)
+    minutes = history_queries.buckets(
+        cluster, since_ms=now - _STRIP_MS, until_ms=now, step_s=history_queries.MINUTE_S
+    )
     sums = [("commits", TransitionKind.COMMIT, sum(minute.of([TransitionKind.COMMIT]) for minute in minutes))]
     sums += [
-        (words, like, sum(minute.of(kinds) for minute in minutes)) for words, kinds, like in charts.STRIP
+        (words, like, sum(minute.of(kinds) for minute in minutes)) for words, kinds, like in figures.STRIP
     ]
     said = ", ".join(f"{n:,} {words[:-1] if n == 1 else words}" for words, _, n in sums)
     return {
-        "strip": charts.strip(minutes) if any(n for _, _, n in sums) else None,
+        "strip": figures.strip(minutes) if any(n for _, _, n in sums) else None,
         "strip_words": f"Per minute, in the last hour: {said}.",
         "strip_sums": sums,
         "minutes": [

@@ -11,17 +11,16 @@ from kombu.exceptions import OperationalError
 
 from dashboard.celery import app
 from dashboard.evaluation import finding_queries
-from dashboard.groups import queries as groups
+from dashboard.groups import queries as group_queries
 from dashboard.labels.status import NEXT_STEPS
 from dashboard.models import PartitionRecord, PinRecord, ReplicaLook
-from dashboard.partitions import queries as partitions
-from dashboard.streaming import lag as reading
+from dashboard.partitions import queries as partition_queries
+from dashboard.streaming import lag
 from dashboard.system import access, owners
-from dashboard.web import addresses
-from dashboard.web import page_context as context
+from dashboard.web import addresses, page_context
 from dashboard.web.empty_state import why_empty
 from dashboard.web.errors import forbidden
-from dashboard.web.forms import lists as asked
+from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.columns import SIZES, Heading, columns
 from dashboard.web.rendering import acting, answer, signed_in
 from dashboard.web.request_time import now_ms
@@ -73,15 +72,17 @@ class Open:
 @signed_in
 def partition_list(request: HttpRequest) -> HttpResponse:
     """Show one page of the partitions that the query string asks for."""
-    frame = context.of(request)
-    wanted = asked.parse_partitions(request.GET.dict(), frame.cluster, [row.name for row in frame.clusters])
+    frame = page_context.of(request)
+    wanted = list_forms.parse_partitions(
+        request.GET.dict(), frame.cluster, [row.name for row in frame.clusters]
+    )
     return answer(request, "partitions", lambda: _list(request, wanted))
 
 
 @signed_in
 def partition_detail(request: HttpRequest, cluster: str, topic: str, partition: int) -> HttpResponse:
     """Show what holds one partition back, who waits, and who writes to it."""
-    if not any(row.name == cluster for row in context.of(request).clusters):
+    if not any(row.name == cluster for row in page_context.of(request).clusters):
         raise Http404(f"No cluster “{cluster}” is configured.")
     # Whether an answer is late changes without any revision, and so do looks at replicas.
     moving = now_ms(request) // 1_000 if "asked" in request.GET else 0
@@ -95,8 +96,8 @@ def ask_replicas(request: HttpRequest, cluster: str, topic: str, partition: int)
     """Have every replica of a partition asked for its producers, and show its page again."""
     if refused := access.refusal(access.actor_of(request, "page"), access.ASK_REPLICAS):
         return forbidden(request, refused)
-    if partitions.partition(cluster, topic, partition) is None or not any(
-        row.name == cluster for row in context.of(request).clusters
+    if partition_queries.partition(cluster, topic, partition) is None or not any(
+        row.name == cluster for row in page_context.of(request).clusters
     ):
         raise Http404("No such partition is known.")
     said = str(now_ms(request))
@@ -114,12 +115,14 @@ def ask_replicas(request: HttpRequest, cluster: str, topic: str, partition: int)
     return HttpResponseRedirect(f"{where}?asked={said}#replicas", status=303)
 
 
-def _list(request: HttpRequest, wanted: asked.ListQuery[partitions.PartitionCriteria]) -> Mapping[str, Any]:
-    frame, only = context.of(request), wanted.filter
+def _list(
+    request: HttpRequest, wanted: list_forms.ListQuery[partition_queries.PartitionCriteria]
+) -> Mapping[str, Any]:
+    frame, only = page_context.of(request), wanted.filter
     several = len(frame.clusters) > 1 and not frame.cluster
-    page = partitions.page(only, page=wanted.page, size=wanted.size)
-    counts = partitions.counts(frame.cluster)
-    open_in = partitions.pins((row.cluster_id, row.topic, row.partition) for row in page.items)
+    page = partition_queries.page(only, page=wanted.page, size=wanted.size)
+    counts = partition_queries.counts(frame.cluster)
+    open_in = partition_queries.pins((row.cluster_id, row.topic, row.partition) for row in page.items)
     headings = [each for each in _HEADINGS if each[0] != "Cluster" or several]
     narrowed = bool(only.verdict or only.q)
     return {
@@ -131,7 +134,7 @@ def _list(request: HttpRequest, wanted: asked.ListQuery[partitions.PartitionCrit
             for row in page.items
         ],
         "columns": columns(headings, only.sort, descending=only.descending),
-        "verdicts": [(each, counts.of(each, internal=only.internal)) for each in asked.VERDICTS],
+        "verdicts": [(each, counts.of(each, internal=only.internal)) for each in list_forms.VERDICTS],
         "hidden": 0 if only.internal else counts.hidden(""),
         "hidden_pinned": 0 if only.internal else counts.hidden("pinned"),
         "sizes": SIZES,
@@ -141,25 +144,25 @@ def _list(request: HttpRequest, wanted: asked.ListQuery[partitions.PartitionCrit
 
 
 def _detail(request: HttpRequest, cluster: str, topic: str, number: int) -> Mapping[str, Any]:
-    row = partitions.partition(cluster, topic, number) if number < _LARGEST else None
+    row = partition_queries.partition(cluster, topic, number) if number < _LARGEST else None
     shown = topic if len(topic) <= 249 else f"{topic[:249]}…"
     if row is None:
         return {"row": None, "cluster": cluster, "name": f"{shown}-{number}", "status": 404}
     name = (row.cluster_id, row.topic, row.partition)
     found = finding_queries.findings(cluster, f"partition:{row}")
     ends = unpack(row.ends)
-    readers = groups.readers(row.cluster_id, topic, number, most=_MOST_READERS + 1)
+    readers = group_queries.readers(row.cluster_id, topic, number, most=_MOST_READERS + 1)
     return {
         "row": row,
         "cluster": cluster,
         "name": str(row),
         "findings": found,
         "tone": next((each.severity for each in found if each.severity != Severity.INFO), ""),
-        "open": [_open(pin) for pin in partitions.pins([name]).get(name, ())],
+        "open": [_open(pin) for pin in partition_queries.pins([name]).get(name, ())],
         "owner": owners.whose(str(row), row.topic),
         "readers": readers[:_MOST_READERS],
         "more_readers": len(readers) > _MOST_READERS,
-        "queries": reading.readers(row, most=_MOST_READERS),
+        "queries": lag.readers(row, most=_MOST_READERS),
         "waiting": sum(each.waiting == "probably" for each in readers),
         "ends": [(end, max(0, end.high_watermark - end.lso)) for end in reversed(ends)],
         "held": [(end.at_ms, max(0, end.high_watermark - end.lso)) for end in ends],
@@ -179,7 +182,7 @@ def _open(pin: PinRecord) -> Open:
 
 def _replicas(request: HttpRequest, row: PartitionRecord) -> Mapping[str, Any]:
     """Return what replicas said, and how a question that was just asked stands."""
-    looks = partitions.looks(row)
+    looks = partition_queries.looks(row)
     value = request.GET.get("asked", "")
     at_ms = int(value) if value.isascii() and value.isdigit() and len(value) <= 15 else 0
     passed_ms = now_ms(request) - at_ms

@@ -10,13 +10,12 @@ from django.http import Http404, HttpRequest, HttpResponse
 
 from dashboard.models import Batch, Query
 from dashboard.streaming import lag as reading
-from dashboard.streaming import queries as streaming
+from dashboard.streaming import queries as streaming_queries
 from dashboard.streaming.batch_state import chains_of, safe_each
-from dashboard.web import page_context as context
+from dashboard.web import page_context, query_headlines
 from dashboard.web import query_detail as one_query
-from dashboard.web import query_headlines as query_verdict
 from dashboard.web.empty_state import why_empty
-from dashboard.web.forms import lists as asked
+from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.columns import SIZES, Heading, columns
 from dashboard.web.onboarding import attaching
 from dashboard.web.rendering import answer, signed_in
@@ -64,8 +63,8 @@ class QueryRow:
 @signed_in
 def query_list(request: HttpRequest) -> HttpResponse:
     """Show one page of the streaming queries that the query string asks for."""
-    frame = context.of(request)
-    wanted = asked.parse_queries(request.GET.dict(), frame.cluster, [row.name for row in frame.clusters])
+    frame = page_context.of(request)
+    wanted = list_forms.parse_queries(request.GET.dict(), frame.cluster, [row.name for row in frame.clusters])
     passing = now_ms(request) // _PASSING_MS
     return answer(request, "queries", lambda: _list(request, wanted), depends_on=passing)
 
@@ -73,7 +72,7 @@ def query_list(request: HttpRequest) -> HttpResponse:
 @signed_in
 def query_detail(request: HttpRequest, cluster: str, ident: str) -> HttpResponse:
     """Show how one query does from its offset log to the brokers, or say plainly that it is not known."""
-    if not any(row.name == cluster for row in context.of(request).clusters):
+    if not any(row.name == cluster for row in page_context.of(request).clusters):
         raise Http404(f"No cluster “{cluster}” is configured.")
     passing = now_ms(request) // _PASSING_MS
     return answer(request, "query", lambda: one_query.shown(request, cluster, ident), depends_on=passing)
@@ -81,7 +80,11 @@ def query_detail(request: HttpRequest, cluster: str, ident: str) -> HttpResponse
 
 def rows(found: Sequence[Query], at_ms: int) -> Sequence[QueryRow]:
     """Return queries as lists show them, each with its newest batch: in a dozen questions for all of them."""
-    newest, lately, read = streaming.newest(found), streaming.lately(found), reading.sources(found)
+    newest, lately, read = (
+        streaming_queries.newest(found),
+        streaming_queries.lately(found),
+        reading.sources(found),
+    )
     chains, safe = chains_of(found, now_ms=at_ms), safe_each(found, at_ms)
     return [
         QueryRow(
@@ -102,11 +105,13 @@ def _rate(lately: Sequence[Batch]) -> Rate:
     return Rate(points, told[-1].processed_rate if told else None)
 
 
-def _list(request: HttpRequest, wanted: asked.ListQuery[streaming.QueryCriteria]) -> Mapping[str, Any]:
-    frame, only = context.of(request), wanted.filter
+def _list(
+    request: HttpRequest, wanted: list_forms.ListQuery[streaming_queries.QueryCriteria]
+) -> Mapping[str, Any]:
+    frame, only = page_context.of(request), wanted.filter
     several = len(frame.clusters) > 1 and not frame.cluster
-    page = streaming.page(only, page=wanted.page, size=wanted.size)
-    states, sinks = streaming.states(frame.cluster), streaming.sinks(frame.cluster)
+    page = streaming_queries.page(only, page=wanted.page, size=wanted.size)
+    states, sinks = streaming_queries.states(frame.cluster), streaming_queries.sinks(frame.cluster)
     number = sum(sinks.values())
     narrowed = bool(only.state or only.sink or only.q)
     headings = [each for each in _HEADINGS if each[0] != "Cluster" or several]
@@ -120,8 +125,8 @@ def _list(request: HttpRequest, wanted: asked.ListQuery[streaming.QueryCriteria]
         "states": states.items(),
         "sinks": [(sink, n) for sink, n in sinks.items() if n or sink == only.sink],
         "number": number,
-        "said": query_verdict.verdict(
-            number, states, query_verdict.stuck(frame.cluster, now_ms(request)), found, now_ms(request)
+        "said": query_headlines.verdict(
+            number, states, query_headlines.stuck(frame.cluster, now_ms(request)), found, now_ms(request)
         ),
         "sizes": SIZES,
         "several": several,

@@ -10,15 +10,15 @@ from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
 
-from dashboard.actions import audit as acted
+from dashboard.actions import audit as action_audit
 from dashboard.labels.transition import LOOKS
 from dashboard.models import Recovery
-from dashboard.recoveries import queries as recoveries
+from dashboard.recoveries import queries as recovery_queries
 from dashboard.system import owners
-from dashboard.web import page_context as context
+from dashboard.web import page_context
 from dashboard.web.empty_state import why_empty
-from dashboard.web.forms import fencing as told
-from dashboard.web.forms import lists as asked
+from dashboard.web.forms import fencing as fencing_form
+from dashboard.web.forms import lists as list_forms
 from dashboard.web.rendering import answer, signed_in
 from dashboard.web.request_time import now_ms
 from dashboard.web.transaction_steps import TransactionStep
@@ -62,8 +62,10 @@ class RecoveryRow:
 @signed_in
 def recovery_list(request: HttpRequest) -> HttpResponse:
     """Show the newest episodes that the query string asks for."""
-    frame = context.of(request)
-    wanted = asked.parse_recoveries(request.GET.dict(), frame.cluster, [row.name for row in frame.clusters])
+    frame = page_context.of(request)
+    wanted = list_forms.parse_recoveries(
+        request.GET.dict(), frame.cluster, [row.name for row in frame.clusters]
+    )
     # What "in 24 h" means moves with the clock.
     return answer(request, "recoveries", lambda: _list(request, wanted), depends_on=now_ms(request) // 60_000)
 
@@ -71,8 +73,8 @@ def recovery_list(request: HttpRequest) -> HttpResponse:
 @signed_in
 def recovery_detail(request: HttpRequest, cluster: str, number: int) -> HttpResponse:
     """Show one episode, or what it lost as CSV (`?format=csv`)."""
-    frame = context.of(request)
-    found = recoveries.recovery(cluster, number) if number < 2**63 else None
+    frame = page_context.of(request)
+    found = recovery_queries.recovery(cluster, number) if number < 2**63 else None
     if found is None or not any(row.name == cluster for row in frame.clusters):
         raise Http404("No such episode is known: the list of recoveries has all that are kept.")
     if request.GET.get("format") == "csv":
@@ -82,31 +84,33 @@ def recovery_detail(request: HttpRequest, cluster: str, number: int) -> HttpResp
 
 def row_of(found: Recovery) -> RecoveryRow:
     """Return an episode as a line of a list."""
-    lost, bound = recoveries.lost_records(found)
+    lost, bound = recovery_queries.lost_records(found)
     return RecoveryRow(
         found,
         None if found.released_ms is None else max(0, found.released_ms - found.opened_ms),
         None if found.resumed_ms is None else max(0, found.resumed_ms - found.opened_ms),
-        list(dict.fromkeys(wait.group for wait in recoveries.waited(found))),
+        list(dict.fromkeys(wait.group for wait in recovery_queries.waited(found))),
         lost,
         bound,
         "not known: see its page" if found.lost_complete else "the log is still being read",
     )
 
 
-def _list(request: HttpRequest, wanted: asked.ListQuery[recoveries.RecoveryCriteria]) -> Mapping[str, Any]:
-    frame, only = context.of(request), wanted.filter
-    found, more = recoveries.newest(only, before=wanted.before, limit=_ROWS)
-    summary = recoveries.summary(frame.cluster, since_ms=now_ms(request) - _DAY_MS)
+def _list(
+    request: HttpRequest, wanted: list_forms.ListQuery[recovery_queries.RecoveryCriteria]
+) -> Mapping[str, Any]:
+    frame, only = page_context.of(request), wanted.filter
+    found, more = recovery_queries.newest(only, before=wanted.before, limit=_ROWS)
+    summary = recovery_queries.summary(frame.cluster, since_ms=now_ms(request) - _DAY_MS)
     narrowed = bool(only.outcome or only.cause or only.q or only.application)
     empty = "past" if wanted.before else why_empty(frame, narrowed=narrowed)
     return {
         "wanted": wanted,
         "narrowed": narrowed,
         "rows": [row_of(each) for each in found],
-        "next": told.place(more),
-        "outcomes": asked.OUTCOMES,
-        "causes": asked.CAUSES,
+        "next": fencing_form.place(more),
+        "outcomes": list_forms.OUTCOMES,
+        "causes": list_forms.CAUSES,
         "headline": _headline(frame, summary),
         "summary": summary,
         "several": len(frame.clusters) > 1 and not frame.cluster,
@@ -114,7 +118,7 @@ def _list(request: HttpRequest, wanted: asked.ListQuery[recoveries.RecoveryCrite
     }
 
 
-def _headline(frame: context.Chrome, summary: recoveries.RecoverySummary) -> str:
+def _headline(frame: page_context.Chrome, summary: recovery_queries.RecoverySummary) -> str:
     """Say what an operator came to know: is something still to be recovered, and how did the rest go."""
     if not frame.clusters:
         return "No cluster is configured."
@@ -131,16 +135,16 @@ def _headline(frame: context.Chrome, summary: recoveries.RecoverySummary) -> str
 
 
 def _detail(found: Recovery) -> Mapping[str, Any]:
-    lost = recoveries.lost(found)
+    lost = recovery_queries.lost(found)
     return {
         "row": row_of(found),
         "cluster": found.cluster.name,
         "steps": list(_steps(found)),
-        "waited": recoveries.waited(found),
-        "lost": [(each, recoveries.at_most(each)) for each in lost],
+        "waited": recovery_queries.waited(found),
+        "lost": [(each, recovery_queries.at_most(each)) for each in lost],
         "text": _text(lost),
         "owner": owners.of_transaction(found.transactional_id),
-        "action": acted.cause_of(found),
+        "action": action_audit.cause_of(found),
         "closed_after_ms": None if found.closed_ms is None else found.closed_ms - found.opened_ms,
     }
 
@@ -206,7 +210,7 @@ def _csv(found: Recovery) -> HttpResponse:
     out = StringIO()
     lines = csv.writer(out, lineterminator="\r\n")
     lines.writerow(_COLUMNS)
-    for each in recoveries.lost(found):
+    for each in recovery_queries.lost(found):
         sure = "true" if each.sure else "false"
         lines.writerow([each.topic, each.partition, each.first, each.last, each.records, sure, each.note])
     response = HttpResponse(out.getvalue(), content_type="text/csv; charset=utf-8")

@@ -9,8 +9,7 @@ from typing import Any
 from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
 
-from dashboard.web import markdown
-from dashboard.web import page_context as context
+from dashboard.web import markdown, page_context
 from dashboard.web.rendering import answer, signed_in
 
 
@@ -19,7 +18,7 @@ def rule_list(request: HttpRequest) -> HttpResponse:
     """Show every rule, and how much each finds now."""
 
     def read() -> Mapping[str, Any]:
-        active = Counter(row.rule for row in context.of(request).all_findings)
+        active = Counter(row.rule for row in page_context.of(request).all_findings)
         return {"rules": [(entry, active[entry.name]) for entry in markdown.rule_index()]}
 
     return answer(request, "rules", read)
@@ -33,7 +32,7 @@ def rule(request: HttpRequest, name: str) -> HttpResponse:
         raise Http404(f"No rule is called “{name}”.")
 
     def read() -> Mapping[str, Any]:
-        found = [row for row in context.of(request).all_findings if row.rule == name]
+        found = [row for row in page_context.of(request).all_findings if row.rule == name]
         return {"name": name, "body": body, "found": found}
 
     return answer(request, "rule", read)

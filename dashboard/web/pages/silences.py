@@ -11,9 +11,8 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
 
-from dashboard.alerts import queries as alerting
-from dashboard.alerts import silences
-from dashboard.alerts import validation as checks
+from dashboard.alerts import queries as alert_queries
+from dashboard.alerts import silences, validation
 from dashboard.models import Alert, Silence
 from dashboard.system import access
 from dashboard.system.access import actor_of
@@ -36,8 +35,8 @@ _ONE = ("alertname", "cluster", "subject", "query_name")
 def silence_list(request: HttpRequest) -> HttpResponse:
     """Show the silences: active, scheduled, expired."""
     now = now_ms(request)
-    active = list(alerting.silences("active", now_ms=now))
-    scheduled = list(alerting.silences("scheduled", now_ms=now))
+    active = list(alert_queries.silences("active", now_ms=now))
+    scheduled = list(alert_queries.silences("scheduled", now_ms=now))
     moves = ([row.pk for row in active], [row.pk for row in scheduled])
     return answer(request, "silences", lambda: _list(request, active, scheduled), depends_on=moves)
 
@@ -46,7 +45,7 @@ def silence_list(request: HttpRequest) -> HttpResponse:
 def silence_detail(request: HttpRequest, number: int) -> HttpResponse:
     """Show one silence and what it keeps quiet now."""
     found, now = _found(number), now_ms(request)
-    state = alerting.state_of(found, now_ms=now)
+    state = alert_queries.state_of(found, now_ms=now)
     return answer(request, "silence", lambda: _detail(request, found, state), depends_on=state)
 
 
@@ -56,9 +55,9 @@ def new(request: HttpRequest) -> HttpResponse:
     if refused := _refusal(request):
         return forbidden(request, refused)
     text = request.GET.get("matchers", "")
-    if alert := alerting.alert(_number(request, "alert")):
+    if alert := alert_queries.alert(_number(request, "alert")):
         text = matching.told([(name, "=", alert.labels[name]) for name in _ONE if name in alert.labels])
-    elif silence := alerting.silence(_number(request, "silence")):
+    elif silence := alert_queries.silence(_number(request, "silence")):
         text = matching.told(silence.matchers)
     return _form(request, {"matchers": text, "lasts": _USUAL}, {})
 
@@ -80,7 +79,7 @@ def make(request: HttpRequest) -> HttpResponse:
         return forbidden(request, refused)
     try:
         row = silences.make(_draft(request.POST), by=actor.name, now_ms=now_ms(request))
-    except checks.Unfit as error:
+    except validation.Unfit as error:
         return _form(request, request.POST.dict(), error.fields)
     return HttpResponseRedirect(reverse("silence", args=[row.pk]), status=303)
 
@@ -96,7 +95,7 @@ def end(request: HttpRequest, number: int) -> HttpResponse:
 
 
 def _found(number: int) -> Silence:
-    found = alerting.silence(number)
+    found = alert_queries.silence(number)
     if found is None:
         raise Http404("No such silence is known: the list of silences has all there were.")
     return found
@@ -112,10 +111,10 @@ def _number(request: HttpRequest, key: str) -> int:
 
 
 def _list(request: HttpRequest, active: Sequence[Silence], scheduled: Sequence[Silence]) -> Mapping[str, Any]:
-    page = alerting.silences_page(
+    page = alert_queries.silences_page(
         page=page_number(request.GET.dict(), []), size=_EXPIRED, now_ms=now_ms(request)
     )
-    alerts = alerting.active_labels() if active else ()
+    alerts = alert_queries.active_labels() if active else ()
     return {
         "active": active,
         "lists": [
@@ -150,7 +149,7 @@ def _form(request: HttpRequest, values: Mapping[str, Any], wrong: Mapping[str, s
         "values": values,
         "problems": wrong,
         "lasts": _LASTS,
-        "labels": checks.LABELS,
+        "labels": validation.LABELS,
         "preview": _previewed(str(values.get("matchers", ""))),
     }
     return render(request, "silence_new.html", shown, status=422 if wrong else 200)
@@ -175,6 +174,6 @@ def _instant(text: str, what: str) -> int | None:
     try:
         moment = datetime.fromisoformat(text.strip())
     except ValueError as error:
-        raise ValueError(f"The {what} “{checks.clip(text)}” is no date and time.") from error
+        raise ValueError(f"The {what} “{validation.clip(text)}” is no date and time.") from error
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return int(aware.timestamp() * 1_000)

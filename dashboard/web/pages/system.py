@@ -19,7 +19,7 @@ from django.http import HttpRequest, HttpResponse
 from dashboard.models import Collector, GapRecord, Position
 from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import RECONCILE
-from dashboard.web import page_context as context
+from dashboard.web import page_context
 from dashboard.web.pages.overview import collector_states
 from dashboard.web.rendering import answer, signed_in
 from dashboard.web.request_time import now_ms
@@ -73,7 +73,7 @@ def system(request: HttpRequest) -> HttpResponse:
 
 
 def _read(request: HttpRequest) -> Mapping[str, Any]:
-    frame = context.of(request)
+    frame = page_context.of(request)
     names = [frame.cluster] if frame.cluster else [row.name for row in frame.clusters]
     shown = settings.FENCELINE.clusters
     return {

@@ -9,21 +9,16 @@ from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
 
-from dashboard.evaluation import blocking as waits
-from dashboard.evaluation import finding_queries
-from dashboard.history import queries as history
+from dashboard.evaluation import blocking, finding_queries
+from dashboard.history import queries as history_queries
 from dashboard.models import Action, FindingRecord, Transaction
-from dashboard.recoveries import queries as recoveries
+from dashboard.recoveries import queries as recovery_queries
 from dashboard.runtime import visibility
-from dashboard.streaming import batches as micro_batches
+from dashboard.streaming import batches as streaming_batches
 from dashboard.system import owners
 from dashboard.transactions import attributions
-from dashboard.transactions import queries as ids
 from dashboard.transactions import queries as transaction_queries
-from dashboard.web import page_context as context
-from dashboard.web import state_diagram as machine
-from dashboard.web import transaction_steps as way
-from dashboard.web import transaction_timeline as lived
+from dashboard.web import page_context, state_diagram, transaction_steps, transaction_timeline
 from dashboard.web.charts import figures as charts
 from dashboard.web.empty_state import why_empty
 from dashboard.web.forms.columns import SIZES, STATES, TransactionListQuery, columns, parse
@@ -75,7 +70,7 @@ class RecentTransition:
 @signed_in
 def transaction_list(request: HttpRequest) -> HttpResponse:
     """Show one page of the transactional ids that the query string asks for."""
-    frame = context.of(request)
+    frame = page_context.of(request)
     wanted = parse(request.GET.dict(), frame.cluster, [row.name for row in frame.clusters])
     # A filter by age lets rows in as time passes, without any change.
     ageing = now_ms(request) if wanted.filter.min_age_s is not None else 0
@@ -85,7 +80,7 @@ def transaction_list(request: HttpRequest) -> HttpResponse:
 @signed_in
 def transaction_detail(request: HttpRequest, cluster: str, transactional_id: str) -> HttpResponse:
     """Show what is known of one transactional id, or say plainly that it is not known."""
-    if not any(row.name == cluster for row in context.of(request).clusters):
+    if not any(row.name == cluster for row in page_context.of(request).clusters):
         raise Http404(f"No cluster “{cluster}” is configured.")
     # A timeout passes without any change.
     passing = now_ms(request) // _PASSING_MS
@@ -95,13 +90,15 @@ def transaction_detail(request: HttpRequest, cluster: str, transactional_id: str
 
 
 def _list(request: HttpRequest, wanted: TransactionListQuery) -> Mapping[str, Any]:
-    frame = context.of(request)
+    frame = page_context.of(request)
     several = len(frame.clusters) > 1 and not frame.cluster
     # Who waits is asked for open transactions alone: of a page of them in three queries.
     waiting = wanted.filter.only_open
     shown = {"Cluster": several, _WAITING: waiting}
     headings = [each for each in _COLUMNS if shown.get(each[0], True)]
-    page = ids.transactions(wanted.filter, now_ms=now_ms(request), page=wanted.page, size=wanted.size)
+    page = transaction_queries.transactions(
+        wanted.filter, now_ms=now_ms(request), page=wanted.page, size=wanted.size
+    )
     return {
         "wanted": wanted,
         "page": page,
@@ -113,7 +110,7 @@ def _list(request: HttpRequest, wanted: TransactionListQuery) -> Mapping[str, An
         "sizes": SIZES,
         "several": several,
         "waiting": waiting,
-        "waits": waits.of(page.items) if waiting else {},
+        "waits": blocking.of(page.items) if waiting else {},
         "found": _found_by_name(frame.findings),
         "empty": "" if page.items else why_empty(frame, narrowed=wanted.narrowed),
     }
@@ -132,10 +129,10 @@ def _found_by_name(findings: Sequence[FindingRecord]) -> dict[tuple[str, str], F
 def _detail(request: HttpRequest, cluster: str, transactional_id: str) -> Mapping[str, Any]:
     row = transaction_queries.transaction(cluster, transactional_id)
     if row is not None:
-        life = history.life(cluster, bytes(row.key), row.log_partition)
-        kept = history.TransactionHistory(bytes(row.key), row.transactional_id, row.application, life)
+        life = history_queries.life(cluster, bytes(row.key), row.log_partition)
+        kept = history_queries.TransactionHistory(bytes(row.key), row.transactional_id, row.application, life)
         return {"row": row, "kept": kept, **_known(request, row), **_lived(request, cluster, kept, row)}
-    gone = history.forgotten(cluster, transactional_id)
+    gone = history_queries.forgotten(cluster, transactional_id)
     if gone is not None:
         return {"row": None, "kept": gone, **_lived(request, cluster, gone, None)}
     # No name longer than a line belongs into a sentence.
@@ -149,39 +146,39 @@ def _known(request: HttpRequest, row: Transaction) -> Mapping[str, Any]:
     """Return what the newest record of an id says."""
     partitions = transaction_queries.partitions_of(row)
     findings = finding_queries.findings(row.cluster.name, f"transaction:{row.transactional_id}")
-    found = waits.of([row])[row.pk]
-    places = waits.places(row, found, most=_MOST_PLACES + 1)
+    found = blocking.of([row])[row.pk]
+    places = blocking.places(row, found, most=_MOST_PLACES + 1)
     return {
         "waits": found,
         "places": places[:_MOST_PLACES],
         "more_places": len(places) > _MOST_PLACES,
-        "candidates": waits.candidates(row, found),
+        "candidates": blocking.candidates(row, found),
         "offsets_wait": [each for each in found.waiting if each.pending],
         "owner": owners.of_transaction(row.transactional_id),
-        "written_for": micro_batches.written_for(row.cluster_id, row.transactional_id),
-        "deadline": way.deadline(row, now_ms(request)),
+        "written_for": streaming_batches.written_for(row.cluster_id, row.transactional_id),
+        "deadline": transaction_steps.deadline(row, now_ms(request)),
         "findings": findings,
         "tone": next((found.severity for found in findings if found.severity != Severity.INFO), ""),
-        "machine": machine.drawn(row.state),
-        "partitions": [part for part in partitions if part.topic != way.OFFSETS],
-        "offsets": [part for part in partitions if part.topic == way.OFFSETS],
+        "machine": state_diagram.drawn(row.state),
+        "partitions": [part for part in partitions if part.topic != transaction_steps.OFFSETS],
+        "offsets": [part for part in partitions if part.topic == transaction_steps.OFFSETS],
         "raw": json.dumps(_raw(row, partitions), indent=2, ensure_ascii=False),
     }
 
 
 def _lived(
-    request: HttpRequest, cluster: str, kept: history.TransactionHistory, row: Transaction | None
+    request: HttpRequest, cluster: str, kept: history_queries.TransactionHistory, row: Transaction | None
 ) -> Mapping[str, Any]:
     """Return what happened to an id so far, and how long that usually takes."""
     now, recent = now_ms(request), kept.life.recent
-    notable = history.of_id(cluster, kept.key, limit=_NOTABLE_SHOWN)
+    notable = history_queries.of_id(cluster, kept.key, limit=_NOTABLE_SHOWN)
     names = [kept.application]
-    figures = history.figures(cluster, since_ms=now - _DAY_MS, until_ms=now, applications=names)
-    mine = figures.get(kept.application, history.ApplicationHistory())
-    usual = lived.usual(recent, kept.application, mine.open_times, mine.marker_times)
-    bars, marks = lived.bars(recent, row, now), lived.marks(recent)
-    broker = None if row is None else waits.coordinators([row]).get(row.pk)
-    told = lived.newest(recent, [history.transition_of(each) for each in notable])
+    figures = history_queries.figures(cluster, since_ms=now - _DAY_MS, until_ms=now, applications=names)
+    mine = figures.get(kept.application, history_queries.ApplicationHistory())
+    usual = transaction_timeline.usual(recent, kept.application, mine.open_times, mine.marker_times)
+    bars, marks = transaction_timeline.bars(recent, row, now), transaction_timeline.marks(recent)
+    broker = None if row is None else blocking.coordinators([row]).get(row.pk)
+    told = transaction_timeline.newest(recent, [history_queries.transition_of(each) for each in notable])
     lines = _recent(cluster, kept)
     actions = {each.told.offset: attributions.name(each.action) for each in lines}
     return {
@@ -189,16 +186,16 @@ def _lived(
         "steps": _steps(row, told, broker, actions) if row is not None else (),
         "fence": _last_fence(row, lines),
         "chart": charts.timeline(bars, marks, now_ms=now) if bars or marks else None,
-        "chart_words": lived.said(bars, marks),
+        "chart_words": transaction_timeline.said(bars, marks),
         "recent": lines,
         "usual": usual,
-        "own": next((each for each in usual if each.whose == lived.THIS), None),
+        "own": next((each for each in usual if each.whose == transaction_timeline.THIS), None),
         "notable": rows(notable),
-        "episodes": [row_of(each) for each in recoveries.of_id(cluster, kept.key, limit=_EPISODES)],
+        "episodes": [row_of(each) for each in recovery_queries.of_id(cluster, kept.key, limit=_EPISODES)],
     }
 
 
-def _recent(cluster: str, kept: history.TransactionHistory) -> Sequence[RecentTransition]:
+def _recent(cluster: str, kept: history_queries.TransactionHistory) -> Sequence[RecentTransition]:
     recent = kept.life.recent
     actions = attributions.of_transitions(cluster, kept.key, recent)
     pairs = zip(recent, actions, strict=True)
@@ -216,10 +213,15 @@ def _last_fence(row: Transaction | None, recent: Sequence[RecentTransition]) -> 
 
 
 def _steps(
-    row: Transaction, told: lived.NewestTransaction, broker: int | None, names: Mapping[int, str]
-) -> Sequence[way.TransactionStep]:
+    row: Transaction,
+    told: transaction_timeline.NewestTransaction,
+    broker: int | None,
+    names: Mapping[int, str],
+) -> Sequence[transaction_steps.TransactionStep]:
     log_partitions = visibility.state_log_partitions(row.cluster.name)
-    return way.steps(row, transaction_queries.partitions_of(row), log_partitions, told, broker, names)
+    return transaction_steps.steps(
+        row, transaction_queries.partitions_of(row), log_partitions, told, broker, names
+    )
 
 
 def _raw(row: Transaction, partitions: Sequence[Any]) -> dict[str, Any]:

@@ -8,12 +8,11 @@ from typing import Any
 from django import template
 from django.urls import reverse
 
-from dashboard.labels import action as acts
+from dashboard.labels import action as action_labels
 from dashboard.labels.action import ActLook
 from dashboard.labels.status import StatusLabel
 from dashboard.models import Action, FindingRecord, PinRecord, Query, Transaction
-from dashboard.web import action_buttons as acting
-from dashboard.web import plan_context as plan_shown
+from dashboard.web import action_buttons, plan_context
 from dashboard.web.action_buttons import Button
 from fenceline.plans.plan import Effect
 
@@ -25,49 +24,49 @@ def transaction_offers(
     context: dict[str, Any], row: Transaction, pins: Sequence[PinRecord]
 ) -> Sequence[Button]:
     """Return what may be done about a transactional id."""
-    return acting.of_transaction(context["request"], row, pins)
+    return action_buttons.of_transaction(context["request"], row, pins)
 
 
 @register.simple_tag(takes_context=True)
 def pin_offers(context: dict[str, Any], cluster: str, pin: PinRecord) -> Sequence[Button]:
     """Return what may be done about an open transaction in a partition."""
-    return acting.of_pin(context["request"], cluster, pin)
+    return action_buttons.of_pin(context["request"], cluster, pin)
 
 
 @register.simple_tag(takes_context=True)
 def batch_offers(context: dict[str, Any], query: Query, batch_id: int) -> Sequence[Button]:
     """Return what may be done about a batch of our sink."""
-    return acting.of_batch(context["request"], query, batch_id)
+    return action_buttons.of_batch(context["request"], query, batch_id)
 
 
 @register.simple_tag(takes_context=True)
 def finding_offers(context: dict[str, Any], finding: FindingRecord) -> Sequence[Button]:
     """Return what may be done about what a rule found."""
-    return acting.of_finding(context["request"], finding)
+    return action_buttons.of_finding(context["request"], finding)
 
 
 @register.filter
 def act_look(act: str) -> ActLook:
     """Return an act in words."""
-    return acts.ACTS[act]
+    return action_labels.ACTS[act]
 
 
 @register.filter
 def action_state_look(state: str) -> StatusLabel:
     """Return how the state of an action reads and looks."""
-    return acts.STATES[state]
+    return action_labels.STATES[state]
 
 
 @register.filter
 def result_look(outcome: str) -> StatusLabel:
     """Return how what came of one subject reads and looks."""
-    return acts.OUTCOMES[outcome]
+    return action_labels.OUTCOMES[outcome]
 
 
 @register.filter
 def bound_sign(effect: Effect) -> str:
     """Return what stands before an amount that is a bound."""
-    return plan_shown.bound_sign(effect)
+    return plan_context.bound_sign(effect)
 
 
 @register.simple_tag

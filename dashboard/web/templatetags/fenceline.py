@@ -18,8 +18,7 @@ from django.utils.safestring import SafeString, mark_safe
 
 from dashboard.labels.transition import LOOKS, TransitionStyle
 from dashboard.models import FindingRecord, Transaction, TransitionRecord
-from dashboard.web import addresses
-from dashboard.web import freshness as sight
+from dashboard.web import addresses, freshness
 from fenceline.facts import NOT_TOLD, OPEN_STATES, TWO_PHASE_COMMIT_TIMEOUT_MS, TransitionKind
 from fenceline.formatting import duration as in_words
 
@@ -103,9 +102,9 @@ def is_open(row: Transaction) -> bool:
 
 
 @register.filter
-def status(row: LiveCollector, now_ms: int) -> sight.CollectorState:
+def status(row: LiveCollector, now_ms: int) -> freshness.CollectorState:
     """Return how a collector does, in words and tone."""
-    return sight.status(row, now_ms)
+    return freshness.status(row, now_ms)
 
 
 @register.filter

@@ -9,11 +9,11 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from dashboard.evaluation.blocking import Waits
-from dashboard.groups import queries as groups
-from dashboard.labels import status as standings
+from dashboard.groups import queries as group_queries
+from dashboard.labels import status as status_labels
 from dashboard.labels.status import StatusLabel
 from dashboard.models import FindingRecord, GroupOffset, PartitionRecord, PinRecord, Recovery, Transaction
-from dashboard.partitions import queries as partitions
+from dashboard.partitions import queries as partition_queries
 from dashboard.system import owners
 from dashboard.web import addresses
 from dashboard.web.templatetags.fenceline import clip
@@ -28,37 +28,37 @@ Points = Sequence[tuple[int, int]]
 @register.filter
 def verdict_look(verdict: str) -> StatusLabel:
     """Return how a partition's verdict reads and looks."""
-    return standings.VERDICT_LOOKS[verdict]
+    return status_labels.VERDICT_LOOKS[verdict]
 
 
 @register.filter
 def status_look(status: str) -> StatusLabel:
     """Return how a group's status reads and looks."""
-    return standings.STATUS_LOOKS[status]
+    return status_labels.STATUS_LOOKS[status]
 
 
 @register.filter
 def waiting_look(waiting: str) -> StatusLabel:
     """Return how a group's standing to a pinned LSO reads and looks."""
-    return standings.WAITING_LOOKS[waiting]
+    return status_labels.WAITING_LOOKS[waiting]
 
 
 @register.filter
 def outcome_look(outcome: str) -> StatusLabel:
     """Return how an episode's outcome reads and looks."""
-    return standings.OUTCOME_LOOKS[outcome]
+    return status_labels.OUTCOME_LOOKS[outcome]
 
 
 @register.filter
 def held(row: PartitionRecord) -> int | None:
     """Return how many offsets lie behind a partition's LSO."""
-    return partitions.held(row)
+    return partition_queries.held(row)
 
 
 @register.filter
-def blockers(row: GroupOffset) -> Sequence[groups.BlockingTransaction]:
+def blockers(row: GroupOffset) -> Sequence[group_queries.BlockingTransaction]:
     """Return what a group waits for in a partition."""
-    return groups.blockers(row)
+    return group_queries.blockers(row)
 
 
 @register.filter
@@ -101,7 +101,7 @@ def called(who: Owner) -> SafeString:
 
 
 @register.simple_tag
-def blocker_link(blocker: groups.BlockingTransaction | PinRecord, cluster: str) -> SafeString:
+def blocker_link(blocker: group_queries.BlockingTransaction | PinRecord, cluster: str) -> SafeString:
     """Return the transaction that holds something: its id, else its producer, else a dash that says why."""
     perhaps = "" if getattr(blocker, "certain", True) else SafeString(' <span class="muted">(perhaps)</span>')
     name = blocker.transactional_id

@@ -10,7 +10,7 @@ from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from dashboard.labels import query as query_looks
+from dashboard.labels import query as query_labels
 from dashboard.labels.status import StatusLabel
 from dashboard.models import Query, SinkDecision
 from dashboard.streaming.registry import driver_of, state_now
@@ -25,31 +25,31 @@ register = template.Library()
 @register.filter
 def query_look(row: Query, now_ms: int) -> StatusLabel:
     """Return how a query's state reads and looks now."""
-    return query_looks.state_look(state_now(row, now_ms), driver_of(row, now_ms))
+    return query_labels.state_look(state_now(row, now_ms), driver_of(row, now_ms))
 
 
 @register.filter
 def query_state_look(state: str) -> StatusLabel:
     """Return how a state reads and looks, whoever's it is."""
-    return query_looks.STATE_LOOKS[state]
+    return query_labels.STATE_LOOKS[state]
 
 
 @register.filter
 def decision_look(standing: str) -> StatusLabel:
     """Return how a batch's decision reads and looks."""
-    return query_looks.DECISION_LOOKS[standing]
+    return query_labels.DECISION_LOOKS[standing]
 
 
 @register.filter
 def sink_words(sink: str) -> str:
     """Return what kind of sink a query has."""
-    return query_looks.SINK_WORDS.get("" if sink == "unknown" else sink, sink)
+    return query_labels.SINK_WORDS.get("" if sink == "unknown" else sink, sink)
 
 
 @register.filter
 def link_tone(link: ChainLink) -> str:
     """Return the tone of a link of a chain."""
-    return query_looks.LINK_TONES[link.state]
+    return query_labels.LINK_TONES[link.state]
 
 
 @register.filter

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.actions import recover_workers as watch
+from dashboard.actions import recover_workers
 from dashboard.config import CheckpointRoot
 from dashboard.models import Action, Cluster, Query
-from dashboard.runtime import loop as slices
+from dashboard.runtime import loop
 from fenceline.decode.ledger import Round
 from fenceline.plans.plan import Act, Plan
 from fenceline.spark.records import Decided, DecisionOutcome, QueryState
@@ -203,7 +203,7 @@ def test_a_dead_worker_s_roll_back_is_told_and_the_driver_ends_it(
     killed(query, Step.WRITTEN)
     row = left_behind(plan(query, Act.ROLL_BACK_BATCH), dies_at(step, which))
     files = query.files()
-    assert watch.settle(row, now_ms=slices.now_ms())
+    assert recover_workers.settle(row, now_ms=loop.now_ms())
     row.refresh_from_db()
     assert (row.state, query.files()) == (state, files)
     assert said in words(row)
@@ -220,7 +220,7 @@ def test_a_dead_worker_s_finish_is_told_and_can_be_planned_again(
 ) -> None:
     killed(query, Step.PREPARED)
     row = left_behind(plan(query, Act.FINISH_BATCH), dies_at(step, which))
-    assert watch.settle(row, now_ms=slices.now_ms())
+    assert recover_workers.settle(row, now_ms=loop.now_ms())
     row.refresh_from_db()
     assert row.state == Action.State.FAILED
     assert f"it stays prepared, {3 if step == 'ledger' else 0} of 3 transactions committed" in words(row)
