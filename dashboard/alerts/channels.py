@@ -17,7 +17,7 @@ from dashboard.models import Channel
 from dashboard.runtime.collector_names import ALERTS
 from dashboard.runtime.write_transactions import guarded_transaction, lock_row, retry_write
 from dashboard.system import audit
-from dashboard.system.audit import AuditSubject, Event
+from dashboard.system.audit import AuditedSubject, Event
 from fenceline.alerts import matchers as matching
 from fenceline.alerts import redact
 from fenceline.facts import Severity
@@ -112,7 +112,7 @@ def _audited(row: Channel) -> dict[str, Any]:
 
 
 def _record(event: Event, row: Channel, changes: audit.Changes | None = None) -> None:
-    audit.record(event, AuditSubject("channel", row.pk, row.name), changes)
+    audit.record(event, AuditedSubject("channel", row.pk, row.name), changes)
 
 
 #: What the audit log has of an address, and of matchers.

@@ -24,7 +24,7 @@ from django.db.models.functions import Now
 from dashboard.alerts.senders import SendOutcome
 from dashboard.models import Channel, Delivery
 from dashboard.system import audit
-from dashboard.system.audit import AuditSubject, Event
+from dashboard.system.audit import AuditedSubject, Event
 from fenceline.alerts.limits import Alerting
 
 #: How much longer than its try a claim lives: time to write what came of it.
@@ -141,5 +141,5 @@ def _count(claim: Claim, outcome: SendOutcome, limits: Alerting) -> None:
         )
         many = rows.filter(enabled=True, failures__gte=limits.disable_after)
         if limits.disable_after and many.update(enabled=False, disabled_at=Now(), disabled_why=why):
-            subject = AuditSubject("channel", claim.channel.pk, claim.channel.name)
+            subject = AuditedSubject("channel", claim.channel.pk, claim.channel.name)
             audit.record(Event.CHANNEL_DISABLED, subject, {"enabled": (True, False)})

@@ -13,7 +13,7 @@ from dashboard.alerts import validation
 from dashboard.alerts.notify import ring
 from dashboard.models import Alert, Silence
 from dashboard.system import audit
-from dashboard.system.audit import AuditSubject, Event
+from dashboard.system.audit import AuditedSubject, Event
 from fenceline.alerts import matchers as matching
 from fenceline.formatting import duration
 
@@ -69,8 +69,8 @@ def end(row: Silence, *, by: str, now_ms: int) -> bool:
     return bool(ended)
 
 
-def _subject(row: Silence) -> AuditSubject:
-    return AuditSubject("silence", row.pk, matching.told(row.matchers))
+def _subject(row: Silence) -> AuditedSubject:
+    return AuditedSubject("silence", row.pk, matching.told(row.matchers))
 
 
 def _made(row: Silence) -> audit.Changes:

@@ -37,7 +37,7 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class AuditSubject:
+class AuditedSubject:
     """What is changed: "channel", "silence", "token", "user", "role", "address" or "", its id and name."""
 
     kind: str
@@ -64,7 +64,7 @@ def _actor(request: HttpRequest, via: Via) -> str:
 
 
 def entry(
-    event: Event, subject: AuditSubject, changes: Changes | None = None, by: Origin | None = None
+    event: Event, subject: AuditedSubject, changes: Changes | None = None, by: Origin | None = None
 ) -> AuditEntry:
     """Return an audit row that is not saved."""
     by = by or origin()
@@ -80,7 +80,7 @@ def entry(
     )
 
 
-def record(event: Event, subject: AuditSubject, changes: Changes | None = None) -> AuditEntry:
+def record(event: Event, subject: AuditedSubject, changes: Changes | None = None) -> AuditEntry:
     """Save an audit row; call it in the transaction of the change, after it."""
     row = entry(event, subject, changes)
     row.save()

@@ -16,7 +16,7 @@ from django.dispatch import receiver
 
 from dashboard.models import AuditEntry, Token
 from dashboard.system import audit
-from dashboard.system.audit import AuditSubject, Changes, Event
+from dashboard.system.audit import AuditedSubject, Changes, Event
 
 #: What is recorded of each: neither a user's last sign-in nor a token's last use.
 _FIELDS: Mapping[type[Model], Sequence[str]] = {
@@ -44,9 +44,11 @@ for _model in _FIELDS:
     _model.add_to_class("save", transaction.atomic(savepoint=False)(_model.save))
 
 
-def subject(row: Model) -> AuditSubject:
+def subject(row: Model) -> AuditedSubject:
     """Return a user, a role or a token as what was changed."""
-    return AuditSubject(_WORDS[type(row)], row.pk, row.get_username() if isinstance(row, User) else row.name)  # type: ignore[attr-defined]
+    return AuditedSubject(
+        _WORDS[type(row)], row.pk, row.get_username() if isinstance(row, User) else row.name
+    )  # type: ignore[attr-defined]
 
 
 @receiver(pre_save, sender=User)

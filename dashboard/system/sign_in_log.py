@@ -23,7 +23,7 @@ from django.utils import timezone
 from dashboard.models import AuditEntry
 from dashboard.runtime.database_errors import log_line
 from dashboard.system import audit
-from dashboard.system.audit import AuditSubject, Event, Origin, Via
+from dashboard.system.audit import AuditedSubject, Event, Origin, Via
 from dashboard.system.client_address import client_address
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 COUNTED_WITHIN = timedelta(hours=1)
 #: Rows of failures, and of locks, within that time; all further ones are counted in one row without a name.
 MOST_ROWS = 100
-_NOBODY = AuditSubject("", None, "")
+_NOBODY = AuditedSubject("", None, "")
 
 
 @receiver(user_logged_in)
@@ -67,11 +67,11 @@ def _place(request: HttpRequest) -> str:
     return client_address(request) or "an unknown address"
 
 
-def _subject(user: AbstractBaseUser | None) -> AuditSubject:
-    return _NOBODY if user is None else AuditSubject("user", user.pk, user.get_username())
+def _subject(user: AbstractBaseUser | None) -> AuditedSubject:
+    return _NOBODY if user is None else AuditedSubject("user", user.pk, user.get_username())
 
 
-def _record(event: Event, request: HttpRequest, subject: AuditSubject, *, is_bounded: bool = False) -> None:
+def _record(event: Event, request: HttpRequest, subject: AuditedSubject, *, is_bounded: bool = False) -> None:
     """Save an audit row; a database that cannot be written keeps nobody from signing in or out."""
     row = audit.entry(event, subject, by=audit.origin(request))
     try:

@@ -11,7 +11,7 @@ from django.utils import timezone
 from dashboard.models import Token
 from dashboard.runtime.write_transactions import lock_row
 from dashboard.system import audit
-from dashboard.system.audit import AuditSubject, Event
+from dashboard.system.audit import AuditedSubject, Event
 
 
 class Command(BaseCommand):
@@ -40,5 +40,5 @@ def _revoke(name: str) -> bool:
         if row is None:
             return False
         Token.objects.filter(pk=row.pk).update(revoked_at=now)
-        audit.record(Event.TOKEN_REVOKED, AuditSubject("token", row.pk, name), {"revoked_at": (None, now)})
+        audit.record(Event.TOKEN_REVOKED, AuditedSubject("token", row.pk, name), {"revoked_at": (None, now)})
         return True

@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
 
 from dashboard.system import audit, sign_in_limits
-from dashboard.system.audit import AuditSubject, Event
+from dashboard.system.audit import AuditedSubject, Event
 from dashboard.system.client_address import plain_address
 from fenceline.formatting import count
 
@@ -38,7 +38,7 @@ class Command(BaseCommand):
 
 def _unlock(name: str, address: str) -> int:
     """Unlock and record it; returns how many counts are forgotten."""
-    subject = AuditSubject("user", None, name) if name else AuditSubject("address", None, address)
+    subject = AuditedSubject("user", None, name) if name else AuditedSubject("address", None, address)
     with transaction.atomic():
         found = sign_in_limits.unlock(name or None, address or None)
         if found:
