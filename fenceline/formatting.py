@@ -39,7 +39,7 @@ def rough(number: float) -> str:
     return f"{whole // step * step:,}+"
 
 
-def said(error: Exception) -> str:
+def error_line(error: Exception) -> str:
     """Return what an error says in one line of at most 300 characters: stores' clients raise anything."""
     return " ".join(str(error).split())[:300] or "no reason given"
 

@@ -17,7 +17,7 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from fenceline.decode.checkpoint import is_passing
-from fenceline.formatting import said
+from fenceline.formatting import error_line
 from fenceline.paths import both, join, to_url
 from fenceline.spark.records import Broken, Damage, FileSeen
 
@@ -205,7 +205,7 @@ def _why(error: Exception) -> str:
         return "permission denied: let the user that runs the dashboard list and read it"
     if isinstance(error, ImportError):
         return f"its store needs a package that is not installed ({error}): install it beside the dashboard"
-    text = said(error)
+    text = error_line(error)
     if isinstance(error, ValueError) and "rotocol" in text:
         return f"no store is known by that scheme ({text}): correct the URL, or map its prefix"
     if isinstance(error, OSError) and error.strerror:

@@ -45,7 +45,7 @@ class ActionSummary:
     undone: int
 
 
-def shown(row: Action, *, now_ms: int) -> Shown:
+def action_status(row: Action, *, now_ms: int) -> Shown:
     """Return how an action stands."""
     plan = action_store.plan_of(row)
     state = row.state
@@ -123,7 +123,7 @@ def episodes(row: Action) -> Sequence[Recovery]:
     return list(opened.select_related("cluster").order_by("opened_ms", "pk")[:_MOST_EPISODES])
 
 
-def named(subject: SubjectPlan) -> str:
+def subject_name(subject: SubjectPlan) -> str:
     """Return a subject as planning takes it: an id, `topic-partition@offset`, or `IDENT@BATCH`."""
     kind, _, name = subject.subject.partition(":")
     seen = subject.seen

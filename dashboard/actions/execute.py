@@ -173,7 +173,11 @@ def _send(action: Action, token: str) -> None:
 
 
 def run(
-    number: int, token: str, observer: Observer | None = None, *, keeping: Keeping = action_lease.kept
+    number: int,
+    token: str,
+    observer: Observer | None = None,
+    *,
+    keeping: Keeping = action_lease.lease_renewal,
 ) -> bool:
     """Execute a confirmed plan as the worker that its message names; return whether this one did.
 
@@ -191,7 +195,7 @@ def run(
     return True
 
 
-def told(trouble: Exception) -> str:
+def error_text(trouble: Exception) -> str:
     """Return what an error says, in one line; one that is not clear by itself is logged whole."""
     if isinstance(trouble, _CLEAR):
         return str(trouble)
@@ -244,8 +248,8 @@ class _Execution:
             raise
         except Exception as trouble:  # A store's client raises what it likes.
             if not hands.asked:
-                return failed(f"nothing was asked for it: {told(trouble)}")
-            return Result(SubjectOutcome.UNKNOWN, f"{hands.asked} was sent, and then: {told(trouble)}")
+                return failed(f"nothing was asked for it: {error_text(trouble)}")
+            return Result(SubjectOutcome.UNKNOWN, f"{hands.asked} was sent, and then: {error_text(trouble)}")
 
     def _keep(self, result: Result, subject: SubjectPlan, began_ms: int | None) -> None:
         ended_ms = None if began_ms is None else loop.now_ms()

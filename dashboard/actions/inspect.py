@@ -211,7 +211,7 @@ def silent_since(
     return None
 
 
-def marked(look: Eyes, wheres: Sequence[TopicPartition]) -> Mapping[TopicPartition, Marked]:
+def inspect_partitions(look: Eyes, wheres: Sequence[TopicPartition]) -> Mapping[TopicPartition, Marked]:
     """Return what is open in partitions, and whose, looked at as often as an accusation takes."""
     topology = look.reads.topology({where.topic for where in wheres})
     seen = logs(look, wheres)

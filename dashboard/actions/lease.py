@@ -88,7 +88,7 @@ def end(row: Action, state: Action.State, results: Sequence[dict[str, Any]], **f
 
 
 @contextmanager
-def kept(row: Action) -> Iterator[None]:
+def lease_renewal(row: Action) -> Iterator[None]:
     """Prolong a lease each second, on a thread with a connection of its own, while this lasts."""
     over = threading.Event()
     keeper = threading.Thread(target=_keep, args=(row, over), name=f"action-{row.pk}", daemon=True)

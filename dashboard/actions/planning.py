@@ -96,7 +96,7 @@ def _transactional_id(name: str) -> str:
 
 def _abort_marker(look: inspect.Eyes, names: Sequence[str], force: bool) -> _Planned:
     places = [_place(name) for name in names]
-    found = inspect.marked(look, list(dict.fromkeys(where for where, _ in places)))
+    found = inspect.inspect_partitions(look, list(dict.fromkeys(where for where, _ in places)))
     plans: dict[tuple[TopicPartition, int | None], SubjectPlan] = {}
     ended: dict[TopicPartition, frozenset[int]] = {}
     for where, offset in places:

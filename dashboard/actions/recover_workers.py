@@ -105,7 +105,7 @@ def settle(row: Action, *, now_ms: int) -> bool:
         except execute.OURS:
             raise
         except Exception as trouble:  # A store's client raises what it likes.
-            why = execute.told(trouble)
+            why = execute.error_text(trouble)
             if not is_last:
                 action_store.change(row, Q(lease_token=row.lease_token), lease_until=Now() + _AGAIN)
                 log.info("action %d: what its dead worker did cannot be seen yet: %s", row.pk, why)
@@ -177,7 +177,7 @@ def _follow(watcher: _Watcher, row: Action, now_ms: int) -> None:
     except execute.OURS:
         raise
     except Exception as trouble:  # As above.
-        log.info("action %d cannot be followed now: %s", row.pk, execute.told(trouble))
+        log.info("action %d cannot be followed now: %s", row.pk, execute.error_text(trouble))
         watcher.drop()
         news = ()
     is_over = following.is_over(news) or now_ms >= (row.followed_until_ms or 0)

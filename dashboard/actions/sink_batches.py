@@ -16,7 +16,7 @@ from dashboard.streaming.registry import is_alive
 from dashboard.transactions.queries import partitions_of
 from fenceline.decode import text
 from fenceline.facts import TopicPartition, TransactionState
-from fenceline.formatting import said, some
+from fenceline.formatting import error_line, some
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 from fenceline.paths import to_url
 from fenceline.plans.batches import SinkBatchFacts, WrittenTransaction
@@ -127,7 +127,7 @@ def _undecided_rows(query: Query, waiting: Sequence[SinkDecision]) -> tuple[Desc
         cluster_id=query.cluster_id, state=TransactionState.ONGOING.value, transactional_id__startswith=stem
     )
     decided = {_identity(each) for row in waiting for each in batch_state.decision_of(row).transactions}
-    said = [
+    orphans = [
         Described(
             row.transactional_id,
             TransactionState.ONGOING,
@@ -139,7 +139,7 @@ def _undecided_rows(query: Query, waiting: Sequence[SinkDecision]) -> tuple[Desc
         )
         for row in rows
     ]
-    return tuple(each for each in said if _identity(each) not in decided)
+    return tuple(each for each in orphans if _identity(each) not in decided)
 
 
 def _name(query: Query) -> str:
@@ -152,11 +152,11 @@ def _with_written(look: inspect.Eyes, found: SinkBatchFacts) -> SinkBatchFacts:
     if decision is None or decision.decided is not Decided.PREPARED or found.done is not None:
         return found
     wanted = decision.transactions
-    said = inspect.described(look, [each.transactional_id for each in wanted]) if wanted else {}
-    blind = [each for each in said.values() if _is_blind(each)]
+    answers = inspect.described(look, [each.transactional_id for each in wanted]) if wanted else {}
+    blind = [each for each in answers.values() if _is_blind(each)]
     if blind:
         return replace(found, unseen=blind[0].text if isinstance(blind[0], NotDescribed) else "")
-    fates = {each: _fate(each, said[each.transactional_id]) for each in wanted}
+    fates = {each: _fate(each, answers[each.transactional_id]) for each in wanted}
     gone_on = [each for each, fate in fates.items() if fate is TransactionFate.UNKNOWN]
     past = batch_state.fates(look.cluster_id, gone_on)
     fates |= {each: ended.fate for each, ended in past.items() if _is_past(ended.fate)}
@@ -173,19 +173,26 @@ def _is_past(fate: TransactionFate) -> bool:
     return fate in (TransactionFate.COMMITTED, TransactionFate.ABORTED)
 
 
-def _is_blind(said: Described | NotDescribed) -> bool:
-    return isinstance(said, NotDescribed) and said.obstacle is not Obstacle.UNKNOWN
+def _is_blind(answer: Described | NotDescribed) -> bool:
+    return isinstance(answer, NotDescribed) and answer.obstacle is not Obstacle.UNKNOWN
 
 
-def _fate(written: SinkTransaction, said: Described | NotDescribed) -> TransactionFate:
+def _fate(written: SinkTransaction, answer: Described | NotDescribed) -> TransactionFate:
     """Return what became of a transaction by what its coordinator says now."""
-    if not isinstance(said, Described):
+    if not isinstance(answer, Described):
         return TransactionFate.UNKNOWN
-    if said.state is TransactionState.ONGOING:
-        theirs = said.producer_id, said.producer_epoch, said.started_ms
+    if answer.state is TransactionState.ONGOING:
+        theirs = answer.producer_id, answer.producer_epoch, answer.started_ms
         ours = written.producer_id, written.producer_epoch, written.started_ms
         return TransactionFate.OPEN if theirs == ours else TransactionFate.UNKNOWN
-    now = Coordinated(said.state, said.producer_id, said.producer_epoch, 0, said.started_ms, _NEWEST_PROTOCOL)
+    now = Coordinated(
+        answer.state,
+        answer.producer_id,
+        answer.producer_epoch,
+        0,
+        answer.started_ms,
+        _NEWEST_PROTOCOL,
+    )
     return fate_of(written, now).fate
 
 
@@ -195,14 +202,14 @@ def _with_undecided(look: inspect.Eyes, found: SinkBatchFacts, read: _Read) -> S
         return replace(found, unseen=some([str(each) for each in listing.unseen]))
     stem = f"{read.ledger.prefix}-{read.ledger.ledger_id[:8]}-p"
     names = [name for name in listing.entries if name.startswith(stem)]
-    said = inspect.described(look, names) if names else {}
-    blind = [each.text for each in said.values() if isinstance(each, NotDescribed) and _is_blind(each)]
+    answers = inspect.described(look, names) if names else {}
+    blind = [each.text for each in answers.values() if isinstance(each, NotDescribed) and _is_blind(each)]
     if blind:
         return replace(found, unseen=blind[0])
     decided = {_identity(each) for decision in read.prepared for each in decision.transactions}
     opened = [
         each
-        for each in said.values()
+        for each in answers.values()
         if isinstance(each, Described) and each.state is TransactionState.ONGOING
     ]
     undecided = tuple(each for each in opened if _identity(each) not in decided)
@@ -246,7 +253,7 @@ def _read(root: CheckpointRoot, url: str, batch_id: int) -> _Read:
         raise _Unreadable(str(error)) from error
     except Exception as error:  # A store's client raises what it likes.
         raise _Unreadable(
-            f"{url} does not open ({type(error).__name__}: {said(error)}): check the store"
+            f"{url} does not open ({type(error).__name__}: {error_line(error)}): check the store"
         ) from error
 
 

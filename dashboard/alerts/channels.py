@@ -116,7 +116,7 @@ def _record(event: Event, row: Channel, changes: audit.Changes | None = None) ->
 
 
 #: What the audit log has of an address, and of matchers.
-_SHOWN = {"url": redact.url, "matchers": matching.told}
+_SHOWN = {"url": redact.url, "matchers": matching.matchers_text}
 #: What a change writes: never the secrets, nor what deliveries count meanwhile.
 _WRITTEN = [
     "name", "url", "min_severity", "matchers", "group_by", "group_wait_s", "group_interval_s",

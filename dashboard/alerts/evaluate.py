@@ -197,7 +197,9 @@ class _Tick:
             elif row.state == FIRING:
                 item = items[key.hex()]
                 self._book.set(
-                    row, quiet=self._quiet(item, muting, views), told=notification_decision.told(item, views)
+                    row,
+                    quiet=self._quiet(item, muting, views),
+                    told=notification_decision.notified_channels(item, views),
                 )
             else:
                 self._book.set(row, quiet=[])

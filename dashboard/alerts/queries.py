@@ -115,9 +115,9 @@ def untold(cluster: str = "") -> tuple[int, int]:
 def missed(cluster: str = "") -> int:
     """Return how many alerts fire that somebody was sent, and no receiver has taken so far."""
     rows = _of_cluster(cluster).filter(state=Alert.State.FIRING, quiet=[]).exclude(told=[])
-    told = [{delivery for _, delivery, *_ in each} for each in rows.values_list("told", flat=True)]
-    vain = _in_vain(set().union(*told))
-    return sum(each <= vain for each in told)
+    deliveries = [{delivery for _, delivery, *_ in each} for each in rows.values_list("told", flat=True)]
+    vain = _in_vain(set().union(*deliveries))
+    return sum(each <= vain for each in deliveries)
 
 
 def _in_vain(deliveries: Iterable[int]) -> set[int]:
@@ -147,7 +147,7 @@ def alert(number: int) -> Alert | None:
     return rows.select_related("cluster").first() if number < 2**63 else None
 
 
-def named(fingerprints: Iterable[str]) -> Sequence[Alert]:
+def alerts_by_fingerprint(fingerprints: Iterable[str]) -> Sequence[Alert]:
     """Return the alerts with these fingerprints, given in hexadecimal, by rule and subject."""
     keys = [bytes.fromhex(each) for each in fingerprints]
     found: list[Alert] = []
@@ -178,9 +178,9 @@ def last_changes(rows: Iterable[Alert]) -> Mapping[int, DecidedChange]:
     return {change.of.alert_id: change for change in _told(list(found))}
 
 
-def told(rows: Sequence[Alert]) -> Mapping[int, Sequence[NotificationOutcome]]:
+def last_notifications(rows: Sequence[Alert]) -> Mapping[int, Sequence[NotificationOutcome]]:
     """Return through which channels, and with which delivery, each of some alerts was told last."""
-    each = [told for row in rows for told in row.told]
+    each = [notification for row in rows for notification in row.told]
     those = Delivery.objects.defer("payload").in_bulk([delivery for _, delivery, *_ in each])
     found = Channel.objects.in_bulk([channel for channel, *_ in each])
     return {
@@ -328,8 +328,8 @@ def _filtered(wanted: AlertCriteria, now_ms: int) -> QuerySet[Alert]:
         rows = rows.filter(quiet=[]) if wanted.voice == "loud" else rows.exclude(quiet=[])
     if wanted.q:
         rows = rows.alias(beginning=Beginning("subject"))
-        named = Q(beginning__icontains=wanted.q) | Q(labels__query_name__icontains=wanted.q)
-        rows = rows.filter(named | Q(rule__icontains=wanted.q.replace(" ", "_")))
+        found = Q(beginning__icontains=wanted.q) | Q(labels__query_name__icontains=wanted.q)
+        rows = rows.filter(found | Q(rule__icontains=wanted.q.replace(" ", "_")))
     return rows
 
 

@@ -63,7 +63,7 @@ def attempt(message: OutgoingMessage, judge: ssrf.TargetGuard) -> SendOutcome:
     tried: dict[str, Any] = {"at_ms": at_ms, "request": {"url": redact.url(message.url), "headers": {}}}
     try:
         answer = _send(message, judge, at_ms, tried)
-        outcome = judged(answer, message.url)
+        outcome = outcome_of_status(answer, message.url)
         tried |= _kept(answer, hide)
     except alert_http.NotSent as error:
         outcome = SendOutcome(False, retry=error.retry, error=str(error))
@@ -118,7 +118,7 @@ def alertmanager(target: ssrf.Target) -> ssrf.Target:
     return ssrf.Target(target.scheme, target.host, target.port, path + mark + query, target.login)
 
 
-def judged(answer: alert_http.HttpAnswer, url: str) -> SendOutcome:
+def outcome_of_status(answer: alert_http.HttpAnswer, url: str) -> SendOutcome:
     """Return what an answer means: 2xx took it, 429 and 5xx may later, all others never will."""
     status = answer.status
     if 200 <= status < 300:

@@ -70,11 +70,11 @@ def end(row: Silence, *, by: str, now_ms: int) -> bool:
 
 
 def _subject(row: Silence) -> AuditedSubject:
-    return AuditedSubject("silence", row.pk, matching.told(row.matchers))
+    return AuditedSubject("silence", row.pk, matching.matchers_text(row.matchers))
 
 
 def _made(row: Silence) -> audit.Changes:
-    after = {"matchers": matching.told(row.matchers), "reason": row.reason}
+    after = {"matchers": matching.matchers_text(row.matchers), "reason": row.reason}
     return audit.differences({}, after | {"starts": _at(row.starts_ms), "ends": _at(row.ends_ms)}, {})
 
 

@@ -55,6 +55,6 @@ def read(asked: Matchers) -> list[matchers.Matcher]:
     return [matchers.checked(each.label, each.operator, each.value) for each in asked]
 
 
-def written(kept: list[list[str]]) -> list[MatcherIO]:
+def matchers_to_schema(kept: list[list[str]]) -> list[MatcherIO]:
     """Return matchers as the API tells them."""
     return [MatcherIO(label=label, operator=sign, value=value) for label, sign, value in kept]

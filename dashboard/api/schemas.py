@@ -73,6 +73,6 @@ def gap(row: GapRecord) -> Gap:
     )
 
 
-def seen(sight: AnswerVisibility) -> dict[str, object]:
+def visibility_fields(sight: AnswerVisibility) -> dict[str, object]:
     """Return `as_of` and `gaps` of a list."""
     return {"as_of": iso(sight.as_of_ms), "gaps": [gap(row) for row in sight.gaps]}

@@ -71,7 +71,7 @@ def places(row: Transaction, waits: Waits, *, most: int) -> Sequence[NamedPartit
         for number in part.partitions
     ]
     names = list(dict.fromkeys([*pins, *named]))[:most]
-    known = partition_queries.named(names)
+    known = partition_queries.partitions_by_name(names)
     return [_place(name, known.get(name), pins.get(name), waits) for name in names]
 
 

@@ -18,7 +18,7 @@ from dashboard.runtime import collector_store
 from dashboard.runtime.collector_names import OFFSETS as NAME
 from dashboard.runtime.leases import Lease, collector
 from dashboard.runtime.sql import Row as Values
-from dashboard.runtime.sql import taken, upsert
+from dashboard.runtime.sql import overwrites, upsert
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from fenceline.decode import text
 from fenceline.facts import TailBatch
@@ -38,7 +38,7 @@ _COMMIT = (
 )  # fmt: skip
 _commit_table = CommitRecord._meta.db_table
 _quoted = tuple('"offset"' if column == "offset" else column for column in _COMMIT)
-_UPSERT_COMMIT = upsert(_commit_table, _quoted, _COMMIT_KEY, taken(_quoted[4:]))
+_UPSERT_COMMIT = upsert(_commit_table, _quoted, _COMMIT_KEY, overwrites(_quoted[4:]))
 _DELETE_COMMIT = (
     f"DELETE FROM {_commit_table} WHERE cluster_id = %s AND key = %s AND topic = %s AND partition = %s"  # noqa: S608
 )
@@ -47,7 +47,7 @@ _HISTORIES = (
     "WHERE cluster_id = %s AND (key, topic, partition) IN (VALUES"
 )
 _GROUP = ("cluster_id", "key", "group_id", "members", "log_partition", "log_offset")
-_UPSERT_GROUP = upsert(GroupRecord._meta.db_table, _GROUP, _GROUP[:2], taken(_GROUP[2:]))
+_UPSERT_GROUP = upsert(GroupRecord._meta.db_table, _GROUP, _GROUP[:2], overwrites(_GROUP[2:]))
 #: Three parameters each: SQLite takes 32,766, and 500 rows of VALUES.
 _ASK_AT_ONCE = 500
 

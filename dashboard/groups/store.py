@@ -19,7 +19,7 @@ from dashboard.models import Group, GroupOffset
 from dashboard.runtime import collector_store
 from dashboard.runtime.collector_names import GROUPS as NAME
 from dashboard.runtime.leases import Lease
-from dashboard.runtime.sql import Row, taken, upsert
+from dashboard.runtime.sql import Row, overwrites, upsert
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from fenceline.decode import text
 from fenceline.facts import TopicPartition
@@ -49,8 +49,8 @@ _OFFSET = (
     "blockers", "points",
 )  # fmt: skip
 _offsets = GroupOffset._meta.db_table
-_UPSERT_GROUP = upsert(Group._meta.db_table, _GROUP, _GROUP[:2], taken(_GROUP[2:]))
-_UPSERT_OFFSET = upsert(_offsets, _OFFSET, _OFFSET[:3], taken(_OFFSET[3:]))
+_UPSERT_GROUP = upsert(Group._meta.db_table, _GROUP, _GROUP[:2], overwrites(_GROUP[2:]))
+_UPSERT_OFFSET = upsert(_offsets, _OFFSET, _OFFSET[:3], overwrites(_OFFSET[3:]))
 _DELETE_OFFSET = f"DELETE FROM {_offsets} WHERE group_id = %s AND topic = %s AND partition = %s"  # noqa: S608
 #: What of a group's row is news by itself; ages and looks are written with it, or when they have grown old.
 _NEWS = tuple(

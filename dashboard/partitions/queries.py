@@ -117,7 +117,7 @@ def partition(cluster: str, topic: str, number: int) -> PartitionRecord | None:
     return rows.filter(cluster__name=cluster, topic=topic, partition=number).first()
 
 
-def named(names: Iterable[Name]) -> Mapping[Name, PartitionRecord]:
+def partitions_by_name(names: Iterable[Name]) -> Mapping[Name, PartitionRecord]:
     """Return the partitions of some names that are known."""
     wanted = set(names)
     rows = PartitionRecord.objects.filter(_among(wanted)).defer("ends", "replicas") if wanted else ()
@@ -187,7 +187,7 @@ def verdict_of(is_open: bool, found: Sequence[PinRecord]) -> str:
     return said if said == PartitionVerdict.HANGING else PartitionVerdict.CLEAR.value
 
 
-def held(row: PartitionRecord) -> int | None:
+def unstable_offsets(row: PartitionRecord) -> int | None:
     """Return how many offsets lie behind the LSO: a bound of the records, since markers count too."""
     if row.high_watermark is None or row.lso is None:
         return None

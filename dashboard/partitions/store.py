@@ -29,7 +29,7 @@ from dashboard.partitions.queries import pin_of
 from dashboard.runtime import collector_store, notify
 from dashboard.runtime.collector_names import PARTITIONS as NAME
 from dashboard.runtime.leases import Lease, collector
-from dashboard.runtime.sql import Row, taken, upsert
+from dashboard.runtime.sql import Row, overwrites, upsert
 from dashboard.runtime.write_transactions import cluster_transaction, retry_write, write_transaction
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import (
@@ -58,8 +58,8 @@ _VALUES = (
 )  # fmt: skip
 _ROW = (*_KEY, *_VALUES, "ends")
 _TABLE = PartitionRecord._meta.db_table
-_UPSERT = upsert(_TABLE, _ROW, _KEY, taken(_VALUES))
-_UPSERT_WITH_ENDS = upsert(_TABLE, _ROW, _KEY, taken((*_VALUES, "ends")))
+_UPSERT = upsert(_TABLE, _ROW, _KEY, overwrites(_VALUES))
+_UPSERT_WITH_ENDS = upsert(_TABLE, _ROW, _KEY, overwrites((*_VALUES, "ends")))
 _IS = " AND ".join(f"{column} = %s" for column in _KEY)
 _DELETE = f"DELETE FROM {_TABLE} WHERE {_IS}"  # noqa: S608 - our own constants
 _PIN_KEY = (*_KEY, "producer_id", "producer_epoch", "start_offset")
@@ -68,7 +68,7 @@ _PIN = (
     "transactional_id", "verdict", "ground", "prepared_ms", "seen_ms",
 )  # fmt: skip
 _PINS = PinRecord._meta.db_table
-_UPSERT_PIN = upsert(_PINS, _PIN, _PIN_KEY, taken(_PIN[6:]))
+_UPSERT_PIN = upsert(_PINS, _PIN, _PIN_KEY, overwrites(_PIN[6:]))
 _DELETE_PIN = f"DELETE FROM {_PINS} WHERE {' AND '.join(f'{column} = %s' for column in _PIN_KEY)}"  # noqa: S608
 
 

@@ -89,7 +89,7 @@ def deleted(row: Recovery) -> bool:
     return bool(found) and all(each.deleted for each in found)
 
 
-def held(row: Recovery) -> Iterator[Held]:
+def blocked_offsets(row: Recovery) -> Iterator[Held]:
     """Yield what readers have to pass: what it wrote, or where it held the LSO; deleted topics hold none."""
     pinned = pins(row)
     for each in (LostRecords(*values) for values in row.lost):
@@ -102,7 +102,7 @@ def held(row: Recovery) -> Iterator[Held]:
 
 def may_be_deleted(row: Recovery) -> set[str]:
     """Topics that an episode waits for and that are not seen any more, or with another id."""
-    known, waits_for = topics(row), {each.where for each in held(row)}
+    known, waits_for = topics(row), {each.where for each in blocked_offsets(row)}
     there = _partitions(row.cluster_id, waits_for)
     gone = {where.topic for where in waits_for - there.keys()}
     ids = {where.topic: record.topic_id for where, record in there.items()}
@@ -136,7 +136,7 @@ def _of_its_topics(
 
 def _ends(cluster_id: int, rows: Iterable[Recovery]) -> dict[TopicPartition, tuple[str, Ends]]:
     waiting = [row for row in rows if row.released_ms is None and row.lost_complete]
-    wanted = {each.where for row in waiting for each in held(row)}
+    wanted = {each.where for row in waiting for each in blocked_offsets(row)}
     return {
         where: (row.topic_id, Ends(row.lso, row.seen_ms))
         for where, row in _partitions(cluster_id, wanted).items()

@@ -269,7 +269,7 @@ def _known(row: Recovery) -> Episode:
     return Episode(
         opened_ms=row.opened_ms,
         complete=row.completed_ms is not None and row.lost_complete,
-        held=tuple(recovery_evidence.held(row)),
+        held=tuple(recovery_evidence.blocked_offsets(row)),
         completed_ms=row.completed_ms,
         clock_ms=row.clock_ms,
         deleted=recovery_evidence.deleted(row),

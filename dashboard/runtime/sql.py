@@ -20,6 +20,6 @@ def upsert(table: str, columns: Sequence[str], key: Sequence[str], changes: Sequ
     )
 
 
-def taken(columns: Iterable[str]) -> list[str]:
+def overwrites(columns: Iterable[str]) -> list[str]:
     """Return the changes that take over the new row's columns."""
     return [f"{column} = excluded.{column}" for column in columns]

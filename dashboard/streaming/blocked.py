@@ -33,7 +33,7 @@ class BlockedQuery(NamedTuple):
 
 def standing(pins: Collection[PinRecord]) -> Mapping[int, Sequence[BlockedQuery]]:
     """Return who stands at the LSO that a transaction holds in a partition, by the key of that pin's row."""
-    seen = partition_queries.named((pin.cluster_id, pin.topic, pin.partition) for pin in pins)
+    seen = partition_queries.partitions_by_name((pin.cluster_id, pin.topic, pin.partition) for pin in pins)
     held = {
         (pin.cluster_id, pin.topic, pin.partition): pin
         for pin in pins

@@ -23,7 +23,7 @@ from dashboard.streaming.registry import Folder, by_path, is_alive, rows_of
 from fenceline.kafka.families import fitting
 from fenceline.spark.records import CheckpointLook, Decided, DecisionOutcome, Ledger, LedgerState
 
-__all__ = ["NAME", "known", "save"]
+__all__ = ["NAME", "known_folders", "save"]
 
 #: Rows in one save, so that no other writer waits for long: some twenty checkpoints that have moved.
 _SAVE_AT_ONCE = 100
@@ -45,7 +45,7 @@ _ANEW: Mapping[str, Any] = {
 }  # fmt: skip
 
 
-def known(lease: Lease) -> Sequence[str]:
+def known_folders(lease: Lease) -> Sequence[str]:
     """Return the folders of checkpoints that were there when a look was saved last."""
     rows = Query.objects.filter(cluster_id=lease.cluster_id).exclude(checkpoint="")
     return list(rows.exclude(detail__has_key="gone").values_list("checkpoint", flat=True))
@@ -106,7 +106,7 @@ def _outside(lease: Lease) -> dict[str, str]:
     roots = [each.root.rstrip("/") for each in mine]
     return {
         path: f"no root in [[checkpoints]] holds {path} any more: it is as it was seen last"
-        for path in known(lease)
+        for path in known_folders(lease)
         if roots and not any(f"{path}/".startswith(f"{root}/") for root in roots)
     }
 
@@ -178,8 +178,8 @@ def _save_batches(row: Query, look: CheckpointLook, rev: int, now_ms: int) -> No
 def _begin_anew(row: Query, planned: Sequence[Batch]) -> None:
     """Clear batches that were planned before at another time: the checkpoint was put back since."""
     times = {each.batch_id: each.planned_ms for each in planned}
-    known = Batch.objects.filter(query=row, batch_id__in=list(times)).exclude(planned_ms=None)
-    anew = [batch for batch, at_ms in known.values_list("batch_id", "planned_ms") if at_ms != times[batch]]
+    recorded = Batch.objects.filter(query=row, batch_id__in=list(times)).exclude(planned_ms=None)
+    anew = [batch for batch, at_ms in recorded.values_list("batch_id", "planned_ms") if at_ms != times[batch]]
     if anew:
         Batch.objects.filter(query=row, batch_id__in=anew).update(**_ANEW)
 
@@ -188,11 +188,11 @@ def _save_decisions(row: Query, ledger: LedgerState, finished: int | None, now_m
     told = standings(ledger)
     first = min((batch for batch, _ in told), default=0)
     kept = SinkDecision.objects.filter(query=row, batch_id__gte=first)
-    known = {
+    stored = {
         (batch, number): (decided, outcome)
         for batch, number, decided, outcome in kept.values_list("batch_id", "round", "decided", "outcome")
     }
-    news = {which for which, how in told.items() if known.get(which) != how}
+    news = {which for which, how in told.items() if stored.get(which) != how}
     rows = decision_rows(row, ledger, news)
     for each in rows:
         # Only a new row takes it: `_DECISION` does not name it.

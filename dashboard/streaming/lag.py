@@ -265,7 +265,7 @@ def _looked_up(clusters: Mapping[int, int], found: Mapping[int, Sequence[Source]
         for source in of
         for part in source.parts
     }
-    seen = partitions.named(names)
+    seen = partitions.partitions_by_name(names)
     return seen, partitions.pins(name for name, row in seen.items() if row.pinned_ms is not None)
 
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from django.db import connection
 
 from dashboard.models import Batch, Cluster, Query, Run
-from dashboard.runtime.sql import taken, upsert
+from dashboard.runtime.sql import overwrites, upsert
 from dashboard.runtime.write_transactions import cluster_transaction, retry_write
 from dashboard.streaming.registry import find
 from fenceline.decode.ingest_payload import EventKind, ListenerEvent, Post
@@ -34,7 +34,7 @@ _TOLD = (
 #: Of these its checkpoint tells, once it does.
 _PLANNED = ("watermark_ms", "offsets")
 _UPSERT_BATCH = upsert(
-    Batch._meta.db_table, (*_BATCH_KEY, *_PLANNED, *_TOLD, "rev"), _BATCH_KEY, taken((*_TOLD, "rev"))
+    Batch._meta.db_table, (*_BATCH_KEY, *_PLANNED, *_TOLD, "rev"), _BATCH_KEY, overwrites((*_TOLD, "rev"))
 )
 _SOURCE = tuple(each.name for each in fields(SourceProgress))
 _RUN = [

@@ -127,7 +127,7 @@ def query(cluster: str, ident: str) -> Query | None:
     return Query.objects.select_related("cluster").filter(cluster__name=cluster, ident=ident).first()
 
 
-def named(asked: str, cluster: str = "") -> Sequence[Query]:
+def queries_by_name(asked: str, cluster: str = "") -> Sequence[Query]:
     """Return the queries that a text may mean: those of this identity, else of this id, else of this name."""
     rows = _all(cluster).select_related("cluster").order_by("cluster__name", "ident")
     for by in ("ident", "query_id", "name"):

@@ -46,9 +46,8 @@ for _model in _FIELDS:
 
 def subject(row: Model) -> AuditedSubject:
     """Return a user, a role or a token as what was changed."""
-    return AuditedSubject(
-        _WORDS[type(row)], row.pk, row.get_username() if isinstance(row, User) else row.name
-    )  # type: ignore[attr-defined]
+    name = row.get_username() if isinstance(row, User) else row.name  # type: ignore[attr-defined]
+    return AuditedSubject(_WORDS[type(row)], row.pk, name)
 
 
 @receiver(pre_save, sender=User)

@@ -56,7 +56,7 @@ def look(lease: leases.Lease, end: float) -> None:
 
 
 def _begin(lease: leases.Lease) -> CheckpointsCollector:
-    made = CheckpointsCollector(_roots(lease.cluster), checkpoint_store.known(lease))
+    made = CheckpointsCollector(_roots(lease.cluster), checkpoint_store.known_folders(lease))
     _collectors[lease.cluster] = made
     return made
 

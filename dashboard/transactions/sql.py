@@ -17,7 +17,7 @@ from django.db import connection
 from django.db.models import Count, Sum
 
 from dashboard.models import Recent, StateCount, Tally, Transaction, TransitionRecord
-from dashboard.runtime.sql import Row, taken, upsert
+from dashboard.runtime.sql import Row, overwrites, upsert
 from fenceline import histograms
 from fenceline.facts import (
     NOT_FROM_LOG,
@@ -66,13 +66,13 @@ _FIRST_VERDICT = (
     f"action_id = COALESCE(excluded.action_id, {_transition}.action_id)",
 )
 _UPSERT_TRANSACTION = upsert(
-    Transaction._meta.db_table, _TRANSACTION, ("cluster_id", "key"), taken(_TRANSACTION[4:])
+    Transaction._meta.db_table, _TRANSACTION, ("cluster_id", "key"), overwrites(_TRANSACTION[4:])
 )
-_UPSERT_RECENT = upsert(Recent._meta.db_table, _RECENT, ("cluster_id", "key"), taken(_RECENT[2:]))
+_UPSERT_RECENT = upsert(Recent._meta.db_table, _RECENT, ("cluster_id", "key"), overwrites(_RECENT[2:]))
 _UPSERT_TRANSITION = upsert(
-    _transition, _TRANSITION, _TRANSITION[:4], [*taken(_TRANSITION[4:-4]), *_FIRST_VERDICT]
+    _transition, _TRANSITION, _TRANSITION[:4], [*overwrites(_TRANSITION[4:-4]), *_FIRST_VERDICT]
 )
-_UPSERT_TALLY = upsert(Tally._meta.db_table, _TALLY, _TALLY_KEY, taken(_TALLY[5:]))
+_UPSERT_TALLY = upsert(Tally._meta.db_table, _TALLY, _TALLY_KEY, overwrites(_TALLY[5:]))
 _state_count = StateCount._meta.db_table
 _ADD_STATE = upsert(_state_count, (*_STATE_KEY, "n"), _STATE_KEY, [f"n = {_state_count}.n + excluded.n"])
 _DELETE = f"DELETE FROM {Transaction._meta.db_table} WHERE cluster_id = %s AND key = %s"  # noqa: S608

@@ -22,7 +22,7 @@ def note(request: HttpRequest, path: str, words: str) -> None:
     request.session[_KEY] = [path, words, now_ms(request) + _SHOWN_MS]
 
 
-def noted(request: HttpRequest) -> str:
+def error_note(request: HttpRequest) -> str:
     """Return what this page has to say, "" for nothing."""
     path, words, until_ms = request.session.get(_KEY) or ("", "", 0)
     return words if path == request.path and now_ms(request) < until_ms else ""

@@ -93,7 +93,7 @@ class Again:
 def shown_plan(request: HttpRequest, action: Action) -> Mapping[str, Any]:
     """Return what the page of an action shows."""
     at_ms = now_ms(request)
-    shown = action_audit.shown(action, now_ms=at_ms)
+    shown = action_audit.action_status(action, now_ms=at_ms)
     plan = shown.plan
     subjects = list(_subjects(request, action, plan))
     look = action_labels.ACTS[plan.act]
@@ -148,7 +148,7 @@ def _instead(request: HttpRequest, action: Action, subject: SubjectPlan) -> Sequ
     if kind == "transaction" and any(each.ground is RefusalReason.OWN_SINK for each in subject.refusals):
         found = offers.of_sink(action.cluster_id, name, now_ms=now_ms(request))
     elif kind == "query" and subject.refused:
-        found = _of_batch(request, action.cluster.name, action_audit.named(subject))
+        found = _of_batch(request, action.cluster.name, action_audit.subject_name(subject))
     return action_buttons.buttons(request, [each for each in offers.offered(found) if each.act != action.act])
 
 
@@ -170,9 +170,13 @@ def _again(
 ) -> Again | None:
     """Return the form that looks again: all of it where nothing was sent, else what was not done."""
     if shown.state in ("expired", "refused"):
-        names = [action_audit.named(each.of) for each in subjects]
+        names = [action_audit.subject_name(each.of) for each in subjects]
     elif shown.state in _NOT_ALL:
-        names = [action_audit.named(each.of) for each in subjects if each.standing not in ("done", "skipped")]
+        names = [
+            action_audit.subject_name(each.of)
+            for each in subjects
+            if each.standing not in ("done", "skipped")
+        ]
     else:
         return None
     words = "Plan again" if len(names) == len(subjects) else f"Plan the other {len(names)} again"
@@ -183,7 +187,7 @@ def _by_force(
     request: HttpRequest, plan: Plan, shown: action_audit.Shown, subjects: Sequence[PlanSubject]
 ) -> Again | None:
     """Return the form that plans by force what may be forced, None where nothing may."""
-    names = [action_audit.named(each.of) for each in subjects if each.forceable]
+    names = [action_audit.subject_name(each.of) for each in subjects if each.forceable]
     if plan.forced or not names or shown.state not in ("planned", "refused", "expired"):
         return None
     why_not = _why_not(request, plan) or access.refusal(action_buttons.actor(request), access.FORCE)

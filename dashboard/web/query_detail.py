@@ -31,7 +31,7 @@ _CHARTED, _BATCHES, _PARTITIONS = 60, 25, 50
 _LONGEST_ASKED = 200
 
 
-def shown(request: HttpRequest, cluster: str, ident: str) -> Mapping[str, Any]:
+def query_context(request: HttpRequest, cluster: str, ident: str) -> Mapping[str, Any]:
     """Return what the page of a query shows, or that it is not known."""
     row = streaming_queries.query(cluster, ident)
     if row is None:
@@ -155,11 +155,11 @@ def _reads(request: HttpRequest, row: Query, at_ms: int) -> Mapping[str, Any]:
     sources = lag.sources([row])[row.pk]
     parts = lag.worst_first(part for source in sources for part in source.parts)
     number, part = paging.part(_parts_page(request), len(parts), _PARTITIONS)
-    shown = lag.timed(parts[part], row.cluster_id, at_ms)
+    timed = lag.timed(parts[part], row.cluster_id, at_ms)
     return {
         "sources": sources,
         "lag": lag.lag(sources),
-        "parts": Page(shown, len(parts), number, _PARTITIONS),
+        "parts": Page(timed, len(parts), number, _PARTITIONS),
         "lost": sum(part.lost or 0 for part in parts),
     }
 

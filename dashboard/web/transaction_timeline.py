@@ -166,7 +166,7 @@ def _counted(whose: str, what: str, times: Histogram) -> UsualDuration | None:
     return UsualDuration(whose, what, sum(times.values()), *known) if len(known) == 3 else None
 
 
-def said(found: Sequence[Bar], others: Sequence[Mark]) -> str:
+def timeline_summary(found: Sequence[Bar], others: Sequence[Mark]) -> str:
     """Return what a timeline shows in one sentence, for those who cannot see it."""
     parts = [count(len(found), "transaction")] if found else []
     parts += [f"{n} {words}" for words, n in _tallied(found)]

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from fenceline.alerts.engine import is_worse, rank
 from fenceline.alerts.labels import page_of
 from fenceline.alerts.limits import Alerting
-from fenceline.alerts.matchers import Matcher, matches, told
+from fenceline.alerts.matchers import Matcher, matchers_text, matches
 from fenceline.alerts.payload import MOST_ALERTS, GroupMessage, Notice, SendReason
 
 #: An Alertmanager groups and waits by itself: it is told at once, and again before it takes alerts for over.
@@ -155,7 +155,7 @@ def unwanted(route: Route, severity: str, labels: Mapping[str, str]) -> tuple[st
     if rank(severity) < rank(route.min_severity):
         return "below_severity", f"wants {route.min_severity} and worse, and this is {severity}"
     if not matches(route.matchers, labels):
-        return "no_match", f"wants {told(route.matchers)}"
+        return "no_match", f"wants {matchers_text(route.matchers)}"
     return None
 
 
@@ -190,8 +190,8 @@ def outlook(
 
 def group_key(cluster: str, labels: Mapping[str, str]) -> str:
     """Return the key of a group, as Alertmanager writes it; groups never span clusters."""
-    inner = told([(name, "=", value) for name, value in sorted(labels.items()) if value])
-    key = f"{{{told([('cluster', '=', cluster)])}}}:{{{inner}}}"
+    inner = matchers_text([(name, "=", value) for name, value in sorted(labels.items()) if value])
+    key = f"{{{matchers_text([('cluster', '=', cluster)])}}}:{{{inner}}}"
     if len(key) <= _LONGEST_KEY:
         return key
     return f"{key[: _LONGEST_KEY - 17]}…{hashlib.sha256(key.encode(errors='surrogatepass')).hexdigest()[:16]}"

@@ -84,7 +84,7 @@ def matches(matchers: Iterable[Sequence[str]], labels: Mapping[str, str]) -> boo
     return all(_meets(label, operator, value, labels) for label, operator, value in matchers)
 
 
-def told(matchers: Iterable[Sequence[str]]) -> str:
+def matchers_text(matchers: Iterable[Sequence[str]]) -> str:
     """Return matchers as one writes them: `team="Payments", topic=~"orders.*"`."""
     return ", ".join(str(Matcher(*each)) for each in matchers)
 

@@ -135,7 +135,7 @@ def why_quiet(
     return reasons[:_MOST_REASONS]
 
 
-def told(item: Item, views: Iterable[View]) -> list[list[int]]:
+def notified_channels(item: Item, views: Iterable[View]) -> list[list[int]]:
     """Return who was told that an alert fires: channel, delivery, and when."""
     return [
         [each.route.number, *each.told[item.fingerprint][:2]]

@@ -36,7 +36,7 @@ from fenceline.histograms import Histogram, bucket_of
 from fenceline.kafka import transition_ring
 from fenceline.kafka.applications import application_of
 from fenceline.kafka.attributions import CausesByRecord, action_of, attribute_step
-from fenceline.kafka.transitions import IdHistory, derive, lived
+from fenceline.kafka.transitions import IdHistory, derive, next_history
 
 MINUTE_MS = 60_000
 
@@ -246,7 +246,7 @@ class _IdFold:
             self._revise(self.life.newest, step.revised)
         if step.made is not None:
             self._made(step.made, record)
-        self.life = lived(self.life, record, step)
+        self.life = next_history(self.life, record, step)
         self.found, self.offset, self.lost = record, offset, False
 
     def _beyond_a_hole(self, offset: int, holes: Sequence[int]) -> bool:

@@ -98,7 +98,7 @@ def derive(
     return _BY_STATE[record.state](life.record, life.newest, record, at)
 
 
-def lived(life: IdHistory, record: TransactionRecord | Tombstone, step: TransitionStep) -> IdHistory:
+def next_history(life: IdHistory, record: TransactionRecord | Tombstone, step: TransitionStep) -> IdHistory:
     """Return the life after a step that `derive` found."""
     known = None if isinstance(record, Tombstone) else record
     return IdHistory(known, step.made or step.revised or life.newest)

@@ -18,7 +18,7 @@ from fenceline.spark.records import Decided, Decision, DecisionOutcome, Done, Le
 from spark_pipeline.sink import names
 from spark_pipeline.sink.admission import Admission, SinkSettings, now_ms
 from spark_pipeline.sink.checkpoint import QueryFiles
-from spark_pipeline.sink.errors import LostTransactions, Refused, SinkError, input_text, named
+from spark_pipeline.sink.errors import LostTransactions, Refused, SinkError, id_list, input_text
 from spark_pipeline.sink.ledger import LedgerFolder
 from spark_pipeline.sink.steps import Observer, Step
 from spark_pipeline.sink.storage import Storage
@@ -254,7 +254,7 @@ class SinkCoordinator:
         raise SinkError(
             f"batch {attempt.batch_id} was rolled back, nothing of it is visible: {len(bad)} of its "
             f"{count(len(written), 'transaction')} cannot be committed ({reasons}). "
-            f"Transactional ids: {named([each.transactional_id for each in bad])}\n"
+            f"Transactional ids: {id_list([each.transactional_id for each in bad])}\n"
             f"What it read:\n{input_text(self._query.input(attempt.batch_id))}\n"
             "Start the query again: the batch runs again. If batches take that long, raise "
             "transaction_timeout_ms (and the broker's transaction.max.timeout.ms) or make them smaller"

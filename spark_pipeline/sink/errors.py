@@ -37,7 +37,7 @@ class LostTransactions(SinkError):
         return SinkError, (str(self),)
 
 
-def named(ids: Sequence[str]) -> str:
+def id_list(ids: Sequence[str]) -> str:
     """Return some ids in words, the first few by name."""
     more = f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
     return ", ".join(ids[:_NAMED]) + more
@@ -58,7 +58,7 @@ def _loss(decision: Decision, lost: Sequence[SinkTransaction], why: str) -> str:
     return (
         f"batch {batch} has lost {count(records, 'record')}: {len(lost)} of its {count(of, 'transaction')} "
         f"ended before the decision to commit could be carried out ({why}).\n"
-        f"Transactional ids: {named([each.transactional_id for each in lost])}\n"
+        f"Transactional ids: {id_list([each.transactional_id for each in lost])}\n"
         f"What the batch read:\n{input_text(decision.input)}\n"
         f"The other transactions of the batch are committed. To go on: keep this text, then start the query "
         f"with accept_loss=[{batch}], which records the loss in the ledger and continues with batch "

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
-from fenceline.formatting import said
+from fenceline.formatting import error_line
 from fenceline.paths import scheme_of, to_url
 from spark_pipeline.sink.errors import Refused
 
@@ -195,7 +195,7 @@ def _fsspec(url: str, shown: str, options: Mapping[str, Any]) -> tuple[Any, str]
 
 
 def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {said(error).rstrip('.')}"
+    return f"{type(error).__name__}: {error_line(error).rstrip('.')}"
 
 
 def _write_durably(path: Path, data: bytes) -> None:

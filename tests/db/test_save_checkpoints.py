@@ -211,7 +211,7 @@ def test_the_folders_that_were_there_are_known_again(save: Save, take: Callable[
     save(look(3, 2), look(3, 2, path="file:///copies/orders"))
     save(gone=("file:///copies/orders",))
     lease = take(checkpoint_store.NAME, previous=Collector.objects.get(name=checkpoint_store.NAME).token)
-    assert list(checkpoint_store.known(lease)) == [PATH]
+    assert list(checkpoint_store.known_folders(lease)) == [PATH]
 
 
 def test_decisions_of_a_ledger_are_kept_with_how_they_ended(save: Save) -> None:

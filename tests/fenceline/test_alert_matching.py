@@ -91,7 +91,7 @@ def test_a_pattern_that_cannot_be_used_matches_nothing() -> None:
 
 @given(st.lists(st.builds(Matcher, st.from_regex(r"[a-z_]{1,5}", fullmatch=True), st.just("="), st.text())))
 def test_what_is_shown_is_read_again(matchers: list[Matcher]) -> None:
-    shown = matching.told(matchers[:20])
+    shown = matching.matchers_text(matchers[:20])
     assert matching.parse_matchers(shown) == matchers[:20]
 
 

@@ -15,7 +15,7 @@ import pytest
 from fenceline.decode.transaction_state import decode
 from fenceline.explanations import explain
 from fenceline.facts import Confidence, Transition, TransitionKind, Undecoded
-from fenceline.kafka.transitions import IdHistory, derive, lived
+from fenceline.kafka.transitions import IdHistory, derive, next_history
 
 FOLDER = Path(__file__).parent.parent / "data" / "transaction_state"
 TRUTH: dict[str, dict[str, list[str]]] = json.loads((FOLDER / "truth.json").read_text())
@@ -39,7 +39,7 @@ def captured(version: str) -> dict[str, list[Transition]]:
         record = decode(bytes.fromhex(row["key"]), value)
         assert not isinstance(record, Undecoded)
         step = derive(lives[row["key"]], record, row["partition"], row["offset"], whole=True)
-        lives[row["key"]] = lived(lives[row["key"]], record, step)
+        lives[row["key"]] = next_history(lives[row["key"]], record, step)
         found[row["scenario"]] |= {told.offset: told for told in (step.revised, step.made) if told}
     return {name: [told[offset] for offset in sorted(told)] for name, told in found.items()}
 

@@ -23,7 +23,7 @@ from fenceline.facts import (
     TransitionKind,
     TransitionReason,
 )
-from fenceline.kafka.transitions import IdHistory, derive, lived
+from fenceline.kafka.transitions import IdHistory, derive, next_history
 from tests.fenceline.stories import EPOCHS, LAST_EPOCH, STEPS, Step, Story, begun, stories
 
 CERTAIN, PROBABLE, AMBIGUOUS = Confidence.CERTAIN, Confidence.PROBABLE, Confidence.AMBIGUOUS
@@ -88,7 +88,7 @@ def final(log: Log) -> dict[int, Transition]:
     for offset, record in enumerate(log):
         step = derive(life, record, 4, offset)
         found |= {told.offset: told for told in step if told is not None}
-        life = lived(life, record, step)
+        life = next_history(life, record, step)
     return found
 
 

@@ -25,7 +25,7 @@ from fenceline.facts import (
     TransitionKind,
     TransitionReason,
 )
-from fenceline.kafka.transitions import IdHistory, derive, lived
+from fenceline.kafka.transitions import IdHistory, derive, next_history
 from tests.fenceline.walks import START_MS, Walk
 
 SOME = (TopicPartitions("orders", (0,)),)
@@ -40,7 +40,7 @@ def derived(records: list[TransactionRecord | Tombstone], whole: bool = True) ->
         for told in (step.revised, step.made):
             if told is not None:
                 found[told.offset] = told
-        life = lived(life, record, step)
+        life = next_history(life, record, step)
     return [found[offset] for offset in sorted(found)]
 
 
@@ -261,7 +261,7 @@ def test_a_verdict_is_revised_at_its_own_place() -> None:
         [begun, record(PREPARED, 4, 50, client_version=2), record(ABORTED, 4, 55, client_version=2)]
     ):
         step = derive(life, each, 4, offset)
-        life = lived(life, each, step)
+        life = next_history(life, each, step)
         steps.append(step)
     assert steps[1].made is not None
     assert (steps[1].made.kind, steps[1].made.confidence) == (TransitionKind.ABORT, AMBIGUOUS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fenceline.formatting import clock, count, duration, said
+from fenceline.formatting import clock, count, duration, error_line
 
 
 @pytest.mark.parametrize(
@@ -39,6 +39,6 @@ def test_clock_is_utc() -> None:
 
 
 def test_what_an_error_says_is_one_line_that_ends() -> None:
-    assert said(OSError(" libjvm:\n  not found\n")) == "libjvm: not found"
-    assert said(LookupError("x" * 1_000)) == "x" * 300
-    assert said(ValueError()) == "no reason given"
+    assert error_line(OSError(" libjvm:\n  not found\n")) == "libjvm: not found"
+    assert error_line(LookupError("x" * 1_000)) == "x" * 300
+    assert error_line(ValueError()) == "no reason given"

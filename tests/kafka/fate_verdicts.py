@@ -17,7 +17,7 @@ from fenceline.facts import (
     TransitionKind,
 )
 from fenceline.kafka.transitions import IdHistory as Folded
-from fenceline.kafka.transitions import derive, lived
+from fenceline.kafka.transitions import derive, next_history
 from tests.kafka.fates import Mark
 from tests.kafka.observe import RawRecord
 
@@ -68,7 +68,7 @@ def _derived(records: Iterable[RawRecord], names: set[str]) -> Iterator[Seen]:
         if isinstance(record, TransactionRecord) and record.transactional_id in names:
             life = lives[record.transactional_id]
             step = derive(life, record, raw.partition, raw.offset, whole=True)
-            lives[record.transactional_id] = lived(life, record, step)
+            lives[record.transactional_id] = next_history(life, record, step)
             found[raw.partition, raw.offset] = record
             told |= {(each.partition, each.offset): each for each in step if each is not None}
     for at, record in found.items():

@@ -15,7 +15,7 @@ from fenceline.facts import (
     TransitionKind,
     TransitionReason,
 )
-from fenceline.kafka.transitions import LAST_EPOCH, IdHistory, derive, lived
+from fenceline.kafka.transitions import LAST_EPOCH, IdHistory, derive, next_history
 from sandbox.kafka import Broker
 from sandbox.scenes.wire import CoordinatorConnection, CoordinatorRefused
 from tests.brokers import create_topics
@@ -49,7 +49,7 @@ def abort_of(broker: Broker, name: str) -> Transition:
         record = decode(raw.key, raw.value)
         if isinstance(record, TransactionRecord) and record.transactional_id == name:
             step = derive(life, record, raw.partition, raw.offset)
-            life = lived(life, record, step)
+            life = next_history(life, record, step)
             ends |= {told.offset: told for told in step if told and told.open_ms is not None}
     return ends[max(ends)]
 

@@ -17,7 +17,7 @@ from py4j.java_gateway import JavaGateway
 from fenceline.decode import consumer_offsets
 from fenceline.decode.transaction_state import decode
 from fenceline.facts import Confidence, TransactionRecord, TransactionState, Transition, TransitionKind
-from fenceline.kafka.transitions import IdHistory, derive, lived
+from fenceline.kafka.transitions import IdHistory, derive, next_history
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.data import scenarios
@@ -63,7 +63,7 @@ def judged(records: list[TransactionRecord]) -> list[Transition]:
     life, told = IdHistory(), dict[int, Transition]()
     for offset, record in enumerate(records):
         step = derive(life, record, 0, offset, whole=True)
-        life = lived(life, record, step)
+        life = next_history(life, record, step)
         told |= {each.offset: each for each in (step.revised, step.made) if each}
     return [told[offset] for offset in sorted(told) if told[offset].kind is not TransitionKind.EXTEND]
 

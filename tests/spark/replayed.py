@@ -14,7 +14,7 @@ from fenceline.decode.transaction_state import decode, decode_key
 from fenceline.facts import ABORTS, Tombstone, Transition, TransitionKind, Undecoded
 from fenceline.histograms import Histogram, bucket_of
 from fenceline.kafka.applications import application_of
-from fenceline.kafka.transitions import IdHistory, derive, lived
+from fenceline.kafka.transitions import IdHistory, derive, next_history
 from tests.kafka.observe import RawRecord
 
 #: By partition and offset: the id, its application, what happened.
@@ -61,7 +61,7 @@ def _replay(partition: int, records: list[RawRecord], found: Replay, undecoded: 
         for told in step.revised, step.made:
             if told is not None:
                 found[told.partition, told.offset] = name, application_of(name).application, told
-        lives[key] = lived(life, record, step)
+        lives[key] = next_history(life, record, step)
 
 
 def sums(found: Replay, *, by_id: bool) -> dict[tuple[str, ...], Mapping[str, object]]:

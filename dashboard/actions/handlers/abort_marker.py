@@ -102,7 +102,7 @@ def look(subject: SubjectPlan, hands: Hands) -> Result:
 
 def verify(seen: MarkerPlanFacts, hands: Hands) -> None:
     """Raise `MarkerPlanStale` unless all is as it was seen and it still hangs; `CannotAdminister`."""
-    found = inspect.marked(hands.eyes, [seen.where])[seen.where]
+    found = inspect.inspect_partitions(hands.eyes, [seen.where])[seen.where]
     _verify_leader(seen, found)
     if found.log.unseen:
         raise CannotAdminister(f"{seen.where}: {found.log.unseen}")

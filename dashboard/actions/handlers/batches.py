@@ -16,11 +16,11 @@ from dashboard.actions.handlers.sink_transactions import (
     Found,
     Opened,
     SinkTransactionState,
+    confirmed_decisions,
     end,
     not_ended,
     standings,
     those,
-    written,
 )
 from dashboard.actions.results import RequestResult, Result, SubjectOutcome, failed, stale
 from dashboard.runtime import loop
@@ -82,7 +82,7 @@ def finish(subject: SubjectPlan, hands: Hands) -> Result:
     every = [_opened(each) for each in decision.transactions]
     parts = _end_open(every, hands, commit=True)
     result = _committed(subject, decision, ledger, hands, parts)
-    return replace(result, records=written(every, parts, commit=True))
+    return replace(result, records=confirmed_decisions(every, parts, commit=True))
 
 
 def roll_back(subject: SubjectPlan, hands: Hands) -> Result:
@@ -112,7 +112,7 @@ def roll_back(subject: SubjectPlan, hands: Hands) -> Result:
     )
     parts += _end_open(is_open, hands, commit=False)
     result = _aborted(seen, is_open, ledger, hands, parts)
-    return replace(result, records=written(is_open, parts, commit=False))
+    return replace(result, records=confirmed_decisions(is_open, parts, commit=False))
 
 
 def look_finished(subject: SubjectPlan, hands: Hands) -> Result:

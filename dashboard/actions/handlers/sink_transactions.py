@@ -88,7 +88,7 @@ def end(wanted: Sequence[Opened], hands: Hands, *, commit: bool) -> tuple[Reques
     return tuple(RequestResult(name, ended.code, ended.word or word) for name, ended in answers.items())
 
 
-def written(
+def confirmed_decisions(
     ended: Sequence[Opened], parts: Sequence[RequestResult], *, commit: bool
 ) -> tuple[WrittenRecord, ...]:
     """Return the decisions that coordinators confirmed for transactions that were open right before."""

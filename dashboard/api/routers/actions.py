@@ -205,7 +205,7 @@ def list_actions(request: HttpRequest, wanted: Query[ActionFilters]) -> dict[str
     return {
         "items": [ActionOut(**_told(row)) for row in found],
         "next": None if after is None else cursors.write("actions", after),
-        **schemas.seen(visibility.sight(wanted.cluster, ACTIONS)),
+        **schemas.visibility_fields(visibility.sight(wanted.cluster, ACTIONS)),
     }
 
 
@@ -267,7 +267,7 @@ def _one(row: Action) -> OneActionOut:
 
 def _told(row: Action) -> dict[str, Any]:
     """Return an action as the API tells it."""
-    shown = action_audit.shown(row, now_ms=loop.now_ms())
+    shown = action_audit.action_status(row, now_ms=loop.now_ms())
     plan = shown.plan
     results = [*row.results, *[None] * len(plan.subjects)]
     return {
@@ -301,7 +301,7 @@ def _told(row: Action) -> dict[str, Any]:
 def _subject(of: SubjectPlan, result: dict[str, Any] | None) -> SubjectOut:
     return SubjectOut(
         subject=of.subject,
-        name=action_audit.named(of),
+        name=action_audit.subject_name(of),
         title=of.title,
         steps=[StepOut(request=each.request, words=each.words) for each in of.steps],
         effects=[

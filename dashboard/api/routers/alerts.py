@@ -132,11 +132,11 @@ def list_alerts(request: HttpRequest, wanted: Query[AlertFilters]) -> dict[str, 
     before = None if place is None else int(place)
     found = alert_queries.before(before, matching, limit=wanted.limit + 1, now_ms=loop.now_ms())
     page, more = found[: wanted.limit], len(found) > wanted.limit
-    told = alert_queries.told(page)
+    told = alert_queries.last_notifications(page)
     return {
         "items": [AlertOut(**_out(row, told[row.pk])) for row in page],
         "next": cursors.write("alerts", page[-1].pk) if more else None,
-        **schemas.seen(visibility.sight(wanted.cluster, ALERTS)),
+        **schemas.visibility_fields(visibility.sight(wanted.cluster, ALERTS)),
     }
 
 
@@ -147,7 +147,7 @@ def get_alert(request: HttpRequest, number: int) -> AlertDetail:
     if row is None:
         raise Http404(f"No alert {number} is known.")
     changes = [_change(each) for each in alert_queries.changes(row, limit=_CHANGES)]
-    return AlertDetail(**_out(row, alert_queries.told([row])[row.pk]), changes=changes)
+    return AlertDetail(**_out(row, alert_queries.last_notifications([row])[row.pk]), changes=changes)
 
 
 def _change(change: alert_queries.DecidedChange) -> ChangeOut:

@@ -72,7 +72,7 @@ def list_applications(request: HttpRequest, wanted: Query[ApplicationFilters]) -
     return {
         "items": list(_out(page, wanted.window_s)),
         "next": cursors.write("applications", *page[-1]) if more else None,
-        **schemas.seen(visibility.sight(wanted.cluster)),
+        **schemas.visibility_fields(visibility.sight(wanted.cluster)),
     }
 
 

@@ -13,7 +13,7 @@ from pydantic import Field
 from dashboard.alerts import channels, deliver, validation
 from dashboard.alerts import queries as alert_queries
 from dashboard.api import cursors, schemas
-from dashboard.api.permissions import MatcherIO, Matchers, Text, allowed, read, unfit, written
+from dashboard.api.permissions import MatcherIO, Matchers, Text, allowed, matchers_to_schema, read, unfit
 from dashboard.api.routers.deliveries import DeliveryDetail, detail
 from dashboard.models import Channel
 from dashboard.runtime import visibility
@@ -114,7 +114,7 @@ def list_channels(request: HttpRequest, wanted: Query[ChannelFilters]) -> dict[s
     return {
         "items": [ChannelOut(**_out(row)) for row in page],
         "next": cursors.write("channels", page[-1].name) if more else None,
-        **schemas.seen(visibility.sight("", ALERTS)),
+        **schemas.visibility_fields(visibility.sight("", ALERTS)),
     }
 
 
@@ -230,7 +230,7 @@ def _out(row: Channel) -> dict[str, Any]:
         "signs": bool(row.secret),
         "two_secrets": bool(row.old_secret),
         "min_severity": row.min_severity,
-        "matchers": written(row.matchers),
+        "matchers": matchers_to_schema(row.matchers),
         "group_by": row.group_by,
         "group_wait_s": row.group_wait_s,
         "group_interval_s": row.group_interval_s,

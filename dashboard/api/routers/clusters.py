@@ -54,7 +54,7 @@ class ClusterList(schemas.Listing):
 def list_clusters(request: HttpRequest) -> dict[str, object]:
     """Every configured cluster; they are few, so there is one page."""
     items = [_out(row.name, row.rev) for row in visibility.clusters()]
-    return {"items": items, "next": None, **schemas.seen(visibility.sight("", EVERYTHING))}
+    return {"items": items, "next": None, **schemas.visibility_fields(visibility.sight("", EVERYTHING))}
 
 
 @router.get("/{cluster}/safe_to_stop", response=SafeAnswer, summary="Are all queries safe to restart now?")

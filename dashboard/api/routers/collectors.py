@@ -44,7 +44,7 @@ class CollectorList(schemas.Listing):
 def list_collectors(request: HttpRequest, cluster: schemas.Name = "") -> dict[str, object]:
     """Every collector of the configured clusters; they are few, so there is one page."""
     items = [_out(row) for row in visibility.collectors(cluster)]
-    return {"items": items, "next": None, **schemas.seen(visibility.sight(cluster))}
+    return {"items": items, "next": None, **schemas.visibility_fields(visibility.sight(cluster))}
 
 
 def _out(row: visibility.LiveCollector) -> CollectorOut:

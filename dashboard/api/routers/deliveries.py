@@ -100,7 +100,7 @@ def list_deliveries(request: HttpRequest, wanted: Query[DeliveryFilters]) -> dic
     return {
         "items": [DeliveryOut(**summary(row)) for row in page],
         "next": cursors.write("deliveries", page[-1].pk) if more else None,
-        **schemas.seen(visibility.sight("", ALERTS)),
+        **schemas.visibility_fields(visibility.sight("", ALERTS)),
     }
 
 

@@ -85,7 +85,7 @@ def list_findings(request: HttpRequest, wanted: Query[FindingFilters]) -> dict[s
     return {
         "items": [_out(row, whose[row.pk], may[row.pk]) for row in page],
         "next": cursors.write("findings", page[-1].pk) if more else None,
-        **schemas.seen(visibility.sight(wanted.cluster, EVERYTHING)),
+        **schemas.visibility_fields(visibility.sight(wanted.cluster, EVERYTHING)),
     }
 
 

@@ -120,7 +120,7 @@ def list_groups(request: HttpRequest, wanted: Query[GroupFilters]) -> dict[str, 
     return {
         "items": [GroupOut(**_told(row)) for row in page],
         "next": cursors.write("groups", page[-1].pk) if more else None,
-        **schemas.seen(visibility.sight(wanted.cluster, GROUPS)),
+        **schemas.visibility_fields(visibility.sight(wanted.cluster, GROUPS)),
     }
 
 

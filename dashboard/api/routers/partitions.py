@@ -163,7 +163,7 @@ def list_partitions(request: HttpRequest, wanted: Query[PartitionFilters]) -> di
         "next": None
         if last is None
         else cursors.write("partitions", last.cluster.name, last.topic, last.partition),
-        **schemas.seen(visibility.sight(wanted.cluster, PARTITIONS)),
+        **schemas.visibility_fields(visibility.sight(wanted.cluster, PARTITIONS)),
     }
 
 
@@ -218,7 +218,7 @@ def _out(rows: Sequence[PartitionRecord]) -> list[PartitionOut]:
             log_start=row.log_start,
             lso=row.lso,
             high_watermark=row.high_watermark,
-            held=partition_queries.held(row),
+            held=partition_queries.unstable_offsets(row),
             pinned_since=schemas.iso(row.pinned_ms),
             changed_at=schemas.iso(row.seen_ms),
             leader=row.leader,

@@ -158,7 +158,7 @@ def list_queries(request: HttpRequest, wanted: Query[QueryFilters]) -> dict[str,
     return {
         "items": [QueryOut(**each) for each in _told(page)],
         "next": cursors.write("queries", page[-1].pk) if more else None,
-        **schemas.seen(visibility.sight(wanted.cluster, QUERIES)),
+        **schemas.visibility_fields(visibility.sight(wanted.cluster, QUERIES)),
     }
 
 
@@ -173,7 +173,7 @@ def list_batches(request: HttpRequest, query: schemas.Name, wanted: Query[BatchF
     return {
         "items": [batch_out(each) for each in page],
         "next": cursors.write(f"batches of {row.pk}", page[-1].batch.batch_id) if more else None,
-        **schemas.seen(visibility.sight(row.cluster.name, QUERIES)),
+        **schemas.visibility_fields(visibility.sight(row.cluster.name, QUERIES)),
     }
 
 
@@ -202,7 +202,7 @@ def get_query(request: HttpRequest, query: schemas.Name, cluster: schemas.Name =
 
 def _one(asked: str, cluster: str) -> Row:
     """Return the one query that a text means; 404 where it means none, 400 where it means several."""
-    found = streaming_queries.named(asked, cluster)
+    found = streaming_queries.queries_by_name(asked, cluster)
     if len(found) == 1:
         return found[0]
     where = f" on cluster '{cluster}'" if cluster else ""

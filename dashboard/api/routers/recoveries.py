@@ -126,7 +126,7 @@ def list_recoveries(request: HttpRequest, wanted: Query[RecoveryFilters]) -> dic
     return {
         "items": [_out(row) for row in found],
         "next": None if after is None else cursors.write("recoveries", *after),
-        **schemas.seen(visibility.sight(wanted.cluster, RECOVERIES)),
+        **schemas.visibility_fields(visibility.sight(wanted.cluster, RECOVERIES)),
     }
 
 

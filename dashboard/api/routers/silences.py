@@ -13,7 +13,7 @@ from pydantic import Field
 from dashboard.alerts import queries as alert_queries
 from dashboard.alerts import silences, validation
 from dashboard.api import cursors, schemas
-from dashboard.api.permissions import MatcherIO, Matchers, Text, allowed, read, unfit, written
+from dashboard.api.permissions import MatcherIO, Matchers, Text, allowed, matchers_to_schema, read, unfit
 from dashboard.models import Silence
 from dashboard.runtime import loop, visibility
 from dashboard.runtime.collector_names import ALERTS
@@ -75,7 +75,7 @@ def list_silences(request: HttpRequest, wanted: Query[SilenceFilters]) -> dict[s
     return {
         "items": [_out(row, now) for row in page],
         "next": cursors.write("silences", page[-1].pk) if more else None,
-        **schemas.seen(visibility.sight("", ALERTS)),
+        **schemas.visibility_fields(visibility.sight("", ALERTS)),
     }
 
 
@@ -126,7 +126,7 @@ def _out(row: Silence, now: int) -> SilenceOut:
     return SilenceOut(
         id=row.pk,
         state=alert_queries.state_of(row, now_ms=now),
-        matchers=written(row.matchers),
+        matchers=matchers_to_schema(row.matchers),
         starts_at=schemas.iso(row.starts_ms),
         ends_at=schemas.iso(row.ends_ms),
         reason=row.reason,

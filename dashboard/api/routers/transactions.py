@@ -126,7 +126,7 @@ def list_transactions(request: HttpRequest, wanted: Query[TransactionFilters]) -
     return {
         "items": [TransactionOut(**told) for told in _all_told(step.items)],
         "next": None if step.next is None else cursors.write(_order(wanted), *step.next),
-        **schemas.seen(visibility.sight(wanted.cluster)),
+        **schemas.visibility_fields(visibility.sight(wanted.cluster)),
     }
 
 

@@ -136,7 +136,7 @@ def list_transitions(request: HttpRequest, wanted: Query[TransitionFilters]) -> 
     return {
         "items": [_out(row) for row in told.items],
         "next": None if told.next is None else cursors.write(order, *told.next),
-        **schemas.seen(visibility.sight(wanted.cluster)),
+        **schemas.visibility_fields(visibility.sight(wanted.cluster)),
     }
 
 

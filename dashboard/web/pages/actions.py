@@ -148,7 +148,7 @@ def _list(request: HttpRequest, wanted: ActionListQuery) -> Mapping[str, Any]:
     empty = "past" if wanted.before else "unmatched" if narrowed else "none"
     return {
         "wanted": wanted,
-        "lines": [ActionLine(each, action_audit.shown(each, now_ms=at_ms)) for each in found],
+        "lines": [ActionLine(each, action_audit.action_status(each, now_ms=at_ms)) for each in found],
         "next": more,
         "acts": action_labels.ACTS.items(),
         "states": tuple(Action.State),

@@ -71,7 +71,7 @@ def _list(request: HttpRequest, wanted: alert_forms.AlertListQuery) -> Mapping[s
     page = alert_queries.page(only, page=wanted.page, size=wanted.size, now_ms=now)
     counts = alert_queries.counts(alert_queries.AlertCriteria(cluster=frame.cluster), now_ms=now)
     shown = alert_queries.counts(only, now_ms=now)
-    last, told = alert_queries.last_changes(page.items), alert_queries.told(page.items)
+    last, told = alert_queries.last_changes(page.items), alert_queries.last_notifications(page.items)
     lines = [
         AlertLine(row, notification_reasons.reasons(row, last.get(row.pk), told[row.pk]))
         for row in page.items
@@ -139,7 +139,7 @@ def _detail(request: HttpRequest, found: Alert) -> Mapping[str, Any]:
         "row": found,
         "cluster": found.cluster.name,
         "reasons": notification_reasons.reasons(
-            found, changes[0] if changes else None, alert_queries.told([found])[found.pk]
+            found, changes[0] if changes else None, alert_queries.last_notifications([found])[found.pk]
         ),
         "changes": [(change, notification_reasons.fates(change)) for change in changes],
         "labels": sorted(found.labels.items()),

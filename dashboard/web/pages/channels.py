@@ -16,7 +16,7 @@ from dashboard.alerts import queries as alert_queries
 from dashboard.models import Channel, Delivery
 from dashboard.system import access
 from dashboard.system.access import Actor, actor_of
-from dashboard.web.errors import forbidden, note, noted
+from dashboard.web.errors import error_note, forbidden, note
 from dashboard.web.rendering import acting, answer, signed_in
 from fenceline.alerts import matchers, redact
 
@@ -37,7 +37,7 @@ def channel_list(request: HttpRequest) -> HttpResponse:
 @signed_in
 def channel_detail(request: HttpRequest, number: int) -> HttpResponse:
     """Show one channel: how it does, its settings, its last test, its last deliveries."""
-    found, problem = _found(number), noted(request)
+    found, problem = _found(number), error_note(request)
     test = alert_queries.last_deliveries([found], origin=Delivery.Origin.TEST).get(found.pk)
     last = alert_queries.deliveries(
         alert_queries.DeliveryFilter(channel=found.pk), before=None, limit=_DELIVERIES
@@ -243,7 +243,7 @@ def _written(row: Channel) -> dict[str, Any]:
         "name": row.name,
         "kind": row.kind,
         "min_severity": row.min_severity,
-        "matchers": matchers.told(row.matchers),
+        "matchers": matchers.matchers_text(row.matchers),
         "group_by": ", ".join(row.group_by),
         "send_resolved": "on" if row.send_resolved else "",
     } | {name: _plain(getattr(row, name)) for name, *_ in channels.WAITS}

@@ -16,7 +16,7 @@ from dashboard.alerts.notify import ring
 from dashboard.models import Alert, Delivery
 from dashboard.system import access
 from dashboard.system.access import actor_of
-from dashboard.web.errors import forbidden, note, noted
+from dashboard.web.errors import error_note, forbidden, note
 from dashboard.web.forms import alerts as alert_forms
 from dashboard.web.rendering import acting, answer, signed_in
 
@@ -55,7 +55,7 @@ def delivery_list(request: HttpRequest) -> HttpResponse:
 def delivery_detail(request: HttpRequest, number: int) -> HttpResponse:
     """Show one delivery: its tries, its alerts, its body."""
     found = _found(number)
-    problem = noted(request)
+    problem = error_note(request)
     moves = (found.state, found.attempts, found.next_at, problem)
     return answer(request, "delivery", lambda: _detail(request, found, problem), depends_on=moves)
 
@@ -114,7 +114,7 @@ def _detail(request: HttpRequest, found: Delivery, problem: str) -> Mapping[str,
 
 
 def _held(found: Delivery, state: str) -> Sequence[Alert]:
-    return alert_queries.named(found.held.get(state, ())[:_NAMED])
+    return alert_queries.alerts_by_fingerprint(found.held.get(state, ())[:_NAMED])
 
 
 def _body(found: Delivery) -> str:

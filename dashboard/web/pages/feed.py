@@ -72,7 +72,7 @@ def _events(found: Sequence[TransitionRecord], at_ms: int) -> Sequence[FeedEvent
 
 
 def _event(row: TransitionRecord, episode: Recovery | None, at_ms: int) -> FeedEvent:
-    shown = None if row.action is None else action_audit.shown(row.action, now_ms=at_ms)
+    shown = None if row.action is None else action_audit.action_status(row.action, now_ms=at_ms)
     return FeedEvent(row.at_ms, row, history_queries.evidence(row), row.action, shown, episode)
 
 
@@ -89,7 +89,7 @@ def _with_markers(
             None,
             each.reason,
             each,
-            action_audit.shown(each, now_ms=at_ms),
+            action_audit.action_status(each, now_ms=at_ms),
             None,
         )
         for each in ours

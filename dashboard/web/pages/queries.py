@@ -75,7 +75,9 @@ def query_detail(request: HttpRequest, cluster: str, ident: str) -> HttpResponse
     if not any(row.name == cluster for row in page_context.of(request).clusters):
         raise Http404(f"No cluster “{cluster}” is configured.")
     passing = now_ms(request) // _PASSING_MS
-    return answer(request, "query", lambda: one_query.shown(request, cluster, ident), depends_on=passing)
+    return answer(
+        request, "query", lambda: one_query.query_context(request, cluster, ident), depends_on=passing
+    )
 
 
 def rows(found: Sequence[Query], at_ms: int) -> Sequence[QueryRow]:

@@ -56,9 +56,11 @@ def new(request: HttpRequest) -> HttpResponse:
         return forbidden(request, refused)
     text = request.GET.get("matchers", "")
     if alert := alert_queries.alert(_number(request, "alert")):
-        text = matching.told([(name, "=", alert.labels[name]) for name in _ONE if name in alert.labels])
+        text = matching.matchers_text(
+            [(name, "=", alert.labels[name]) for name in _ONE if name in alert.labels]
+        )
     elif silence := alert_queries.silence(_number(request, "silence")):
-        text = matching.told(silence.matchers)
+        text = matching.matchers_text(silence.matchers)
     return _form(request, {"matchers": text, "lasts": _USUAL}, {})
 
 

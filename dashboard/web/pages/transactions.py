@@ -186,7 +186,7 @@ def _lived(
         "steps": _steps(row, told, broker, actions) if row is not None else (),
         "fence": _last_fence(row, lines),
         "chart": charts.timeline(bars, marks, now_ms=now) if bars or marks else None,
-        "chart_words": transaction_timeline.said(bars, marks),
+        "chart_words": transaction_timeline.timeline_summary(bars, marks),
         "recent": lines,
         "usual": usual,
         "own": next((each for each in usual if each.whose == transaction_timeline.THIS), None),

@@ -154,7 +154,7 @@ def lasted_ms(row: Alert) -> int | None:
 @register.filter
 def matchers(of: Sequence[Sequence[str]]) -> str:
     """Return matchers as people write them."""
-    return matching.told(of)
+    return matching.matchers_text(of)
 
 
 @register.filter

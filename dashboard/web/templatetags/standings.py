@@ -52,7 +52,7 @@ def outcome_look(outcome: str) -> StatusLabel:
 @register.filter
 def held(row: PartitionRecord) -> int | None:
     """Return how many offsets lie behind a partition's LSO."""
-    return partition_queries.held(row)
+    return partition_queries.unstable_offsets(row)
 
 
 @register.filter
