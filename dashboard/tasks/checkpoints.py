@@ -24,7 +24,7 @@ def start() -> None:
             checkpoints.apply_async((cluster, None), queue=POLLERS, expires=loop.SLICE_S)
 
 
-@shared_task(name="collectors.checkpoints.collector")
+@shared_task(name="collectors.checkpoints")
 def checkpoints(cluster: str, previous: int | None = None) -> None:
     """Look at a cluster's checkpoints for one slice; `previous`: the last slice's token."""
     if _roots(cluster):

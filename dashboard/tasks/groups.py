@@ -22,7 +22,7 @@ def start() -> None:
         loop.start_missing(groups, group_store.NAME, POLLERS)
 
 
-@shared_task(name="collectors.kafka.groups")
+@shared_task(name="collectors.groups")
 def groups(cluster: str, previous: int | None = None) -> None:
     """Look at a cluster's groups for one slice; `previous`: the last slice's token."""
     if cluster in settings.FENCELINE.clusters:

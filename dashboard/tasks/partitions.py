@@ -31,7 +31,7 @@ def start() -> None:
         loop.start_missing(watch, partition_store.NAME, POLLERS)
 
 
-@shared_task(name="collectors.kafka.partitions")
+@shared_task(name="collectors.partitions")
 def watch(cluster: str, previous: int | None = None) -> None:
     """Look at a cluster's partitions for one slice; `previous`: the last slice's token."""
     if cluster in settings.FENCELINE.clusters:

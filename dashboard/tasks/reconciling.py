@@ -23,7 +23,7 @@ def start() -> None:
         loop.start_missing(reconcile, reconcile_store.NAME, POLLERS)
 
 
-@shared_task(name="collectors.kafka.reconcile")
+@shared_task(name="collectors.reconcile")
 def reconcile(cluster: str, previous: int | None = None) -> None:
     """Hold a cluster's rows against its coordinators' lists, for one slice."""
     if cluster in settings.FENCELINE.clusters:

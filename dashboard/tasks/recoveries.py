@@ -37,7 +37,7 @@ def start() -> None:
     loop.start_missing(recover, recovery_store.NAME, POLLERS)
 
 
-@shared_task(name="collectors.kafka.recoveries")
+@shared_task(name="collectors.recoveries")
 def recover(cluster: str, previous: int | None = None) -> None:
     """Follow a cluster's episodes for one slice; `previous`: the last slice's token."""
     if cluster in settings.FENCELINE.clusters:

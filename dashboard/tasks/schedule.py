@@ -37,7 +37,7 @@ def start_missing() -> None:
     loop.start_missing(follow_actions, recover_workers.NAME, QUEUE)
 
 
-@shared_task(name="dashboard.evaluation.evaluate")
+@shared_task(name="dashboard.judge")
 def judge_cluster(cluster: str, previous: int | None = None) -> None:
     """Judge a cluster each second, for one slice."""
     if cluster in settings.FENCELINE.clusters:
