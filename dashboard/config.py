@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import ipaddress
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -26,7 +27,10 @@ _NAME_REMEDY = "use letters, digits, '-', '_' and '.', at most 64 of them"
 
 
 class ConfigError(Exception):
-    """The configuration cannot be used; the text says where and what to do."""
+    """The configuration cannot be used; the text names where and what to do, always in one line."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text.replace("\n", "\\n"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,8 @@ class ClusterConfig:
 
     def shown(self) -> dict[str, str]:
         """Return the properties with every secret hidden, fit for a page or a log."""
-        return {key: "(hidden)" if _is_secret(key) else value for key, value in self.properties.items()}
+        secret = {key for key in self.properties if any(word in key for word in _SECRET_WORDS)}
+        return {key: "(hidden)" if key in secret else value for key, value in self.properties.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +114,15 @@ def _parse(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}). Check CONFIG.") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: is not UTF-8 text at byte {error.start}. Save it as UTF-8.") from error
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # not TOML, or a number of more digits than Python reads
         raise ConfigError(f"{path}: is not valid TOML: {error}.") from error
 
 
 def _table(path: Path, key: str, document: Mapping[str, Any]) -> Mapping[str, Any]:
     table = document.get(key, {})
     if not isinstance(table, dict):
-        raise ConfigError(f"{path}: '{key}' must be a table; write [{key}] or [{key}.NAME].")
+        header = "clusters.NAME" if key == "clusters" else key
+        raise ConfigError(f"{path}: '{key}' must be a table; write [{header}].")
     return table
 
 
@@ -132,7 +138,7 @@ def _cluster(path: Path, name: str, table: Any, env: Mapping[str, str]) -> Clust
     where = f"clusters.{name}"
     if not isinstance(table, dict):
         raise ConfigError(f"{path}: '{where}' must be a table; write [{where}].")
-    if not name or len(name) > 64 or not all((c.isalnum() and c.isascii()) or c in "-_." for c in name):
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", name):
         raise ConfigError(f"{path}: '{where}' is not a usable cluster name; {_NAME_REMEDY}.")
     sees_all = table.get(_SEES_ALL, False)
     if not isinstance(sees_all, bool):
@@ -226,8 +232,7 @@ def _alerts_value(path: Path, key: str, value: Any, default: Any) -> Any:
         if not isinstance(value, str) or not value.startswith(("http://", "https://")):
             raise ConfigError(f"{where} must begin with https:// or http://, not {value!r}.")
         return value.rstrip("/")
-    wanted = (int,) if isinstance(default, int) else (int, float)
-    if isinstance(value, bool) or not isinstance(value, wanted) or not 0 <= value < 10**9:
+    if not _is_number(value, int, type(default)):
         what = "a whole number" if isinstance(default, int) else "a number of seconds"
         raise ConfigError(f"{where} must be {what}, 0 or more, not {value!r}.")
     return type(default)(value)
@@ -260,12 +265,11 @@ def _secret(path: Path, where: str, value: str, env: Mapping[str, str]) -> str:
             raise ConfigError(f"{path}: {where} asks for the environment variable {name}, which is not set.")
         return env[name]
     if value.startswith("file:"):
+        file = value.removeprefix("file:")
         try:
-            return Path(value.removeprefix("file:")).read_text().rstrip("\n")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(
-                f"{path}: {where}: cannot read {value.removeprefix('file:')}: {error}"
-            ) from error
+            return Path(file).read_text().rstrip("\n")
+        except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a path that holds a NUL
+            raise ConfigError(f"{path}: {where}: cannot read {file}: {error}") from error
     return value
 
 
@@ -279,17 +283,16 @@ def _numbers(
     table = _table(path, section, document)
     _refuse_unknown(path, f"{section}.", table, tuple(f.name for f in fields(of)))
     for key, value in table.items():
-        where, off = f"{path}: {section}.{key}", key in _ZERO_IS_OFF
+        off = key in _ZERO_IS_OFF
         what = f"a number of {unit}" if of is Retention or key.endswith("_s") else "a number"
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 10**9:
-            raise ConfigError(f"{where} must be {what} above 0, not {value!r}.")
-        if value == 0 and not off:
-            raise ConfigError(f"{where} must be {what} above 0, not 0.")
+        what += ", 0 or more" if off else " above 0"
+        if not _is_number(value, int, float) or (value == 0 and not off):
+            raise ConfigError(f"{path}: {section}.{key} must be {what}, not {value!r}.")
     return dict(table)
 
 
-def _is_secret(key: str) -> bool:
-    return any(word in key for word in _SECRET_WORDS)
+def _is_number(value: Any, *kinds: Any) -> bool:
+    return isinstance(value, kinds) and not isinstance(value, bool) and bool(0 <= value < 10**9)
 
 
 def environment_path(env: Mapping[str, str]) -> Path | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import traceback
 from pathlib import Path
 
 import pytest
 
-from dashboard.config import Config, ConfigError, load
+from dashboard.config import CheckpointRoot, Config, ConfigError, load
+from fenceline.alerts.limits import Alerting
 from fenceline.limits import Limits
 
 GOOD = """
@@ -23,6 +25,9 @@ GOOD = """
 [limits]
 open_too_long_s = 10
 """
+
+
+A = '[clusters.a]\n"bootstrap.servers" = "h:1"\n'
 
 
 def read(tmp_path: Path, text: str | bytes, **env: str) -> Config:
@@ -84,7 +89,44 @@ def test_without_a_file_nothing_is_watched() -> None:
         ('[limits]\nopen_too_long_s = "1m"', "must be a number of seconds above 0, not '1m'"),
         ("[limits]\nopen_too_long_s = true", "must be a number of seconds above 0"),
         ("[limits]\nopen_too_long_s = nan", "must be a number of seconds above 0"),
-        ("[limits]\nabort_percent = 0", "limits.abort_percent must be a number above 0"),
+        ("[limits]\nabort_percent = 0", "limits.abort_percent must be a number above 0, not 0"),
+        ("[limits]\nabort_percent = 1000000000", "limits.abort_percent must be a number above 0"),
+        (f"[limits]\nabort_percent = {'9' * 5000}", "is not valid TOML"),
+        (
+            "[limits]\ngroups_every_s = -1",
+            "limits.groups_every_s must be a number of seconds, 0 or more, not -1",
+        ),
+        ("limits = 3", "'limits' must be a table; write [limits]."),
+        ("[retention]\nminutes_d = true", "retention.minutes_d must be a number of days above 0, not True"),
+        ("clusters = 3", "write [clusters.NAME]."),
+        ('[clusters."a\\nb"]', r"'clusters.a\nb' is not a usable cluster name"),
+        ('"a\\nb" = 1', r"unknown key 'a\nb'"),
+        (f'{A}"sasl.password" = "file:\\u0000"', 'clusters.a."sasl.password": cannot read'),
+        (f"{A}sees_all_transactional_ids = 1", "clusters.a.sees_all_transactional_ids must be true or false"),
+        ("[owners]", "'owners' must be a list of tables; write [[owners]]"),
+        ("owners = [3]", "owners[1] must be a table; write [[owners]]"),
+        ('[[owners]]\nmatchh = "p"\nteam = "t"', "unknown key 'owners[1].matchh'; did you mean 'match'?"),
+        ('[[owners]]\nmatch = "p"', 'owners[1] needs both: match = "payments-*" and team = "…"'),
+        ('[[owners]]\nmatch = "p"\nteam = 3', "owners[1].team must be text, not 3"),
+        (
+            '[[owners]]\nmatch = "p"\nteam = "t"\nrunbook = "ftp://r"',
+            "owners[1].runbook must begin with https:// or http://, not 'ftp://r'",
+        ),
+        (f"{A}[[checkpoints]]", "checkpoints[1] lacks root; set it to the folder"),
+        ('[[checkpoints]]\nroot = "x"', "checkpoints[1].cluster must name a cluster (none), not ''"),
+        (
+            f'{A}[[checkpoints]]\nroot = "x"\ncluster = "b"',
+            "checkpoints[1].cluster must name a cluster (a), not 'b'",
+        ),
+        (
+            f'{A}[[checkpoints]]\nroot = "x"\nmap = 3',
+            'checkpoints[1].map must be a table; write map = { "a" = "b" }',
+        ),
+        ("[history]\nurl = 3", "history.url must be text, not 3"),
+        ("[alerts]\nfor_ticks = 2.0", "alerts.for_ticks must be a whole number, 0 or more, not 2.0"),
+        ("[alerts]\nflap_s = -1", "alerts.flap_s must be a number of seconds, 0 or more, not -1"),
+        ('[alerts]\ngroup_by = "a"', """alerts.group_by must be a list of texts, ["a", "b"], not 'a'"""),
+        ('[alerts]\nexternal_url = "x"', "alerts.external_url must begin with https:// or http://, not 'x'"),
     ],
 )
 def test_bad_files_are_refused_in_one_line(tmp_path: Path, text: str | bytes, says: str) -> None:
@@ -93,6 +135,36 @@ def test_bad_files_are_refused_in_one_line(tmp_path: Path, text: str | bytes, sa
     assert says in str(refused.value)
     assert str(tmp_path / "fenceline.toml") in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'{A}"sasl.password" = ["hunter2"]',
+        f'{A}"sasl.password" = {{ a = "hunter2" }}',
+        f'{A}[[checkpoints]]\nroot = "x"\noptions = "hunter2"',
+        f'{A}[[checkpoints]]\nroot = "x"\noptions = {{ secret = ["hunter2"] }}',
+    ],
+)
+def test_an_error_holds_no_secret(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        read(tmp_path, text)
+    assert "hunter2" not in "".join(traceback.format_exception(refused.value))
+
+
+def test_numbers_and_lists_become_what_their_defaults_are(tmp_path: Path) -> None:
+    text = (
+        "[limits]\nreconcile_every_s = 0\n[alerts]\nflap_s = 1\ngroup_by = ['a']\nexternal_url = 'https://x/'"
+    )
+    config = read(tmp_path, text)
+    assert config.limits == Limits(reconcile_every_s=0)
+    assert config.alerts == Alerting(flap_s=1.0, group_by=("a",), external_url="https://x")
+
+
+def test_the_only_cluster_need_not_be_named(tmp_path: Path) -> None:
+    text = f'{A}[[checkpoints]]\nroot = "s3a://b"\noptions = {{ key = "env:KEY", ssl = true }}'
+    roots = read(tmp_path, text, KEY="k").checkpoints
+    assert list(roots) == [CheckpointRoot("s3a://b", "a", options={"key": "k", "ssl": "true"})]
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
