@@ -1,4 +1,5 @@
-"""Proves the charts: Plotly knows every figure, in the version of the bundle that draws it."""
+"""Proves the charts: Plotly knows every figure, in the version of the bundle that draws it, and a figure
+carries no template."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ import pytest
 
 from dashboard.history.buckets import Bucket
 from dashboard.labels.transition import LOOKS, NOTABLE
-from dashboard.web.charts import figures
+from dashboard.models import Batch
+from dashboard.web.charts import figures, query_figures
 from dashboard.web.charts.figures import Bar, Mark
 from fenceline.facts import ABORTS, EVERYDAY, TransitionKind
 
@@ -35,6 +37,12 @@ BARS = [
 MARKS = [
     Mark(NOW_MS + 100, kind, f"{kind}") for kind in (*NOTABLE, TransitionKind.INIT, TransitionKind.BASELINE)
 ]
+BATCHES = [
+    Batch(
+        batch_id=40 + n, input_rows=n, processed_rate=rate, durations={"addBatch": 5, "triggerExecution": 9}
+    )
+    for n, rate in enumerate([None, 0.5, 12_000.0])
+]
 FIGURES = {
     "over time": figures.over_time(minutes(EVERYTHING, {}, {TransitionKind.TIMEOUT: 3}), NOTABLE),
     "one kind": figures.over_time(minutes({}, EVERYTHING), [TransitionKind.TAKEOVER]),
@@ -42,6 +50,9 @@ FIGURES = {
     "timeline": figures.timeline(BARS, MARKS, now_ms=NOW_MS + 60_000),
     "one instant": figures.timeline([], MARKS[:1], now_ms=NOW_MS),
     "open only": figures.timeline([Bar(NOW_MS, NOW_MS, None, "open")], [], now_ms=NOW_MS),
+    "durations": query_figures.durations(BATCHES),
+    "rows": query_figures.rows(BATCHES, {40: 0, 41: None, 42: 2}),
+    "no batches": query_figures.rows([], {}),
 }
 
 
@@ -56,6 +67,12 @@ def test_bundle_sheet_and_wheel_have_one_version() -> None:
 @pytest.mark.parametrize("name", FIGURES)
 def test_plotly_knows_every_word_of_it(name: str) -> None:
     go.Figure(FIGURES[name])
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_it_carries_no_template(name: str) -> None:
+    assert set(FIGURES[name]) == {"data", "layout"}
+    assert "template" not in FIGURES[name]["layout"]
 
 
 @pytest.mark.parametrize("name", FIGURES)

@@ -1,16 +1,19 @@
-"""Facts -> Plotly figures, as plain dicts. Pure.
+"""Facts -> Plotly figures, built by `plotly.graph_objects`. Pure.
 
 `static/js/charts.js` draws them. A trace's `meta` names its tone (a colour variable of base.css, so that
 light and dark need no second figure) and the fields that hold instants, which the browser shows in UTC or
 in local time. Instants are milliseconds since the epoch. No figure has text that a user wrote in it but in
-hover labels, where Plotly shows it as text once `plain` has been over it.
+hover labels, where Plotly shows it as text once `plain` has been over it. The template is `charts.js`'s:
+`go.Figure` would add Plotly's own, 6 kB of colours, to each, so `figure` puts traces and layout together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import plotly.graph_objects as go
 
 from dashboard.history.buckets import Bucket
 from dashboard.labels.transition import LOOKS
@@ -35,7 +38,8 @@ STRIP = (
     ("timeouts", (TransitionKind.TIMEOUT,), TransitionKind.TIMEOUT),
     ("fences", (TransitionKind.TAKEOVER, TransitionKind.ADMIN_FENCE), TransitionKind.TAKEOVER),
 )
-_SMALL_MARGIN = {"l": 44, "r": 8, "t": 8, "b": 22}
+#: A legend above the chart, in the order of its stacks.
+LEGEND = {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "traceorder": "normal"}
 #: A bar narrower than this share of a timeline could not be seen.
 _NARROWEST = 1 / 400
 
@@ -63,14 +67,9 @@ def over_time(buckets: Sequence[Bucket], kinds: Sequence[TransitionKind]) -> Fig
     """Return stacked bars: how many of each kind in each bucket. Kinds that never came have no trace."""
     came = [kind for kind in kinds if any(bucket.counts.get(kind) for bucket in buckets)]
     # The worst lies at the bottom, where its height can be read.
-    data = [_bars(LOOKS[kind].plural, [kind], kind, buckets) for kind in came]
-    layout = _layout(buckets, _SMALL_MARGIN) | {
-        "showlegend": True,
-        "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "traceorder": "normal"},
-        "yaxis": count_axis(),
-    }
-    layout["margin"] = _SMALL_MARGIN | {"t": 28}
-    return {"data": data, "layout": layout}
+    bars = [_bars(LOOKS[kind].plural, [kind], kind, buckets) for kind in came]
+    layout = _layout(buckets).update(margin_t=28, showlegend=True, legend=LEGEND, yaxis=count_axis())
+    return figure(bars, layout)
 
 
 def strip(buckets: Sequence[Bucket]) -> Figure:
@@ -79,16 +78,16 @@ def strip(buckets: Sequence[Bucket]) -> Figure:
     On one scale a single takeover beside ten thousand commits would not be seen.
     """
     commits = _bars("commits", [TransitionKind.COMMIT], TransitionKind.COMMIT, buckets)
-    rest = [_bars(words, kinds, like, buckets) | {"yaxis": "y2"} for words, kinds, like in STRIP]
-    layout = _layout(buckets, _SMALL_MARGIN) | {
-        "showlegend": False,
-        "hovermode": "x unified",
-        "dragmode": False,
-        "yaxis": count_axis(3) | {"domain": [0, 0.56]},
-        "yaxis2": count_axis(3) | {"domain": [0.66, 1], "anchor": "x"},
-    }
-    layout["xaxis"] |= {"fixedrange": True, "anchor": "y"}
-    return {"data": [commits, *rest], "layout": layout}
+    rest = [_bars(words, kinds, like, buckets).update(yaxis="y2") for words, kinds, like in STRIP]
+    layout = _layout(buckets).update(
+        showlegend=False,
+        hovermode="x unified",
+        dragmode=False,
+        xaxis={"fixedrange": True, "anchor": "y"},
+        yaxis=count_axis(3).update(domain=[0, 0.56]),
+        yaxis2=count_axis(3).update(domain=[0.66, 1], anchor="x"),
+    )
+    return figure([commits, *rest], layout)
 
 
 def timeline(bars: Sequence[Bar], marks: Sequence[Mark], *, now_ms: int) -> Figure:
@@ -98,28 +97,20 @@ def timeline(bars: Sequence[Bar], marks: Sequence[Mark], *, now_ms: int) -> Figu
     margin_ms = max(1, (last - first) // 40)
     span_ms = last - first + 2 * margin_ms
     ends = list(dict.fromkeys(bar.end for bar in bars))
-    data = [_lane([bar for bar in bars if bar.end is end], end, span_ms) for end in ends]
-    data += [_events([mark for mark in marks if mark.kind is kind], kind) for kind in _kinds_of(marks)]
-    lanes = [_TRANSACTIONS, _EVENTS] if marks else [_TRANSACTIONS]
-    layout = {
-        "barmode": "overlay",
-        "bargap": 0.5,
-        "hovermode": "closest",
-        "uirevision": "kept",
-        "showlegend": True,
-        "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "traceorder": "normal"},
-        "margin": {"l": 84, "r": 10, "t": 26, "b": 22},
-        "xaxis": _time_axis([first - margin_ms, last + margin_ms]),
-        "yaxis": {
-            "type": "category",
-            "categoryarray": lanes,
-            "categoryorder": "array",
-            "range": [-0.6, len(lanes) - 0.4],
-            "fixedrange": True,
-            "showgrid": False,
-        },
-    }
-    return {"data": data, "layout": layout}
+    lanes = [_lane([bar for bar in bars if bar.end is end], end, span_ms) for end in ends]
+    events = [_events([mark for mark in marks if mark.kind is kind], kind) for kind in _kinds_of(marks)]
+    layout = go.Layout(
+        barmode="overlay",
+        bargap=0.5,
+        hovermode="closest",
+        uirevision="kept",
+        showlegend=True,
+        legend=LEGEND,
+        margin={"l": 84, "r": 10, "t": 26, "b": 22},
+        xaxis=_time_axis(first - margin_ms, last + margin_ms),
+        yaxis=_lane_axis([_TRANSACTIONS, _EVENTS] if marks else [_TRANSACTIONS]),
+    )
+    return figure([*lanes, *events], layout)
 
 
 _TRANSACTIONS, _EVENTS = "transactions", "events"
@@ -136,106 +127,120 @@ _SYMBOLS = {
 }
 
 
+def figure(traces: Sequence[go.Bar | go.Scatter], layout: go.Layout) -> Figure:
+    """Return what `Plotly.react` takes, ready for JSON."""
+    return {"data": [trace.to_plotly_json() for trace in traces], "layout": layout.to_plotly_json()}
+
+
 def _bars(
     words: str, kinds: Sequence[TransitionKind], like: TransitionKind, buckets: Sequence[Bucket]
-) -> Figure:
+) -> go.Bar:
     look = LOOKS[like]
-    return {
-        "type": "bar",
-        "name": words,
-        "x": [bucket.start_ms + bucket.span_ms // 2 for bucket in buckets],
-        "y": [bucket.of(kinds) for bucket in buckets],
-        "width": buckets[0].span_ms * 0.84 if buckets else None,
-        "marker": _marker(look.pattern),
-        "hovertemplate": "%{y:,} " + words + "<extra></extra>",
-        "meta": {"tone": look.tone, "times": ["x"]},
-    }
-
-
-def _marker(pattern: str) -> Figure:
-    shape = (
-        {"pattern": {"shape": pattern, "size": 5, "solidity": 0.4, "fillmode": "replace"}} if pattern else {}
+    return go.Bar(
+        name=words,
+        x=[bucket.start_ms + bucket.span_ms // 2 for bucket in buckets],
+        y=[bucket.of(kinds) for bucket in buckets],
+        width=buckets[0].span_ms * 0.84 if buckets else None,
+        marker=marker(look.pattern),
+        hovertemplate="%{y:,} " + words + "<extra></extra>",
+        meta={"tone": look.tone, "times": ["x"]},
     )
-    return {"line": {"width": 1 if pattern else 0}, **shape}
 
 
-def _lane(bars: Sequence[Bar], end: TransitionKind | None, span_ms: int) -> Figure:
+def marker(pattern: str) -> dict[str, Any]:
+    """Return the marker of bars with a pattern, "" for a solid fill: only a pattern has an outline."""
+    if not pattern:
+        return {"line": {"width": 0}}
+    shape = {"shape": pattern, "size": 5, "solidity": 0.4, "fillmode": "replace"}
+    return {"line": {"width": 1}, "pattern": shape}
+
+
+def _lane(bars: Sequence[Bar], end: TransitionKind | None, span_ms: int) -> go.Bar:
     look = LOOKS[TransitionKind.BEGIN if end is None else end]
-    return {
-        "type": "bar",
-        "orientation": "h",
-        "name": "open" if end is None else look.words,
-        "y": [_TRANSACTIONS] * len(bars),
-        "base": [bar.begun_ms for bar in bars],
-        "x": [max(bar.until_ms - bar.begun_ms, int(span_ms * _NARROWEST)) for bar in bars],
-        "marker": _marker(look.pattern) | {"line": {"width": 1}},
-        "customdata": [plain(bar.words) for bar in bars],
-        "hovertemplate": "%{customdata}<extra></extra>",
-        "meta": {"tone": look.tone, "times": ["base"]},
-    }
+    return go.Bar(
+        orientation="h",
+        name="open" if end is None else look.words,
+        y=[_TRANSACTIONS] * len(bars),
+        base=[bar.begun_ms for bar in bars],
+        x=[max(bar.until_ms - bar.begun_ms, int(span_ms * _NARROWEST)) for bar in bars],
+        marker=marker(look.pattern) | {"line": {"width": 1}},
+        customdata=[plain(bar.words) for bar in bars],
+        hovertemplate="%{customdata}<extra></extra>",
+        meta={"tone": look.tone, "times": ["base"]},
+    )
 
 
-def _events(marks: Sequence[Mark], kind: TransitionKind) -> Figure:
+def _events(marks: Sequence[Mark], kind: TransitionKind) -> go.Scatter:
     look = LOOKS[kind]
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": look.words,
-        "x": [mark.at_ms for mark in marks],
-        "y": [_EVENTS] * len(marks),
-        "marker": {"size": 10, "symbol": _SYMBOLS.get(kind, "diamond"), "line": {"width": 1.5}},
-        "customdata": [plain(mark.words) for mark in marks],
-        "hovertemplate": "%{customdata}<extra></extra>",
-        "meta": {"tone": look.tone, "times": ["x"]},
-    }
+    return go.Scatter(
+        mode="markers",
+        name=look.words,
+        x=[mark.at_ms for mark in marks],
+        y=[_EVENTS] * len(marks),
+        marker={"size": 10, "symbol": _SYMBOLS.get(kind, "diamond"), "line": {"width": 1.5}},
+        customdata=[plain(mark.words) for mark in marks],
+        hovertemplate="%{customdata}<extra></extra>",
+        meta={"tone": look.tone, "times": ["x"]},
+    )
 
 
 def _kinds_of(marks: Sequence[Mark]) -> Sequence[TransitionKind]:
     return list(dict.fromkeys(mark.kind for mark in marks))
 
 
-def _layout(buckets: Sequence[Bucket], margin: Mapping[str, int]) -> Figure:
+def _layout(buckets: Sequence[Bucket]) -> go.Layout:
     start = buckets[0].start_ms if buckets else 0
     end = buckets[-1].start_ms + buckets[-1].span_ms if buckets else 1
-    return {
-        "barmode": "stack",
-        "bargap": 0.16,
-        "hovermode": "x",
-        "uirevision": "kept",
-        "margin": dict(margin),
-        "xaxis": _time_axis([start, end]),
-    }
+    return go.Layout(
+        barmode="stack",
+        bargap=0.16,
+        hovermode="x",
+        uirevision="kept",
+        margin={"l": 44, "r": 8, "t": 8, "b": 22},
+        xaxis=_time_axis(start, end),
+    )
 
 
-def _time_axis(range_ms: Sequence[int]) -> Figure:
-    return {
-        "type": "date",
-        "range": list(range_ms),
-        "showgrid": False,
-        "nticks": 5,
-        "tickangle": 0,
-        "tickformatstops": [
+def _time_axis(start_ms: int, end_ms: int) -> go.layout.XAxis:
+    return go.layout.XAxis(
+        type="date",
+        range=[start_ms, end_ms],
+        showgrid=False,
+        nticks=5,
+        tickangle=0,
+        tickformatstops=[
             {"dtickrange": [None, 999], "value": "%H:%M:%S.%3f"},
             {"dtickrange": [1_000, 60_000], "value": "%H:%M:%S"},
             {"dtickrange": [60_000, 86_400_000], "value": "%H:%M"},
             {"dtickrange": [86_400_000, None], "value": "%b %d"},
         ],
-        "hoverformat": "%H:%M:%S, %b %d",
-    }
+        hoverformat="%H:%M:%S, %b %d",
+    )
 
 
-def count_axis(ticks: int = 4) -> Figure:
+def _lane_axis(lanes: Sequence[str]) -> go.layout.YAxis:
+    return go.layout.YAxis(
+        type="category",
+        categoryarray=lanes,
+        categoryorder="array",
+        range=[-0.6, len(lanes) - 0.4],
+        fixedrange=True,
+        showgrid=False,
+    )
+
+
+def count_axis(ticks: int = 4) -> go.layout.YAxis:
     """Return an axis of counts from 0 on with at most so many steps, each a whole number.
 
     It always reaches as far as it has steps: else Plotly would divide one takeover into halves ("500m").
     """
-    return {
-        "rangemode": "tozero",
-        "autorangeoptions": {"include": [0, ticks]},
-        "nticks": ticks,
-        "tickformat": "~s",
-        "fixedrange": True,
-    }
+    return go.layout.YAxis(
+        rangemode="tozero",
+        autorangeoptions={"include": [0, ticks]},
+        nticks=ticks,
+        tickformat="~s",
+        fixedrange=True,
+    )
 
 
 def plain(words: str) -> str:
