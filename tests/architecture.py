@@ -65,7 +65,7 @@ def writes_in_pages(root: Path) -> list[str]:
         for name, tree in parsed(root, "dashboard/web", "dashboard/api")
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in WRITES
-        if _is_row(node.func.value, _modules(tree))
+        if _is_row(node.func, _modules(tree))
     ]
 
 
@@ -108,6 +108,10 @@ def _modules(tree: ast.Module) -> set[str]:
     return {each.asname or each.name for node in imports for each in node.names if each.name.islower()}
 
 
-def _is_row(receiver: ast.expr, modules: set[str]) -> bool:
-    """Whether what is written is no function of an imported module, nor a route of the API."""
-    return not isinstance(receiver, ast.Name) or receiver.id not in modules | {"router"}
+def _is_row(method: ast.Attribute, modules: set[str]) -> bool:
+    """Whether it may write rows: no function of an imported module, no route, no part of a figure."""
+    receiver = method.value
+    if isinstance(receiver, ast.Name):
+        return receiver.id not in modules | {"router"}
+    is_result = isinstance(receiver, ast.Call) and isinstance(receiver.func, ast.Name)
+    return not (is_result and method.attr == "update")

@@ -11,8 +11,15 @@ T = TypeVar("T")
 _REST_S, _LONGEST_REST_S = 0.02, 1.0
 
 
-def wait_for(condition: Callable[[], T], what: str, seconds: float = 30, *, rest_s: float = _REST_S) -> T:
-    """Return the first true answer of `condition`; fail after `seconds`, naming what was waited for.
+def wait_for(
+    condition: Callable[[], T],
+    what: str,
+    seconds: float = 30,
+    *,
+    rest_s: float = _REST_S,
+    until: Callable[[T], object] = bool,
+) -> T:
+    """Return the first answer of `condition` that is true, or that `until` takes; fail after `seconds`.
 
     It rests as long as an answer took: who asks all the time takes the cores from what is waited for.
     `rest_s` is the shortest rest.
@@ -21,7 +28,7 @@ def wait_for(condition: Callable[[], T], what: str, seconds: float = 30, *, rest
     while True:
         asked = time.monotonic()
         answer = condition()
-        if answer:
+        if until(answer):
             return answer
         now = time.monotonic()
         assert now < end, f"not within {seconds:g} s: {what}; last answer {answer!r}"

@@ -45,8 +45,7 @@ class Prior(NamedTuple):
     """What was known of an id before these records.
 
     `record` is None where its last record is not known, and then `offset` is NOT_FROM_LOG; `state` is what is
-    shown of it all the same, None where nothing is. `packed` are its last transitions
-    (`fenceline.kafka.transition_ring`).
+    shown of it all the same, None where nothing is. `packed`: its last transitions (`transition_ring`).
     """
 
     state: TransactionState | None = None
