@@ -34,11 +34,12 @@ PRELUDE = """
     import json, os, signal, sys, threading
     import django
     django.setup()
-    from dashboard import leases, slices, store
-    from dashboard.access import ROLES, Actor
-    from dashboard.actions import execute, hold, planning, rows, watch
+    from dashboard.actions import execute, lease as action_lease, planning, recover_workers
+    from dashboard.actions import store as action_store
     from dashboard.celery import app
     from dashboard.models import Action
+    from dashboard.runtime import collector_store, leases, loop
+    from dashboard.system.access import ROLES, Actor
     from django.db import connection
     from django.db.models.functions import Now
     from fenceline.plans.plan import Act
@@ -47,13 +48,13 @@ PRELUDE = """
         return Actor(name, "page", ROLES["operator"] | ROLES["admin"])
 
     def confirm(row, name):
-        plan = rows.plan_of(row)
+        plan = action_store.plan_of(row)
         try:
             return execute.confirm(
                 row, digest=row.digest, typed=plan.confirm, reason="stuck", actor=operator(name),
-                now_ms=slices.now_ms(),
+                now_ms=loop.now_ms(),
             ).state
-        except execute.Refused as refused:
+        except execute.ExecutionRefused as refused:
             return refused.status
 
     def at_once(*calls):
@@ -71,11 +72,11 @@ PRELUDE = """
         row.refresh_from_db()
         return {"state": row.state, "by": row.executed_by, "results": row.results, "token": row.lease_token}
 
-    store.sync_clusters(["prod"])
+    collector_store.sync_clusters(["prod"])
     names = sys.argv[1:]
     def keep():
-        plan = planning.plan("prod", Act.FENCE, names, force=True, now_ms=slices.now_ms())
-        return rows.keep(plan, operator("olga"), now_ms=slices.now_ms())
+        plan = planning.plan("prod", Act.FENCE, names, force=True, now_ms=loop.now_ms())
+        return action_store.keep(plan, operator("olga"), now_ms=loop.now_ms())
 """
 
 
@@ -202,13 +203,13 @@ def test_a_worker_that_is_killed_leaves_a_row_that_tells(
         row = Action.objects.latest("pk")
         before = told(row)
         again = execute.run(row.pk, before["token"])
-        lease = leases.acquire("prod", watch.NAME, holder="test", now_ms=slices.now_ms())
-        Action.objects.update(lease_until=Now() + hold.LIVES)
-        watch.tick(lease, now_ms=slices.now_ms())
+        lease = leases.acquire("prod", recover_workers.NAME, holder="test", now_ms=loop.now_ms())
+        Action.objects.update(lease_until=Now() + action_lease.LIVES)
+        recover_workers.tick(lease, now_ms=loop.now_ms())
         alive = told(row)["state"]
-        Action.objects.update(lease_until=Now() - hold.LIVES)
-        watch.tick(lease, now_ms=slices.now_ms())
-        watch.rest("prod")
+        Action.objects.update(lease_until=Now() - action_lease.LIVES)
+        recover_workers.tick(lease, now_ms=loop.now_ms())
+        recover_workers.rest("prod")
         late = execute.run(row.pk, before["token"])
         app.conf.broker_url = "redis://127.0.0.1:1/0"
         other = keep()

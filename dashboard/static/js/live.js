@@ -7,8 +7,6 @@ window.fenceline = window.fenceline || {};
   const SAFETY_POLL = 60000;
   const DOWN_POLL = 5000;
   const LONGEST_BACKOFF = 10000;
-  // How long a page that was asked to leave is still there, at most: after that it has stayed.
-  const STAYS = 5000;
   const POINTER_REST = 600;
 
   const lamp = document.getElementById("live");
@@ -142,12 +140,6 @@ window.fenceline = window.fenceline || {};
   });
 
   // --- The socket ---------------------------------------------------------------------------------------------
-  let leaving = false;
-  addEventListener("beforeunload", () => {
-    leaving = true;
-    // A download leaves nothing.
-    setTimeout(() => (leaving = false), STAYS);
-  });
   const connect = () => {
     socket = new WebSocket(location.origin.replace(/^http/, "ws") + "/ws/live");
     socket.onopen = () => {
@@ -160,8 +152,7 @@ window.fenceline = window.fenceline || {};
     };
     socket.onmessage = (message) => onBell(JSON.parse(message.data));
     socket.onclose = (event) => {
-      // Where the page is being left, as by its own sign-out, a reload would take the place of that.
-      if (event.code === 4401) return setTimeout(() => location.reload(), leaving ? STAYS : 0);
+      if (event.code === 4401) return fenceline.reload();
       if (socketUp) announce(`The live socket is down; the page asks every ${DOWN_POLL / 1000} seconds.`);
       socketUp = false;
       setTimeout(connect, backoff * (0.75 + Math.random() / 2));
