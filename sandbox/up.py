@@ -30,6 +30,12 @@ from sandbox.ports import HOST, require_free
 from sandbox.prepared import spark_archive
 from sandbox.supervisor import Part, Supervisor
 
+#: How uvicorn serves Fenceline, wherever it listens.
+WEB_OPTIONS = (
+    "--ws-per-message-deflate", "false", "--timeout-graceful-shutdown", "5",
+    "--http", "dashboard.web.server.http_protocol:Protocol", "--limit-concurrency", "500",
+    "--ws-max-size", "4096", "--no-access-log", "--log-level", "warning",
+)  # fmt: skip
 #: Who started us; another one from the moment on when that process has died.
 _PARENT = os.getppid()
 #: In a sandbox nothing is meant to stay open: its scenes should show within seconds.
@@ -189,9 +195,7 @@ class Stack:
     def _web(self, needs: tuple[str, ...]) -> Part:
         command = [
             self.python, "-m", "uvicorn", "dashboard.asgi:application", "--host", HOST, "--port",
-            str(self.options.port), "--ws-per-message-deflate", "false", "--timeout-graceful-shutdown", "5",
-            "--http", "dashboard.web.server.http_protocol:Protocol", "--limit-concurrency", "500",
-            "--ws-max-size", "4096", "--no-access-log", "--log-level", "warning",
+            str(self.options.port), *WEB_OPTIONS,
         ]  # fmt: skip
         needs = tuple(name for name in needs if name not in self._nodes)
         # uvicorn's own default lets every process of this machine name any client.

@@ -16,6 +16,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from sandbox import redis
 from sandbox.ports import free_port
+from sandbox.up import WEB_OPTIONS
 from tests.chromium import ARGUMENTS, executable
 from tests.waiting import wait_for
 
@@ -69,7 +70,7 @@ class Server:
 
     def start_web(self) -> None:
         """Start uvicorn; returns when it is ready."""
-        options = ["--port", str(self._port), "--lifespan", "off", "--log-level", "warning"]
+        options = ["--port", str(self._port), "--lifespan", "off", *WEB_OPTIONS]
         self._run("web", [sys.executable, "-m", "uvicorn", "dashboard.asgi:application", *options])
         wait_for(self._is_ready, "the web part is ready", 180)
 

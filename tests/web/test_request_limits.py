@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import uvicorn
 from asgiref.testing import ApplicationCommunicator
+from websockets.sync.client import connect
 
 from dashboard import asgi
 from dashboard.models import Token
@@ -27,17 +28,24 @@ from tests.waiting import wait_for
 KB = 1024
 #: More than the buffers of two sockets hold.
 LARGE = 16 * KB * KB
+#: Longer than a header may take in the test of WebSockets.
+LATER_S = 0.5
 SMALL_LANE, INGEST_LANE = 100 * KB, 800 * KB
 
 
 class Application:
-    """Answers with the size of the body; `/large` with a large body, `/held` when it is let go."""
+    """Answers with the size of the body; `/large` with a large body, `/held` when it is let go.
+
+    To a WebSocket it says something after LATER_S.
+    """
 
     def __init__(self) -> None:
         self.bodies: list[int] = []
         self.let_go = threading.Event()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "websocket":
+            await self._greet_later(send)
         if scope["type"] != "http":
             return
         size, message = 0, {"more_body": True}
@@ -51,6 +59,11 @@ class Application:
         length = [(b"content-length", str(len(answer)).encode())]
         await send({"type": "http.response.start", "status": 200, "headers": length})
         await send({"type": "http.response.body", "body": answer})
+
+    async def _greet_later(self, send: Any) -> None:
+        await send({"type": "websocket.accept"})
+        await asyncio.sleep(LATER_S)
+        await send({"type": "websocket.send", "text": "still here"})
 
 
 @contextmanager
@@ -142,6 +155,12 @@ def test_a_body_is_bounded_by_its_path(port: int, app: Application, path: str, m
         link.sendall(head(path, known, f"Content-Length: {most + 1}"))
         assert f"at most {most:,} bytes" in problem(link, 413)
     assert app.bodies == [most]
+
+
+def test_a_websocket_has_none_of_these_limits(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_protocol, "HEADER_S", LATER_S / 10)
+    with connect(f"ws://{HOST}:{port}/ws/live") as link:
+        assert link.recv(60) == "still here"
 
 
 def test_a_body_of_no_declared_length_is_refused_at_the_bound(port: int, app: Application) -> None:

@@ -28,6 +28,7 @@ class Protocol(H11Protocol):
 
     _header_timer: asyncio.TimerHandle | None = None
     _answer_timer: asyncio.TimerHandle | None = None
+    _is_websocket = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a header, or close the connection where there are far too many."""
@@ -46,10 +47,12 @@ class Protocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Stop waiting for a header that is complete, begin to wait for the next one."""
         super().data_received(data)
-        self._wait_for_header()
+        if not self._is_websocket:
+            self._wait_for_header()
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         """Leave the connection to the WebSocket's protocol."""
+        self._is_websocket = True
         self._stop_waiting()
         super().handle_websocket_upgrade(event)
 
