@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+import time
 import zlib
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -40,6 +41,8 @@ _STEP = 64 * 2**10
 _GZIP = 16 + zlib.MAX_WBITS
 #: Posts are unpacked one after the other: together they need no more memory than one.
 _UNPACKING = threading.Lock()
+#: Seconds before what is too large is refused: unpacking it took a core, and its sender would go on at once.
+REFUSED_REST_S = 1.0
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +65,8 @@ def progress(request: HttpRequest) -> HttpResponse:
             post = ingest_payload.read(_document(request))
         saved = progress_store.save(post, now_ms=now_ms)
     except _Refused as refused:
+        if refused.status is HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+            time.sleep(REFUSED_REST_S)
         return _problem(refused.status, str(refused))
     except UnusableEvent as error:
         return problem(HTTPStatus.BAD_REQUEST, f"This is nothing that a listener posts: {error}.")

@@ -11,6 +11,7 @@ import pytest
 from django.db import DatabaseError
 from django.test import Client
 
+from dashboard.api import ingest
 from dashboard.models import Batch, Query, Token
 from dashboard.runtime import collector_store
 from dashboard.system.tokens import digest
@@ -166,6 +167,20 @@ def test_what_is_just_taken_stays_below_a_bound(client: Client, text: bytes) -> 
 
 def test_too_many_events_are_too_large(client: Client) -> None:
     assert post(client, sent(*[{}] * 5_001))[0] == 413
+
+
+@pytest.mark.parametrize(
+    ("text", "rests"),
+    [(BOMB, [1.0]), (b"no gzip", []), (gzip.compress(b"{}"), [])],
+    ids=["bomb", "torn", "small"],
+)
+def test_only_who_sends_a_bomb_waits_for_the_answer(
+    client: Client, monkeypatch: pytest.MonkeyPatch, text: bytes, rests: list[float]
+) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr(ingest.time, "sleep", waited.append)
+    post(client, text, **{"Content-Encoding": "gzip"})
+    assert waited == rests
 
 
 def test_what_no_database_holds_spoils_nothing_beside_it(client: Client) -> None:
