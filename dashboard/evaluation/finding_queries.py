@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dashboard.models import (
-    FindingRecord,
-)
+from dashboard.models import FindingRecord
 from dashboard.runtime import visibility
 from fenceline.facts import Severity
 

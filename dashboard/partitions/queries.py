@@ -18,9 +18,7 @@ from dashboard.models import (
 )
 from dashboard.runtime import paging
 from dashboard.runtime.paging import Page
-from fenceline.facts import (
-    NOT_TOLD,
-)
+from fenceline.facts import NOT_TOLD
 from fenceline.kafka.partitions import VERDICTS, PartitionVerdict, Pin, VerdictReason
 
 #: The topic in which coordinators keep transactional ids; its partitions' leaders are the coordinators.

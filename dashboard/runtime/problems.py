@@ -8,13 +8,18 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 
+PROBLEM_TYPE = "application/problem+json; charset=utf-8"
+
 
 def problem(status: int, detail: str, **members: Any) -> HttpResponse:
-    """Return a problem: `status` and its phrase, and what happened in words for the caller."""
+    """Return a problem as an answer of Django."""
+    return HttpResponse(problem_body(status, detail, **members), status=status, content_type=PROBLEM_TYPE)
+
+
+def problem_body(status: int, detail: str, **members: Any) -> bytes:
+    """Return a problem as JSON: `status` and its phrase, and what happened in words for the caller."""
     body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail}
-    return HttpResponse(
-        json.dumps(body | members), status=status, content_type="application/problem+json; charset=utf-8"
-    )
+    return json.dumps(body | members).encode()
 
 
 def as_problem(request: HttpRequest, response: HttpResponse) -> HttpResponse:

@@ -16,9 +16,7 @@ from django.db.models import F, QuerySet
 
 from dashboard.models import Collector, GapRecord, Position, Recent, StateCount, Transaction
 from dashboard.runtime import collector_store
-from dashboard.runtime.collector_names import (
-    RECONCILE,
-)
+from dashboard.runtime.collector_names import RECONCILE
 from dashboard.runtime.leases import Lease
 from dashboard.runtime.write_transactions import WriteTransaction, retry_write, write_transaction
 from dashboard.transactions import attributions
@@ -102,7 +100,8 @@ def _fold(cluster_id: int, look: TailBatch, writers: _OtherWriters) -> Folded:
     """Derive what the records did, with what the database knows of their ids.
 
     Of a partition that was never read it knows nothing, but for ids that a coordinator has listed; where
-    that is wrong, an id lies in two partitions, and `rows.count_again` mends what it does to the counts.
+    that is wrong, an id lies in two partitions, and `transaction_sql.count_again` mends what it does to the
+    counts.
     """
     folded = Folded()
     causes = attributions.causes(cluster_id) if writers.attributed else {}
@@ -112,7 +111,7 @@ def _fold(cluster_id: int, look: TailBatch, writers: _OtherWriters) -> Folded:
         unknown = look.cold and not move.previous and not writers.corrected
         priors = {} if unknown else transaction_sql.priors(cluster_id, move.partition, records)
         for key in records.keys() & folded.newest.keys():
-            # It lies in two partitions (`rows.priors`).
+            # It lies in two partitions (`transaction_sql.priors`).
             record = folded.newest[key].record
             priors[key] = Prior(record and record.state)
         before = known.get(move.partition)

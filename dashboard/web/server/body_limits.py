@@ -7,12 +7,13 @@ post may be large, and only with a token that may post; all else is small. Refus
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, TypeAlias
+
+from dashboard.runtime.problems import PROBLEM_TYPE, problem_body
 
 #: Until a whole body has to be there. Listeners give up after 10 s.
 BODY_S = 30.0
@@ -21,19 +22,12 @@ LINGER_S = 2.0
 #: Bodies up to this size are always taken: signing in works while others fill the lanes.
 SMALL_BYTES = 64 * 2**10
 RETRY_AFTER_S = 5
-PROBLEM_TYPE = b"application/problem+json; charset=utf-8"
 
 Message: TypeAlias = Mapping[str, Any]
 Scope: TypeAlias = dict[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
-
-
-def problem_body(status: HTTPStatus, detail: str) -> bytes:
-    """Return a problem as `dashboard.api.problems` writes it."""
-    problem = {"type": "about:blank", "title": status.phrase, "status": status.value, "detail": detail}
-    return json.dumps(problem).encode()
 
 
 class _Refused(Exception):
@@ -159,7 +153,7 @@ async def _refuse(refused: _Refused, receive: Receive, send: Send) -> None:
     """Send a problem, and close the connection when the client has had the time to read it."""
     status, body = refused.status, problem_body(refused.status, str(refused))
     headers = [
-        (b"content-type", PROBLEM_TYPE),
+        (b"content-type", PROBLEM_TYPE.encode()),
         (b"content-length", str(len(body)).encode()),
         (b"cache-control", b"no-store"),
         (b"connection", b"close"),

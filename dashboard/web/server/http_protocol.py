@@ -13,7 +13,7 @@ from http import HTTPStatus
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from dashboard.web.server.body_limits import PROBLEM_TYPE, problem_body
+from dashboard.runtime.problems import PROBLEM_TYPE, problem_body
 
 #: Until a header has to be there whole, from when its connection was made or its first byte came.
 HEADER_S = 10.0
@@ -114,7 +114,7 @@ def _late(connection: h11.Connection) -> bytes:
         status, f"The header of this request was not there after {HEADER_S:g} s: send it at once."
     )
     headers = [
-        (b"content-type", PROBLEM_TYPE),
+        (b"content-type", PROBLEM_TYPE.encode()),
         (b"content-length", str(len(body)).encode()),
         (b"connection", b"close"),
     ]
