@@ -23,6 +23,7 @@ ARGUMENTS = [
 
 def executable() -> str:
     """Return the path of Chromium; `make test` installs one or says what to do."""
-    found = shutil.which("chromium") or shutil.which("google-chrome")
-    assert found, "the browser tests need chromium or google-chrome on PATH"
-    return found
+    names = ("chromium-headless-shell", "chromium", "google-chrome")
+    path = next(filter(None, map(shutil.which, names)), None)
+    assert path, f"the browser tests need one of these on PATH: {', '.join(names)}"
+    return path

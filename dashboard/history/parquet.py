@@ -9,86 +9,32 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any, NamedTuple, TypeVar
+from importlib import import_module
+from types import ModuleType
+from typing import Any, TypeVar
 
 import fsspec
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
-from fenceline.facts import TransitionKind
+from dashboard.history.report_types import Busiest, Day, ManifestKey, ReportStatus, ReportTrouble
 from fenceline.paths import both, to_url
 from fenceline.reports import (
-    APPLICATIONS,
-    IDS,
     Manifest,
     NewerFormat,
     NotAManifest,
-    ReportFigures,
     batch_of,
     folder_of,
-    manifest_name,
-    part_folder,
     read_manifest,
-    total,
 )
 
 #: How long an answer about the newest manifest is good, in seconds: the job itself looks once a minute.
 LOOK_EVERY_S = 5.0
-#: How many ids are ranked at most: some hundred MB; of more, those that were met first.
-MOST_IDS = 1_000_000
-_ROWS_AT_ONCE = 200_000
 #: What is the matter where the job was not run yet.
 NONE_YET = "No reports yet"
 #: How many of the newest manifests are tried: a driver may have died while it wrote the last one.
 _TRIED = 3
-_MAPS = ("counts", "open_times", "marker_times")
-_RANKED = ("commits", "aborts", "epochs")
 Result = TypeVar("Result")
-
-
-class ReportTrouble(NamedTuple):
-    """Why there is nothing to show: in a few words, what is the matter, what to do."""
-
-    what: str
-    why: str
-    remedy: str
-
-
-@dataclass(frozen=True, slots=True)
-class ReportStatus:
-    """What is there of one cluster: a manifest, or why there is none."""
-
-    manifest: Manifest | None = None
-    trouble: ReportTrouble | None = None
-
-
-class Day(NamedTuple):
-    """An application's figures of one day, `2026-11-22`."""
-
-    day: str
-    application: str
-    figures: ReportFigures
-
-
-class BusyTransaction(NamedTuple):
-    """A transactional id, and what happened to it in a range of days."""
-
-    transactional_id: str
-    application: str
-    figures: ReportFigures
-
-
-@dataclass(frozen=True, slots=True)
-class Busiest:
-    """The ids to which most happened; `number` of all of them, `whole` where all were ranked."""
-
-    items: Sequence[BusyTransaction] = ()
-    number: int = 0
-    whole: bool = True
 
 
 @dataclass(slots=True)
@@ -125,7 +71,7 @@ def last_day(manifest: Manifest) -> str:
 
 def applications(url: str, manifest: Manifest, first: str, last: str) -> Sequence[Day] | ReportTrouble:
     """Return the figures of each application on each day from `first` to `last`, both included."""
-    return _safely(url, manifest, lambda: _applications(url, _Key(manifest), first, last))
+    return _safely(url, manifest, lambda: _arrow().daily_figures(url, ManifestKey(manifest), first, last))
 
 
 def busiest(
@@ -140,21 +86,7 @@ def busiest(
 ) -> Busiest | ReportTrouble:
     """Return the ids with the most `commits`, `aborts` or `epochs` in a range of days."""
     asked = first, last, application, by, most
-    return _safely(url, manifest, lambda: _busiest(url, _Key(manifest), *asked))
-
-
-class _Key:
-    """A manifest as a key of what was read by it: two of one micro-batch are the same."""
-
-    def __init__(self, manifest: Manifest) -> None:
-        self.manifest = manifest
-        self._is = (manifest.cluster, manifest.query, manifest.batch)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Key) and other._is == self._is
-
-    def __hash__(self) -> int:
-        return hash(self._is)
+    return _safely(url, manifest, lambda: _arrow().busiest_ids(url, ManifestKey(manifest), *asked))
 
 
 def _look(url: str, cluster: str) -> ReportStatus:
@@ -245,93 +177,6 @@ def _safely(url: str, manifest: Manifest, read: Callable[[], Result]) -> Result 
         return _unreadable(where, error)
 
 
-@lru_cache(maxsize=32)
-def _applications(url: str, key: _Key, first: str, last: str) -> Sequence[Day]:
-    columns = ["day", "application", "epochs", *_MAPS]
-    found: dict[tuple[str, str], list[ReportFigures]] = {}
-    for rows in _rows(url, key.manifest, APPLICATIONS, columns, first, last):
-        for row in rows.to_pylist():
-            found.setdefault((row["day"], row["application"]), []).append(_figures(row))
-    days = [Day(*where, total(parts)) for where, parts in sorted(found.items())]
-    return [each for each in days if each.figures.counts]
-
-
-@lru_cache(maxsize=32)
-def _busiest(url: str, key: _Key, first: str, last: str, application: str, by: str, most: int) -> Busiest:
-    only = pc.field("application") == application if application else None
-    columns = ["transactional_id", "application", *_RANKED]
-    ranked, whole = None, True
-    for rows in _rows(url, key.manifest, IDS, columns, first, last, only):
-        table = pa.Table.from_batches([rows])
-        ranked = _summed(table if ranked is None else pa.concat_tables([ranked, table]))
-        if len(ranked) > MOST_IDS:
-            ranked, whole = ranked.slice(0, MOST_IDS), False
-    if ranked is None or not len(ranked):
-        return Busiest()
-    top = ranked.sort_by([(by, "descending"), ("transactional_id", "ascending")]).slice(0, most)
-    names = [
-        name for name, n in zip(*(top[c].to_pylist() for c in ("transactional_id", by)), strict=True) if n
-    ]
-    items = _detailed(url, key.manifest, first, last, names, only) if names else ()
-    return Busiest(items, len(ranked), whole)
-
-
-def _summed(rows: pa.Table) -> pa.Table:
-    sums = rows.group_by(["transactional_id", "application"]).aggregate([(name, "sum") for name in _RANKED])
-    return sums.rename_columns([name.removesuffix("_sum") for name in sums.column_names])
-
-
-def _detailed(
-    url: str, manifest: Manifest, first: str, last: str, names: Sequence[str], only: Any
-) -> Sequence[BusyTransaction]:
-    """Return the figures of some ids, in their order."""
-    mine = pc.field("transactional_id").isin(names)
-    wanted = mine if only is None else mine & only
-    columns = ["transactional_id", "application", "epochs", *_MAPS]
-    found: dict[str, list[ReportFigures]] = {name: [] for name in names}
-    applications: dict[str, str] = {}
-    for rows in _rows(url, manifest, IDS, columns, first, last, wanted):
-        for row in rows.to_pylist():
-            found[row["transactional_id"]].append(_figures(row))
-            applications[row["transactional_id"]] = row["application"]
-    return [BusyTransaction(name, applications[name], total(found[name])) for name in names]
-
-
-def _rows(
-    url: str, manifest: Manifest, table: str, columns: Sequence[str], first: str, last: str, only: Any = None
-) -> Any:
-    """Yield Arrow batches of a table's rows in a range of days, of the parts that count."""
-    fs, root = fsspec.core.url_to_fs(to_url(url))
-    folder = f"{root.rstrip('/')}/{folder_of(manifest.cluster)}/parts"
-    days = (pc.field("day") >= first) & (pc.field("day") <= last)
-    for part in manifest.parts:
-        if not part.first_day or part.last_day < first or part.first_day > last:
-            continue
-        paths = fs.find(f"{folder}/{part_folder(part.name)}/table={table}")
-        files = [path for path in paths if path.endswith(".parquet") and _in_range(path, first, last)]
-        if not files and not fs.exists(f"{folder}/{part_folder(part.name)}"):
-            raise FileNotFoundError(f"{folder}/{part_folder(part.name)}")
-        by_day = ds.partitioning(pa.schema([("day", pa.string())]), flavor="hive")
-        held = ds.dataset(files, filesystem=fs, format="parquet", partitioning=by_day) if files else None
-        if held is not None:
-            wanted = days if only is None else days & only
-            yield from held.to_batches(columns=list(columns), filter=wanted, batch_size=_ROWS_AT_ONCE)
-
-
-def _in_range(path: str, first: str, last: str) -> bool:
-    day = path.rpartition("day=")[2].partition("/")[0]
-    return first <= day <= last
-
-
-def _figures(row: Mapping[str, Any]) -> ReportFigures:
-    counts, opened, marked = (dict(row[name] or ()) for name in _MAPS)
-    known = {TransitionKind(word): n for word, n in counts.items() if word in _KINDS}
-    return ReportFigures(known, row["epochs"], opened, marked)
-
-
-_KINDS = frozenset(str(kind) for kind in TransitionKind)
-
-
-def manifest_path(url: str, manifest: Manifest) -> str:
-    """Return where a manifest lies, for people."""
-    return f"{url.rstrip('/')}/{folder_of(manifest.cluster)}/log/{manifest_name(manifest.batch)}"
+def _arrow() -> ModuleType:
+    """Return the reader of rows, imported now: most processes never read reports."""
+    return import_module("dashboard.history.arrow_rows")

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.conftest import PASSWORD, Opener, Server
-from tests.browser.test_reader import examined
+from tests.browser.page_checks import axe_violations, problems_of_pages
 
 LISTS = {
     "log": "/actions",
@@ -53,40 +53,18 @@ def viewer(server: Server, browser: Browser) -> Iterator[Page]:
     context.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing(server: Server, opened: Opener, scheme: str) -> None:
+def test_pages_pass_axe_and_fit_every_width(server: Server, opened: Opener) -> None:
     server("reset", "acting")
-    page = opened("/", color_scheme=scheme)
-    found = {}
-    # Most colours come up on the first pages of the dark scheme already.
-    each = actions(page)
-    assert len(each) == 11
-    paths = LISTS | OFFERS if scheme == "light" else {name: LISTS[name] for name in ("log", "feed", "audit")}
-    paths |= {path: path for path in (each if scheme == "light" else (each[0], each[3], each[-2]))}
-    for name, path in paths.items():
-        page.goto(path)
-        page.evaluate("document.querySelectorAll('#content details').forEach((each) => (each.open = true))")
-        found[name] = examined(page)
-    assert not any(found.values()), {name: each for name, each in found.items() if each}
+    page = opened("/")
+    paths = actions(page)
+    assert len(paths) == 11
+    assert problems_of_pages(page, LISTS | OFFERS | {path: path for path in paths}) == {}
 
 
 @pytest.mark.parametrize("kind", ["none", "new", "watched"])
-def test_axe_finds_nothing_where_nothing_is(server: Server, opened: Opener, kind: str) -> None:
+def test_empty_lists_pass_axe_and_fit_every_width(server: Server, opened: Opener, kind: str) -> None:
     server("reset", kind)
-    page = opened("/")
-    for path in LISTS.values():
-        page.goto(path)
-        assert not examined(page), path
-
-
-@pytest.mark.parametrize("width", [320, 768, 3840])
-def test_no_page_scrolls_sideways(server: Server, opened: Opener, width: int) -> None:
-    server("reset", "acting")
-    page = opened("/", viewport={"width": width, "height": 740})
-    each = actions(page)
-    for path in (each[0], each[2], each[3], each[-2], *LISTS.values(), *OFFERS.values()):
-        page.goto(path)
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+    assert problems_of_pages(opened("/"), LISTS) == {}
 
 
 def test_the_button_is_on_once_the_text_is_typed_exactly(server: Server, opened: Opener) -> None:
@@ -181,7 +159,7 @@ def test_a_button_that_finds_no_cluster_says_so(server: Server, opened: Opener) 
     expect(page.locator("h1")).to_have_text("No plan could be made")
     expect(page.locator(".sorry")).to_contain_text("Nothing was sent to prod.")
     expect(page.get_by_role("button", name="Plan again")).to_be_visible()
-    assert not examined(page)
+    assert not axe_violations(page)
 
 
 def test_who_may_only_look_sees_why(server: Server, viewer: Page) -> None:
@@ -192,7 +170,7 @@ def test_who_may_only_look_sees_why(server: Server, viewer: Page) -> None:
     viewer.goto(newest(viewer))
     expect(viewer.locator("#confirm-not")).to_contain_text("it needs the role operator")
     expect(viewer.get_by_role("button", name="Fence producer")).to_be_disabled()
-    assert not examined(viewer)
+    assert not axe_violations(viewer)
 
 
 def test_the_keyboard_goes_to_the_log_and_into_a_plan(server: Server, opened: Opener) -> None:

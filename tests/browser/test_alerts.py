@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Opener, Server
-from tests.browser.test_reader import examined
+from tests.browser.page_checks import problems_of_pages
 
 LISTS = {
     "alerts": "/alerts",
@@ -38,36 +38,16 @@ def every(page: Page) -> dict[str, str]:
     return found | {name: f"{channel}/{name}" for name in ("edit", "secret", "delete")}
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing(server: Server, opened: Opener, scheme: str) -> None:
+def test_pages_pass_axe_and_fit_every_width(server: Server, opened: Opener) -> None:
     server("reset", "alerts")
-    page = opened("/alerts", color_scheme=scheme)
-    found = {}
-    for name, path in every(page).items():
-        page.goto(path)
-        page.evaluate("document.querySelectorAll('#content .fold').forEach((each) => (each.open = true))")
-        found[name] = examined(page)
-    assert not any(found.values()), {name: each for name, each in found.items() if each}
+    page = opened("/alerts")
+    assert problems_of_pages(page, every(page)) == {}
 
 
 @pytest.mark.parametrize("kind", ["none", "new", "watched", "blind"])
-def test_axe_finds_nothing_where_nothing_is(server: Server, opened: Opener, kind: str) -> None:
+def test_empty_lists_pass_axe_and_fit_every_width(server: Server, opened: Opener, kind: str) -> None:
     server("reset", kind)
-    page = opened("/")
-    found = {}
-    for name, path in LISTS.items():
-        page.goto(path)
-        found[name] = examined(page)
-    assert not any(found.values()), {name: each for name, each in found.items() if each}
-
-
-@pytest.mark.parametrize("width", [320, 360, 768, 3840])
-def test_no_page_scrolls_sideways(server: Server, opened: Opener, width: int) -> None:
-    server("reset", "alerts")
-    page = opened("/alerts", viewport={"width": width, "height": 740})
-    for path in every(page).values():
-        page.goto(path)
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+    assert problems_of_pages(opened("/"), LISTS) == {}
 
 
 def test_an_alert_appears_by_its_bell_alone(server: Server, live: Opener) -> None:

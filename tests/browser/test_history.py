@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.browser.conftest import Opener, Server
-from tests.browser.test_reader import examined
+from tests.browser.page_checks import problems_of_pages
 from tests.web import reported
 
 FULL = "/history?since=1y&by=aborts"
@@ -17,22 +17,15 @@ def full(server: Server) -> None:
     reported.report(server.reports)
 
 
-def test_axe_finds_nothing_before_the_job_has_run(server: Server, opened: Opener) -> None:
+def test_the_page_before_the_job_has_run_passes_axe_and_fits(server: Server, opened: Opener) -> None:
     server("reset", "watched")
     assert not server.reports.exists()
-    assert not examined(opened("/history"))
+    assert problems_of_pages(opened("/"), {"empty": "/history"}) == {}
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("path", [FULL, "/history?since=2y&application=nobody"])
-def test_axe_finds_nothing(server: Server, opened: Opener, full: None, scheme: str, path: str) -> None:
+def test_reports_pass_axe_and_fit_every_width(server: Server, opened: Opener, full: None) -> None:
     server("reset", "watched")
-    assert not examined(opened(path, color_scheme=scheme))
-
-
-@pytest.mark.parametrize("width", [320, 360, 1281])
-def test_no_page_scrolls_sideways(server: Server, opened: Opener, full: None, width: int) -> None:
-    server("reset", "watched")
-    page = opened(FULL, viewport={"width": width, "height": 740})
+    page = opened("/")
+    assert problems_of_pages(page, {"full": FULL, "no match": "/history?since=2y&application=nobody"}) == {}
+    page.goto(FULL)
     assert page.locator("tbody tr").count() > 2
-    assert page.evaluate("document.documentElement.scrollWidth") <= width

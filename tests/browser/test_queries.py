@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Opener, Server
-from tests.browser.test_reader import examined
+from tests.browser.page_checks import problems_of_pages
 from tests.web.streams import QUERY_ID
 
 ONE = f"/queries/prod/{QUERY_ID}"
@@ -18,8 +18,6 @@ PAGES = {
     "stateful": "/queries/prod/8b3f4c5d-6e7f-4a8b-8c1d-2e3f4a5b6c7d",
     "unreadable": "/queries/prod/path-1f2e3d4c5b6a7988",
     "overview": "/",
-}
-MORE = {
     "no match": "/queries?state=stopped&q=nothing-like-it&sort=wrong",
     "an earlier batch": f"{ONE}?batch=1196",
     "listened to": "/queries/prod/9c4a5d6e-7f8a-4b9c-9d2e-3f4a5b6c7d8e",
@@ -27,32 +25,15 @@ MORE = {
 }
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing(server: Server, opened: Opener, scheme: str) -> None:
+def test_pages_pass_axe_and_fit_every_width(server: Server, opened: Opener) -> None:
     server("reset", "queries")
-    page = opened("/queries", color_scheme=scheme)
-    found = {}
-    for name, path in (PAGES if scheme == "light" else PAGES | MORE).items():
-        page.goto(path)
-        page.evaluate("document.querySelectorAll('#content details').forEach((each) => (each.open = true))")
-        found[name] = examined(page)
-    assert not any(found.values()), {name: each for name, each in found.items() if each}
+    assert problems_of_pages(opened("/queries"), PAGES) == {}
 
 
 @pytest.mark.parametrize("kind", ["none", "watched"])
-def test_axe_finds_nothing_where_nothing_is(server: Server, opened: Opener, kind: str) -> None:
+def test_empty_lists_pass_axe_and_fit_every_width(server: Server, opened: Opener, kind: str) -> None:
     server("reset", kind)
-    assert not examined(opened("/queries"))
-
-
-@pytest.mark.parametrize("width", [320, 768, 1001, 1281])
-def test_no_page_scrolls_sideways(server: Server, opened: Opener, width: int) -> None:
-    server("reset", "queries")
-    page = opened("/queries", viewport={"width": width, "height": 740})
-    for path in PAGES.values():
-        page.goto(path)
-        page.evaluate("document.querySelectorAll('#content details').forEach((each) => (each.open = true))")
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+    assert problems_of_pages(opened("/queries"), {"list": "/queries"}) == {}
 
 
 def test_a_name_is_whole_and_no_tile_is_cut_at_every_width(server: Server, opened: Opener) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, expect
 
 from tests.browser.conftest import NAME, PASSWORD, Opener, Server
+from tests.browser.page_checks import problems_of_pages
 
-AXE = (Path(__file__).parent / "vendor" / "axe-4.14.1.min.js").read_text()
 PAGES = {
     "overview": "/",
     "transactions": "/transactions",
@@ -23,52 +21,18 @@ PAGES = {
     "sign-in": "/login/",
 }
 UNKNOWN = {"unknown id": "/transactions/prod/never-seen", "not found": "/nowhere"}
-_VIOLATIONS = """
-async () => {
-  const tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"];
-  const found = await axe.run(document, { resultTypes: ["violations"], runOnly: tags });
-  const said = (node) => node.html + " " + node.any.map((check) => check.message);
-  return found.violations.map((each) => `${each.id}: ${each.nodes.slice(0, 3).map(said).join(" | ")}`);
-}
-"""
 
 
-def examined(page: Page) -> list[str]:
-    page.evaluate(AXE)
-    found: list[str] = page.evaluate(_VIOLATIONS)
-    return found
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("kind", ["busy", "none", "new", "blind", "calm"])
-def test_axe_finds_nothing(server: Server, opened: Opener, kind: str, scheme: str) -> None:
+def test_pages_pass_axe_and_fit_every_width(server: Server, opened: Opener, kind: str) -> None:
     server("reset", kind)
     paths = PAGES if kind == "busy" else {name: path for name, path in PAGES.items() if "/prod/" not in path}
-    page = opened("/", color_scheme=scheme)
-    found = {}
-    for name, path in paths.items():
-        page.goto(path)
-        found[name] = examined(page)
-    assert not any(found.values()), {name: each for name, each in found.items() if each}
+    assert problems_of_pages(opened("/"), paths) == {}
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_on_pages_that_are_not_there(server: Server, opened: Opener, scheme: str) -> None:
+def test_pages_of_what_is_not_there_pass_axe_and_fit_every_width(server: Server, opened: Opener) -> None:
     server("reset", "busy", 20)
-    page = opened("/", color_scheme=scheme, faults=True)
-    for path in UNKNOWN.values():
-        page.goto(path)
-        assert not examined(page), path
-
-
-@pytest.mark.parametrize("kind", ["busy", "blind", "none"])
-@pytest.mark.parametrize("width", [320, 360, 768, 3840])
-def test_no_page_scrolls_sideways(server: Server, opened: Opener, kind: str, width: int) -> None:
-    server("reset", kind)
-    page = opened("/", viewport={"width": width, "height": 740})
-    for path in (path for path in PAGES.values() if kind == "busy" or "/prod/" not in path):
-        page.goto(path)
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+    assert problems_of_pages(opened("/", faults=True), UNKNOWN) == {}
 
 
 def test_at_360_pixels_state_id_and_age_stay(server: Server, opened: Opener) -> None:

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Opener, Server
-from tests.browser.test_reader import examined
+from tests.browser.page_checks import problems_of_pages
 
 LISTS = {
     "partitions": "/partitions?internal=1",
@@ -35,38 +35,17 @@ def first_recovery(page: Page) -> str:
     return page.locator('a[data-row][href^="/recoveries/"]').first.get_attribute("href") or ""
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing(server: Server, opened: Opener, scheme: str) -> None:
+def test_pages_pass_axe_and_fit_every_width(server: Server, opened: Opener) -> None:
     server("reset", "held")
-    page = opened("/", color_scheme=scheme)
+    page = opened("/")
     paths = PAGES | {"recovery": first_recovery(page), "rule": "/rules/open_too_long"}
-    found = {}
-    for name, path in paths.items():
-        page.goto(path)
-        page.evaluate("document.querySelectorAll('#content details').forEach((each) => (each.open = true))")
-        found[name] = examined(page)
-    assert not any(found.values()), {name: each for name, each in found.items() if each}
+    assert problems_of_pages(page, paths) == {}
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("kind", ["none", "new", "watched", "blind"])
-def test_axe_finds_nothing_where_nothing_is(server: Server, opened: Opener, kind: str, scheme: str) -> None:
+def test_empty_lists_pass_axe_and_fit_every_width(server: Server, opened: Opener, kind: str) -> None:
     server("reset", kind)
-    page = opened("/", color_scheme=scheme)
-    found = {}
-    for name, path in LISTS.items():
-        page.goto(path)
-        found[name] = examined(page)
-    assert not any(found.values()), {name: each for name, each in found.items() if each}
-
-
-@pytest.mark.parametrize("width", [320, 360, 768, 1100, 3840])
-def test_no_page_scrolls_sideways(server: Server, opened: Opener, width: int) -> None:
-    server("reset", "held")
-    page = opened("/", viewport={"width": width, "height": 740})
-    for path in (*PAGES.values(), first_recovery(page), "/rules/open_too_long"):
-        page.goto(path)
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+    assert problems_of_pages(opened("/"), LISTS) == {}
 
 
 def test_at_360_pixels_name_verdict_and_blocker_stay(server: Server, opened: Opener) -> None:

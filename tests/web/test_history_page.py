@@ -11,7 +11,8 @@ import pytest
 from django.test import Client
 
 from dashboard.config import ClusterConfig, Config
-from dashboard.history import parquet
+from dashboard.history import arrow_rows, parquet
+from dashboard.history.report_types import ReportTrouble
 from fenceline.facts import ABORTS, TransitionKind
 from fenceline.reports import Manifest, folder_of, total
 from tests.web import reported, seed
@@ -52,7 +53,7 @@ def read(page: Client, query: str = "") -> str:
 
 def whole(place: Path, manifest: Manifest, first: str = "2026-01-01", last: str = "2026-12-31") -> Any:
     days = parquet.applications(place.as_uri(), manifest, first, last)
-    assert not isinstance(days, parquet.ReportTrouble), days
+    assert not isinstance(days, ReportTrouble), days
     return total(each.figures for each in days)
 
 
@@ -83,7 +84,7 @@ def test_an_application_and_a_range_narrow_everything(page: Client, place: Path,
 def test_the_busiest_ids_are_those_with_the_most(place: Path, manifest: Manifest) -> None:
     for by in "commits", "aborts", "epochs":
         found = parquet.busiest(place.as_uri(), manifest, "2026-01-01", "2026-12-31", by=by, most=500)
-        assert not isinstance(found, parquet.ReportTrouble)
+        assert not isinstance(found, ReportTrouble)
         numbers = [getattr(each.figures, by) for each in found.items]
         assert numbers == sorted(numbers, reverse=True)
         assert found.whole
@@ -92,16 +93,16 @@ def test_the_busiest_ids_are_those_with_the_most(place: Path, manifest: Manifest
     one = parquet.busiest(
         place.as_uri(), manifest, "2026-01-01", "2026-12-31", application="orders", by="commits", most=3
     )
-    assert not isinstance(one, parquet.ReportTrouble)
+    assert not isinstance(one, ReportTrouble)
     assert [each.application for each in one.items] == ["orders"] * 3
 
 
 def test_no_more_ids_are_ranked_than_memory_has_room_for(
     place: Path, manifest: Manifest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parquet, "MOST_IDS", 5)
+    monkeypatch.setattr(arrow_rows, "MOST_IDS", 5)
     found = parquet.busiest(place.as_uri(), manifest, "2026-01-01", "2026-12-30", by="commits", most=500)
-    assert not isinstance(found, parquet.ReportTrouble)
+    assert not isinstance(found, ReportTrouble)
     assert (found.number, found.whole) == (5, False)
 
 

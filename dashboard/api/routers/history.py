@@ -14,7 +14,7 @@ from pydantic import Field
 
 from dashboard.api import schemas
 from dashboard.history import parquet
-from dashboard.history.parquet import Day, ReportTrouble
+from dashboard.history.report_types import Day, ReportTrouble
 from dashboard.runtime import visibility
 from fenceline import histograms
 from fenceline.histograms import Histogram

@@ -74,6 +74,14 @@
       if (!menu.contains(event.target)) menu.open = false;
     }
   });
+  // A menu that opens beyond the right edge of the window is moved inside; "toggle" does not bubble.
+  document.addEventListener("toggle", (event) => {
+    const list = event.target.matches("details.menu[open]") && event.target.querySelector(".menu-list");
+    if (!list) return;
+    list.style.translate = "none";
+    const beyond = list.getBoundingClientRect().right + 8 - document.documentElement.clientWidth;
+    if (beyond > 0) list.style.translate = `${-beyond}px`;
+  }, true);
   document.addEventListener("change", (event) => {
     if (event.target.matches("select[data-goes]")) location.href = event.target.value;
   });

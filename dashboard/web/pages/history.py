@@ -12,7 +12,7 @@ from django.http import HttpRequest, HttpResponse
 
 from dashboard.history import parquet
 from dashboard.history.buckets import Bucket
-from dashboard.history.parquet import Busiest, Day, ReportTrouble
+from dashboard.history.report_types import Busiest, Day, ReportStatus, ReportTrouble
 from dashboard.labels.transition import NOTABLE
 from dashboard.web import page_context
 from dashboard.web.charts import figures as charts
@@ -90,9 +90,7 @@ class Found:
 def history(request: HttpRequest) -> HttpResponse:
     """Show what the job has found of one cluster, or exactly how to run it."""
     cluster = shown_cluster(request)
-    standing = (
-        parquet.standing(settings.FENCELINE.history_url, cluster) if configured() else parquet.ReportStatus()
-    )
+    standing = parquet.standing(settings.FENCELINE.history_url, cluster) if configured() else ReportStatus()
     known = standing.manifest and (standing.manifest.query, standing.manifest.batch)
     return answer(
         request, "history", lambda: _shown(request, cluster, standing), depends_on=(known, standing.trouble)
@@ -118,7 +116,7 @@ def span(manifest: Manifest, days: int, at_ms: int) -> tuple[str, str]:
     return str(last - timedelta(days=days - 1)), str(last)
 
 
-def _shown(request: HttpRequest, cluster: str, standing: parquet.ReportStatus) -> Mapping[str, Any]:
+def _shown(request: HttpRequest, cluster: str, standing: ReportStatus) -> Mapping[str, Any]:
     wanted, manifest = _wanted(request), standing.manifest
     found, first, last = Found(trouble=standing.trouble), "", ""
     if manifest is not None:
