@@ -275,9 +275,12 @@ def _due_ms(
     ended: Sequence[tuple[Item, str]],
     now_ms: int,
 ) -> int:
-    """Return when a group is told: what began first waits for more; nothing new: when to tell it again."""
+    """Return when a group is told: what began first waits for more; nothing new: when to tell it again.
+
+    An alert that fires in another group by now has waited already.
+    """
     begun = [item.fired_ms if item.loud_ms is None else item.loud_ms for item in new]
-    begun += [now_ms if item.firing else item.resolved_ms or 0 for item, _ in ended]
+    begun += [now_ms - route.wait_ms if item.firing else item.resolved_ms or 0 for item, _ in ended]
     if not begun:
         return (standing.made_ms if standing else 0) + route.repeat_ms
     due_ms = min(begun) + route.wait_ms

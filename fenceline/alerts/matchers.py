@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
+from fenceline import rule_names
 from fenceline.alerts import patterns
 
 #: Matchers of one silence or channel, and characters of one value.
@@ -79,7 +80,8 @@ def checked(label: str, operator: str, value: str) -> Matcher:
 def matches(matchers: Iterable[Sequence[str]], labels: Mapping[str, str]) -> bool:
     """Whether labels meet all of the matchers; none of them: all labels do. Never raises.
 
-    A pattern that cannot be used, which nobody can save, matches nothing.
+    A rule is matched by each name that it has or had (`fenceline.rule_names`). A pattern that cannot be used,
+    which nobody can save, matches nothing.
     """
     return all(_meets(label, operator, value, labels) for label, operator, value in matchers)
 
@@ -91,10 +93,11 @@ def matchers_text(matchers: Iterable[Sequence[str]]) -> str:
 
 def _meets(label: str, operator: str, wanted: str, labels: Mapping[str, str]) -> bool:
     value = labels.get(label, "")
+    values = rule_names.spellings(value) if label == "alertname" else (value,)
     if operator in ("=", "!="):
-        return (value == wanted) is (operator == "=")
+        return (wanted in values) is (operator == "=")
     try:
-        return patterns.matches(wanted, value) is (operator == "=~")
+        return any(patterns.matches(wanted, each) for each in values) is (operator == "=~")
     except ValueError:
         return False
 
@@ -137,13 +140,13 @@ class Inhibition(NamedTuple):
 #: Who inhibits whom. No circle: of two rules never each the other.
 INHIBITIONS: Sequence[Inhibition] = (
     Inhibition(
-        ("hanging", "late", "stuck_in_prepare", "open_too_long", "lso_pinned"),
+        ("hanging", "coordinator_overdue", "stuck_in_prepare", "open_too_long", "lso_pinned"),
         ("group_stalled", "offsets_unstable", "query_blocked"),
         CauseLink.AFFECTED,
         "it waits behind that, and goes on by itself once that has ended",
     ),
     Inhibition(
-        ("late", "stuck_in_prepare", "open_too_long"),
+        ("coordinator_overdue", "stuck_in_prepare", "open_too_long"),
         ("lso_pinned",),
         CauseLink.AFFECTED,
         "that transaction holds the LSO",
@@ -151,10 +154,15 @@ INHIBITIONS: Sequence[Inhibition] = (
     Inhibition(
         ("hanging",), ("lso_pinned",), CauseLink.SAME_SUBJECT, "the hanging transaction holds the LSO"
     ),
-    Inhibition(("late",), ("open_too_long",), CauseLink.SAME_SUBJECT, "it is open because nobody aborts it"),
+    Inhibition(
+        ("coordinator_overdue",),
+        ("open_too_long",),
+        CauseLink.SAME_SUBJECT,
+        "it is open because nobody aborts it",
+    ),
     Inhibition(
         ("batch_prepared",),
-        ("late", "open_too_long"),
+        ("coordinator_overdue", "open_too_long"),
         CauseLink.AFFECTED,
         "its batch waits for its driver: a restart of the query ends it",
     ),
@@ -175,7 +183,7 @@ INHIBITIONS: Sequence[Inhibition] = (
     ),
     Inhibition(
         ("collector_behind",),
-        ("gap", "coordinator_loading"),
+        ("collector_gap", "coordinator_loading"),
         CauseLink.CLUSTER,
         "while the cluster itself is not seen, its parts are not either",
     ),

@@ -29,7 +29,12 @@ def route(kind: str = "webhook", **changes: Any) -> Route:
 
 
 def item(
-    name: str, *, rule: str = "late", severity: str = "warning", ago_s: float = 60, **changes: Any
+    name: str,
+    *,
+    rule: str = "coordinator_overdue",
+    severity: str = "warning",
+    ago_s: float = 60,
+    **changes: Any,
 ) -> Item:
     """An alert that fires since `ago_s`."""
     fired_ms = NOW - int(ago_s * S)
@@ -44,7 +49,7 @@ def over(name: str, ago_s: float, **changes: Any) -> Item:
     return item(name, ago_s=900, firing=False, resolved_ms=NOW - int(ago_s * S), **changes)
 
 
-KEY = grouping.group_key("prod", {"alertname": "late", "cluster": "prod"})
+KEY = grouping.group_key("prod", {"alertname": "coordinator_overdue", "cluster": "prod"})
 
 
 def standing(ago_s: float, *names: str, severity: str = "warning", through: bool = True) -> LastNotification:
@@ -64,6 +69,14 @@ def looked(
     return grouping.outlook(
         to or route(), found, held, lambda each: each.fingerprint in hushed, cluster="prod", now_ms=NOW
     )
+
+
+def test_an_alert_that_fires_in_another_group_by_now_ends_in_the_one_it_left() -> None:
+    renamed = item("a", rule="hanging", ago_s=900)
+    found = looked([renamed], [standing(600, "a")])
+    assert summed(found) == [("all_alerts_resolved", [], ["a"]), ("first_notification", ["a"], [])]
+    assert [each.key == KEY for each in found.sendings] == [True, False]
+    assert summed(looked([renamed], [standing(20, "a")]))[0][0] == "first_notification", "the interval holds"
 
 
 def summed(found: Outlook) -> list[tuple[str, list[str], list[str]]]:
@@ -222,20 +235,21 @@ FOLLOWS = item("group:g", rule="group_stalled")
 
 
 def test_a_silence_says_who_and_until_when() -> None:
-    muting = Muting([CAUSE, FOLLOWS], [Silence(("alertname", "=", "late"))])
+    muting = Muting([CAUSE, FOLLOWS], [Silence(("alertname", "=", "coordinator_overdue"))])
     assert muting.silenced(CAUSE) == [["silenced", "12", "by ada until 2026-11-18 12:06 UTC: deploy"]]
     assert muting.silenced(FOLLOWS) == []
 
 
 def test_what_follows_is_quiet_for_who_is_told_of_the_cause_alone() -> None:
     muting = Muting([CAUSE, FOLLOWS], [])
-    words = "by late of transaction:p: it waits behind that, and goes on by itself once that has ended"
+    waits = "it waits behind that, and goes on by itself once that has ended"
+    words = f"by coordinator_overdue of transaction:p: {waits}"
     assert muting.inhibited(FOLLOWS, route()) == ["inhibited", "#7", words]
     assert muting.inhibited(FOLLOWS, route(number=2, matchers=(("alertname", "=", "group_stalled"),))) is None
     assert muting.inhibited(CAUSE, route()) is None
     assert Muting([replace(CAUSE, severity="info"), FOLLOWS], []).inhibited(FOLLOWS, route()) is None
     # Silenced or not: who silences the cause wants to hear of neither.
-    silenced = Muting([CAUSE, FOLLOWS], [Silence(("alertname", "=", "late"))])
+    silenced = Muting([CAUSE, FOLLOWS], [Silence(("alertname", "=", "coordinator_overdue"))])
     assert silenced.is_muted(FOLLOWS, route())
 
 
@@ -309,7 +323,7 @@ def test_it_is_told_why_nobody_is_told() -> None:
     assert quiet(A)[0][0] == "no_channel"
     picky = route(matchers=(("team", "=", "x"),))
     assert quiet(A, view([A], to=picky)) == [["no_match", "pager", 'wants team="x"']]
-    why = ["inhibited", "#7", "by late of x"]
+    why = ["inhibited", "#7", "by coordinator_overdue of x"]
     assert quiet(A, view([A], [standing(9, "a")]), inhibited={1: why}) == [why]
     # One who is told is enough.
     assert quiet(A, view([A]), view([A], to=picky)) == []

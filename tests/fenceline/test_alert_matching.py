@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from fenceline.alerts import matchers as matching
 from fenceline.alerts import patterns
 from fenceline.alerts.matchers import INHIBITIONS, CauseLink, Inhibitors, Matcher
+from fenceline.rule_names import RENAMED
 from fenceline.rules import RULES
 
 LABELS = {"team": "Payments", "topic": "orders", "subject": 'say "hi", you'}
@@ -84,6 +85,30 @@ def test_labels_match(number: int, text: str, expected: bool) -> None:
     assert matching.matches(matching.parse_matchers(text), LABELS) is expected, f"case {number}"
 
 
+@pytest.mark.parametrize("rule", ["late", "coordinator_overdue"])
+@pytest.mark.parametrize(
+    ("number", "text", "expected"),
+    [
+        (1, 'alertname="late"', True),
+        (2, 'alertname="coordinator_overdue"', True),
+        (3, 'alertname!="late"', False),
+        (4, 'alertname=~"late|hanging"', True),
+        (5, 'alertname=~"coordinator.*"', True),
+        (6, 'alertname!~"la.*"', False),
+        (7, 'alertname="gap"', False),
+        (8, 'subject="coordinator_overdue"', False),
+    ],
+)
+def test_a_rule_is_matched_by_every_name_it_had(rule: str, number: int, text: str, expected: bool) -> None:
+    labels = {"alertname": rule, "subject": "late"}
+    assert matching.matches(matching.parse_matchers(text), labels) is expected, f"case {number}"
+
+
+def test_renamed_rules_are_rules_and_no_name_is_used_again() -> None:
+    assert set(RENAMED.values()) <= set(RULES)
+    assert not set(RENAMED) & set(RULES)
+
+
 def test_a_pattern_that_cannot_be_used_matches_nothing() -> None:
     assert not matching.matches([("team", "=~", "(")], LABELS)
     assert not matching.matches([("team", "!~", "(")], LABELS)
@@ -133,7 +158,7 @@ class Alert:
 
 
 BLOCKER = "transaction:payments-7"
-LATE = Alert("late", BLOCKER, ["partition:payments-0", "group:billing", "query:q1"])
+LATE = Alert("coordinator_overdue", BLOCKER, ["partition:payments-0", "group:billing", "query:q1"])
 PINNED = Alert("lso_pinned", "partition:payments-0", ["group:billing", "query:q1"])
 HANGING = Alert("hanging", "partition:payments-0", ["group:billing"])
 BLIND = Alert("collector_behind", "collector:transaction_state", severity="critical")
@@ -142,20 +167,20 @@ BLIND = Alert("collector_behind", "collector:transaction_state", severity="criti
 @pytest.mark.parametrize(
     ("number", "firing", "target", "by"),
     [
-        (1, [LATE], Alert("group_stalled", "group:billing"), "late"),
-        (2, [LATE], Alert("group_stalled", "group:other", [BLOCKER]), "late"),
+        (1, [LATE], Alert("group_stalled", "group:billing"), "coordinator_overdue"),
+        (2, [LATE], Alert("group_stalled", "group:other", [BLOCKER]), "coordinator_overdue"),
         (3, [LATE], Alert("group_stalled", "group:other", ["partition:payments-0"]), None),
         (4, [PINNED], Alert("group_stalled", "group:other", ["partition:payments-0"]), "lso_pinned"),
         (5, [PINNED], Alert("query_blocked", "query:q1"), "lso_pinned"),
         (6, [HANGING], Alert("offsets_unstable", "group:billing"), "hanging"),
-        (7, [LATE], PINNED, "late"),
+        (7, [LATE], PINNED, "coordinator_overdue"),
         (8, [HANGING], PINNED, "hanging"),
-        (9, [LATE], Alert("open_too_long", BLOCKER), "late"),
+        (9, [LATE], Alert("open_too_long", BLOCKER), "coordinator_overdue"),
         (10, [Alert("batch_prepared", "query:q1", [BLOCKER])], LATE, "batch_prepared"),
         (11, [Alert("query_failed", "query:q1")], Alert("batch_slow", "query:q1"), "query_failed"),
         (12, [Alert("query_failed", "query:q2")], Alert("batch_slow", "query:q1"), None),
-        (13, [BLIND], Alert("gap", "collector:partitions"), "collector_behind"),
-        (14, [Alert("collector_behind", "collector:x")], Alert("gap", "collector:partitions"), None),
+        (13, [BLIND], Alert("collector_gap", "collector:partitions"), "collector_behind"),
+        (14, [Alert("collector_behind", "collector:x")], Alert("collector_gap", "collector:x"), None),
         (15, [PINNED], LATE, None),
         (16, [LATE], Alert("batch_lost", "query:q1", [BLOCKER]), None),
         (17, [Alert("timeouts_in_a_row", "application:a")], Alert("abort_ratio", "application:a"),

@@ -79,7 +79,7 @@ def test_habit_changed(
     severity: str | None,
     why: str,
 ) -> None:
-    told = severities("habit_changed", applications=application(hour=hour, habits=habits))
+    told = severities("abort_rate_anomaly", applications=application(hour=hour, habits=habits))
     assert told == ([severity] if severity else []), f"case {number}: {why}"
 
 
@@ -131,7 +131,7 @@ FACTS = application(
 )
 
 
-@pytest.mark.parametrize("rule", ["abort_ratio", "habit_changed", "id_explosion", "epoch_burn"])
+@pytest.mark.parametrize("rule", ["abort_ratio", "abort_rate_anomaly", "id_explosion", "epoch_burn"])
 def test_they_need_the_whole_history_and_nothing_else(rule: str) -> None:
     assert found(rule, applications=FACTS)
     assert not found(rule, applications=FACTS, gaps=(gap("transaction_state"),))
