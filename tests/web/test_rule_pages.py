@@ -13,6 +13,7 @@ from urllib.parse import urljoin
 import pytest
 from django.test import Client
 
+from dashboard.labels.rule import rule_label
 from dashboard.web import markdown
 from fenceline.facts import Severity
 from fenceline.limits import Limits
@@ -118,6 +119,14 @@ def test_a_former_name_leads_to_the_rule(page: Client) -> None:
     for former, name in RENAMED.items():
         answer = page.get(f"/rules/{former}?cluster=prod")
         assert (answer.status_code, answer["Location"]) == (301, f"/rules/{name}?cluster=prod")
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_is_called_by_its_label(page: Client, name: str) -> None:
+    seed.seen(seed.cluster())
+    label = rule_label(name)
+    assert "_" not in label
+    assert f"<h1>{label.capitalize()}</h1>" in read(page, f"/rules/{name}")
 
 
 def test_an_edited_page_is_shown_as_it_is_now(page: Client, documented: Path) -> None:

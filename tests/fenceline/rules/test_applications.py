@@ -72,7 +72,7 @@ NEVER, RARE, POOLED = Habit(100, 0, 0.0), Habit(100, 10, 0.05), Habit(100, 5_000
         (11, {TAKEOVER: 25, COMMIT: 5, REINIT: 25}, {TAKEOVER: NEVER, REINIT: NEVER}, "warning", "both"),
     ],
 )
-def test_habit_changed(
+def test_abort_rate_anomaly(
     number: int,
     hour: dict[TransitionKind, float],
     habits: dict[TransitionKind, Habit],
