@@ -20,7 +20,7 @@ from statistics import median
 from sandbox.options import ROOT
 
 FINDINGS, HOUR_S, SEED = 10_000, 3_600, 7
-RULES = ("late", "lso_pinned", "open_too_long", "hanging")
+RULES = ("coordinator_overdue", "lso_pinned", "open_too_long", "hanging")
 NOW_MS = 1_795_000_000_000
 _MB = 1_024 * 1_024
 

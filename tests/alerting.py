@@ -62,7 +62,7 @@ def seed() -> None:
     judging = leases.acquire("prod", "judge", holder="test", now_ms=NOW_MS)
     assert judging is not None
     findings = [
-        Finding("late", "prod", f"group:g{number}", Severity.WARNING, NOW_MS, "s", "e", "n")
+        Finding("coordinator_overdue", "prod", f"group:g{number}", Severity.WARNING, NOW_MS, "s", "e", "n")
         for number in range(GROUPS)
     ]
     for _ in range(3):

@@ -41,7 +41,7 @@ from fenceline.plans.producers import Producer
 #: Of an id that hangs in many partitions so many are offered: its findings name the rest.
 _MOST_MARKERS = 3
 #: The rules whose subjects an act may end.
-_ENDABLE = frozenset({"hanging", "open_too_long", "late", "batch_prepared"})
+_ENDABLE = frozenset({"hanging", "open_too_long", "coordinator_overdue", "batch_prepared"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,9 +26,6 @@ from apprise.plugins.base import NotifyBase
 from dashboard.alerts import http as alert_http
 from dashboard.alerts import ssrf
 
-#: Pagers close by the key by which they were opened.
-_PAGER = ("action", "dedup")
-
 
 class Unsupported(ValueError):
     """An address that is not sent to through apprise; the text says why and what to do, and no secret."""
@@ -42,22 +39,12 @@ class _Vendor:
     plugin: str
     hosts: tuple[str, ...]
     options: tuple[str, ...] = ()
-    #: Whether it takes action=map and dedup=…: it closes what it opened.
+    #: Whether it closes by a key what it opened by it.
     pager: bool = False
 
 
+#: What people ask for; everything else that takes a message takes a webhook.
 _VENDORS = {
-    "dingtalk": _Vendor("dingtalk", "NotifyDingTalk", ("oapi.dingtalk.com",)),
-    "discord": _Vendor("discord", "NotifyDiscord", ("discord.com",), ("thread",)),
-    "feishu": _Vendor("feishu", "NotifyFeishu", ("open.feishu.cn",)),
-    "firehydrant": _Vendor(
-        "firehydrant", "NotifyFireHydrant", ("signals.firehydrant.com",), ("priority",), pager=True
-    ),
-    "flock": _Vendor("flock", "NotifyFlock", ("api.flock.com", "api.flock.co")),
-    "gchat": _Vendor("google_chat", "NotifyGoogleChat", ("chat.googleapis.com",), ("key", "token", "thread")),
-    "ilert": _Vendor("ilert", "NotifyILert", ("api.ilert.com",), ("priority", "route"), pager=True),
-    "incidentio": _Vendor("incidentio", "NotifyIncidentIO", ("api.incident.io",), pager=True),
-    "lark": _Vendor("lark", "NotifyLark", ("open.larksuite.com",)),
     "mailgun": _Vendor(
         "mailgun", "NotifyMailgun", ("api.mailgun.net", "api.eu.mailgun.net"), ("region", "name")
     ),
@@ -68,51 +55,25 @@ _VENDORS = {
         ("region", "group", "class"),
         pager=True,
     ),
-    "pagertree": _Vendor("pagertree", "NotifyPagerTree", ("api.pagertree.com",), ("urgency",), pager=True),
-    "pbul": _Vendor("pushbullet", "NotifyPushBullet", ("api.pushbullet.com",)),
-    "postmark": _Vendor("postmark", "NotifyPostmark", ("api.postmarkapp.com",)),
-    "pover": _Vendor(
-        "pushover",
-        "NotifyPushover",
-        ("api.pushover.net",),
-        ("priority", "sound", "interval", "expire"),
-    ),
-    "resend": _Vendor("resend", "NotifyResend", ("api.resend.com",), ("from", "name")),
     "sendgrid": _Vendor("sendgrid", "NotifySendGrid", ("api.sendgrid.com",)),
-    "signl4": _Vendor(
-        "signl4", "NotifySIGNL4", ("connect.signl4.com",), ("service", "alerting_scenario"), pager=True
-    ),
     "slack": _Vendor(
         "slack", "NotifySlack", ("hooks.slack.com", "hooks.slack-gov.com", "slack.com"), ("blocks", "footer")
     ),
-    "splunk": _Vendor("splunk", "NotifySplunk", ("alert.victorops.com",), pager=True),
-    "squadcast": _Vendor(
-        "squadcast",
-        "NotifySquadcast",
-        ("api.squadcast.com", "api.eu.squadcast.com"),
-        ("region", "priority"),
-        pager=True,
-    ),
     "tgram": _Vendor("telegram", "NotifyTelegram", ("api.telegram.org",), ("silent", "topic", "thread")),
-    "wecombot": _Vendor("wecombot", "NotifyWeComBot", ("qyapi.weixin.qq.com",)),
     "workflows": _Vendor(
         "workflows",
         "NotifyWorkflows",
         (".logic.azure.com", ".api.powerplatform.com"),
         ("pa", "route", "ver", "api-version"),
     ),
-    "wxteams": _Vendor("webexteams", "NotifyWebexTeams", ("webexapis.com", "api.ciscospark.com"), ("to",)),
-    "zoom": _Vendor("zoom", "NotifyZoom", ("inbots.zoom.us",), ("mode", "token")),
 }
+_WEBHOOK = "make a channel of kind webhook"
 #: Schemes that people may ask for, and what to take instead.
 _INSTEAD = {
-    "opsgenie": "make a channel of kind webhook with the address of its Prometheus integration",
-    "jira": "make a channel of kind webhook with the address of its Prometheus integration",
-    "victorops": "write splunk://",
-    "http": "make a channel of kind webhook",
-    "https": "make a channel of kind webhook",
-    "json": "make a channel of kind webhook",
-    "jsons": "make a channel of kind webhook",
+    **dict.fromkeys(("http", "https", "json", "jsons"), _WEBHOOK),
+    **dict.fromkeys(("opsgenie", "jira"), f"{_WEBHOOK} with the address of its Prometheus integration"),
+    "msteams": "make a workflow in Teams, and write workflows://",
+    "mailto": "write mailgun:// or sendgrid://",
 }
 _SHOWN = 20
 #: How chats are told to call people: @everyone, <!channel>, <#C1>.
@@ -158,9 +119,9 @@ def _plugin(vendor: _Vendor, url: str, key: str) -> NotifyBase:
         known = f"only {', '.join(vendor.options)}" if vendor.options else "no option"
         shown = ", ".join(each[:_SHOWN] for each in refused)
         raise Unsupported(f"The address has options that are not used here ({shown}): {known} may be given.")
-    more = dict(zip(_PAGER, ("map", key), strict=True)) if vendor.pager and key else {}
+    more = {"action": "map", "dedup": key} if vendor.pager and key else {}
     try:
-        plugin = of(**{**found, **_renamed(vendor, more), "asset": _asset(), "overflow": "truncate"})
+        plugin = of(**{**found, **more, "asset": _asset(), "overflow": "truncate"})
     except (TypeError, ValueError) as error:
         # Its text repeats the parts of the address.
         wrong = "a part of it is missing or misspelled"
@@ -168,13 +129,6 @@ def _plugin(vendor: _Vendor, url: str, key: str) -> NotifyBase:
     # It would sleep: one message is one request, and pauses are ours.
     plugin.request_rate_per_sec = 0
     return plugin
-
-
-def _renamed(vendor: _Vendor, more: Mapping[str, str]) -> dict[str, str]:
-    """Return a pager's key under the name that its plugin gives it."""
-    names = {"pagertree": "thirdparty", "signl4": "external_id", "splunk": "entity_id"}
-    dedup = names.get(vendor.module, "dedup")
-    return {dedup if name == "dedup" else name: value for name, value in more.items()}
 
 
 @functools.cache
@@ -246,14 +200,6 @@ class _Requests:
     @staticmethod
     def get(url: str, **how: Any) -> requests.Response:
         return _Requests.request("GET", url, **how)
-
-    @staticmethod
-    def put(url: str, **how: Any) -> requests.Response:
-        return _Requests.request("PUT", url, **how)
-
-    @staticmethod
-    def delete(url: str, **how: Any) -> requests.Response:
-        return _Requests.request("DELETE", url, **how)
 
 
 def _not_sent(error: alert_http.NotSent | ssrf.TargetRefused) -> alert_http.NotSent:

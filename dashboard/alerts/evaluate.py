@@ -18,6 +18,7 @@ from django.db.models import Max
 from django.db.models.functions import Now
 
 from dashboard.alerts.alert_set import Book, state_of
+from dashboard.alerts.patterns import compile_pattern
 from dashboard.models import Alert, AlertChange, Channel, Delivery, FindingRecord, Silence
 from dashboard.runtime import leases
 from dashboard.runtime.collector_names import ALERTS
@@ -59,7 +60,7 @@ class _Tick:
         standing = self._standing()
         items = self._items(changes, standing)
         silences = Silence.objects.filter(starts_ms__lte=self._now_ms, ends_ms__gt=self._now_ms)
-        muting = Muting(items.values(), silences.order_by("pk"))
+        muting = Muting(items.values(), silences.order_by("pk"), compile_pattern)
         self._mark_loud(items, muting, routes)
         views = [self._tell(route, items, standing[route.number], muting) for route in routes]
         settled = self._settle(changes, items, views)
@@ -225,6 +226,7 @@ def _route(row: Channel, limits: Alerting) -> Route:
         send_resolved=row.send_resolved,
         off=off,
         limits=limits,
+        compile_pattern=compile_pattern,
     )
 
 

@@ -12,6 +12,7 @@ from django.db.models.functions import Coalesce
 from dashboard.models import Action, Alert, AlertChange, Beginning, Channel, Delivery, Silence
 from dashboard.runtime.paging import Page, part
 from fenceline.facts import Severity
+from fenceline.rule_names import current_name
 
 #: How long a resolved alert stays among those that are not filtered by state.
 RECENT_MS = 86_400_000
@@ -319,7 +320,7 @@ def _filtered(wanted: AlertCriteria, now_ms: int) -> QuerySet[Alert]:
     rows = _in_state(_of_cluster(wanted.cluster), wanted.state, now_ms).select_related("cluster")
     for name, value in {
         "severity": wanted.severity,
-        "rule": wanted.rule,
+        "rule": current_name(wanted.rule),
         "labels__team": wanted.team,
         "subject": wanted.subject,
     }.items():
@@ -329,7 +330,7 @@ def _filtered(wanted: AlertCriteria, now_ms: int) -> QuerySet[Alert]:
     if wanted.q:
         rows = rows.alias(beginning=Beginning("subject"))
         found = Q(beginning__icontains=wanted.q) | Q(labels__query_name__icontains=wanted.q)
-        rows = rows.filter(found | Q(rule__icontains=wanted.q.replace(" ", "_")))
+        rows = rows.filter(found | Q(rule__icontains=current_name(wanted.q.replace(" ", "_"))))
     return rows
 
 

@@ -11,6 +11,7 @@ from django.db import transaction
 from dashboard.alerts import queries as alert_queries
 from dashboard.alerts import validation
 from dashboard.alerts.notify import ring
+from dashboard.alerts.patterns import compile_pattern
 from dashboard.models import Alert, Silence
 from dashboard.system import audit
 from dashboard.system.audit import AuditedSubject, Event
@@ -85,7 +86,8 @@ def _at(instant_ms: int) -> datetime:
 def matched(matchers: Matchers, among: Sequence[Alert] | None = None) -> Sequence[Alert]:
     """Return the alerts, firing or pending, that matchers match now; `among` some that were read before."""
     rows = alert_queries.active_labels() if among is None else among
-    return [row for row in rows if matching.matches(matchers, row.labels)]
+    wanted = matching.MatcherSet(matchers, compile_pattern)
+    return [row for row in rows if wanted.matches(row.labels)]
 
 
 def _matchers(draft: SilenceDraft) -> list[list[str]]:
@@ -93,16 +95,19 @@ def _matchers(draft: SilenceDraft) -> list[list[str]]:
 
 
 def fit_matchers(matchers: Matchers, *, none_allowed: bool) -> Matchers:
-    """Return matchers that may be kept; raises ValueError for unknown labels, or where everything matches."""
+    """Return matchers that may be kept; raises ValueError for what cannot be used, or matches everything."""
     for name, _, value in matchers:
         validation.label_name(name, validation.LABELS)
         if "\0" in value:
             raise ValueError(f"The value of {name} has a NUL, which no label has: remove it.")
+    fit = matching.MatcherSet(matchers, compile_pattern)
+    if fit.wrong:
+        raise ValueError(fit.wrong)
     if none_allowed:
         return matchers
     if not matchers:
         raise ValueError('Say which alerts: at least one matcher, as in alertname="open_too_long".')
-    if matching.matches(matchers, {}):
+    if fit.matches({}):
         raise ValueError(
             "These match every alert, also one without any label: add a matcher that needs a value,"
             ' as in cluster="prod".'

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dashboard.models import FindingRecord
 from dashboard.runtime import visibility
 from fenceline.facts import Severity
+from fenceline.rule_names import current_name
 
 
 def findings(cluster: str = "", subject: str = "") -> Sequence[FindingRecord]:
@@ -35,7 +36,7 @@ def findings_before(
     )
     if state != "all":
         rows = rows.filter(closed_at__isnull=state == "open")
-    for name, value in {"rule": rule, "severity": severity, "subject": subject}.items():
+    for name, value in {"rule": current_name(rule), "severity": severity, "subject": subject}.items():
         rows = rows.filter(**{name: value}) if value else rows
     rows = rows if place is None else rows.filter(pk__lt=place)
     return list(rows.order_by("-pk")[:limit])

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from fenceline.alerts.engine import is_worse, rank
 from fenceline.alerts.labels import page_of
 from fenceline.alerts.limits import Alerting
-from fenceline.alerts.matchers import Matcher, matchers_text, matches
+from fenceline.alerts.matchers import CompilePattern, MatcherSet, matchers_text
 from fenceline.alerts.payload import MOST_ALERTS, GroupMessage, Notice, SendReason
 
 #: An Alertmanager groups and waits by itself: it is told at once, and again before it takes alerts for over.
@@ -32,7 +32,7 @@ class Route:
     name: str
     kind: str
     min_severity: str
-    matchers: tuple[Matcher, ...]
+    matchers: MatcherSet
     group_by: tuple[str, ...]
     wait_ms: int
     interval_ms: int
@@ -58,6 +58,7 @@ def route(
     send_resolved: bool,
     off: str,
     limits: Alerting,
+    compile_pattern: CompilePattern,
 ) -> Route:
     """Return a channel's route; what it does not say itself, `[alerts]` says."""
     is_am = kind == "alertmanager"
@@ -70,7 +71,7 @@ def route(
     # A severity is a label, and an alert of other labels another alert to it: the old one must end.
     labels = ("severity", *group_by) if is_am else (group_by or limits.group_by)
     return Route(
-        number, name, kind, min_severity, tuple(Matcher(*each) for each in matchers),
+        number, name, kind, min_severity, MatcherSet(matchers, compile_pattern),
         tuple(dict.fromkeys(labels)), wait, interval, repeat, send_resolved, off,
     )  # fmt: skip
 
@@ -154,8 +155,10 @@ def unwanted(route: Route, severity: str, labels: Mapping[str, str]) -> tuple[st
     """Return why a channel does not want an alert, as kind and words; None if it does."""
     if rank(severity) < rank(route.min_severity):
         return "below_severity", f"wants {route.min_severity} and worse, and this is {severity}"
-    if not matches(route.matchers, labels):
-        return "no_match", f"wants {matchers_text(route.matchers)}"
+    if route.matchers.wrong:
+        return "no_match", f"has a matcher that cannot be used: {route.matchers.wrong}"
+    if not route.matchers.matches(labels):
+        return "no_match", f"wants {route.matchers}"
     return None
 
 
@@ -275,9 +278,12 @@ def _due_ms(
     ended: Sequence[tuple[Item, str]],
     now_ms: int,
 ) -> int:
-    """Return when a group is told: what began first waits for more; nothing new: when to tell it again."""
+    """Return when a group is told: what began first waits for more; nothing new: when to tell it again.
+
+    An alert that fires in another group by now has waited already.
+    """
     begun = [item.fired_ms if item.loud_ms is None else item.loud_ms for item in new]
-    begun += [now_ms if item.firing else item.resolved_ms or 0 for item, _ in ended]
+    begun += [now_ms - route.wait_ms if item.firing else item.resolved_ms or 0 for item, _ in ended]
     if not begun:
         return (standing.made_ms if standing else 0) + route.repeat_ms
     due_ms = min(begun) + route.wait_ms

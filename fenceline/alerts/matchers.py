@@ -1,18 +1,20 @@
 """Which alerts: matchers on labels, as Alertmanager writes them, and which alert inhibits which. Pure.
 
-A matcher is `(label, operator, value)`; a label that an alert has not counts as "". Inhibition is one table:
-a cause that a channel is told of keeps quiet what only follows from it.
+A matcher is `(label, operator, value)`; a label that an alert has not counts as "". Regular expressions are
+compiled by who calls: RE2, which Alertmanager has, is no part of the standard library.
+
+Inhibition is one table: a cause that a channel is told of keeps quiet what only follows from it.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from fenceline.alerts import patterns
+from fenceline import rule_names
 
 #: Matchers of one silence or channel, and characters of one value.
 MOST_MATCHERS = 20
@@ -25,6 +27,10 @@ _MATCHER = re.compile(
     re.ASCII | re.DOTALL,
 )
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+
+#: Turns a regular expression into a test of whole texts, each in time linear in the text; raises ValueError
+#: with words for a person.
+CompilePattern = Callable[[str], Callable[[str], bool]]
 
 
 class Matcher(NamedTuple):
@@ -66,22 +72,37 @@ def parse_matchers(text: str) -> list[Matcher]:
 
 
 def checked(label: str, operator: str, value: str) -> Matcher:
-    """Return a matcher that can be used; raises ValueError with words for a person."""
+    """Return a matcher of a known operator and a bounded value; raises ValueError with words for a person."""
     if operator not in _OPERATORS:
         raise ValueError(f"“{_clip(operator)}” is no operator: write one of {' '.join(_OPERATORS)}.")
     if len(value) > LONGEST_VALUE:
         raise ValueError(f"The value of {_clip(label)} is too long: at most {LONGEST_VALUE:,} characters.")
-    if operator in ("=~", "!~"):
-        patterns.compile(value)
     return Matcher(label, operator, value)
 
 
-def matches(matchers: Iterable[Sequence[str]], labels: Mapping[str, str]) -> bool:
-    """Whether labels meet all of the matchers; none of them: all labels do. Never raises.
+class MatcherSet:
+    """Matchers that labels must meet all of, patterns compiled once; without any, all labels do.
 
-    A pattern that cannot be used, which nobody can save, matches nothing.
+    A rule is matched by each name that it has or had (`fenceline.rule_names`). A pattern that cannot be used
+    matches nothing, with either operator; `wrong` says what is wrong with it.
     """
-    return all(_meets(label, operator, value, labels) for label, operator, value in matchers)
+
+    def __init__(self, matchers: Iterable[Sequence[str]], compile_pattern: CompilePattern) -> None:
+        self._matchers = [Matcher(*each) for each in matchers]
+        self._tests: list[tuple[Matcher, Callable[[str], bool]]] = []
+        self.wrong = ""
+        for each in self._matchers:
+            try:
+                self._tests.append((each, _test(each, compile_pattern)))
+            except ValueError as error:
+                self.wrong = self.wrong or str(error)
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether labels meet all of the matchers. Never raises."""
+        return not self.wrong and all(_meets(matcher, test, labels) for matcher, test in self._tests)
+
+    def __str__(self) -> str:
+        return matchers_text(self._matchers)
 
 
 def matchers_text(matchers: Iterable[Sequence[str]]) -> str:
@@ -89,14 +110,15 @@ def matchers_text(matchers: Iterable[Sequence[str]]) -> str:
     return ", ".join(str(Matcher(*each)) for each in matchers)
 
 
-def _meets(label: str, operator: str, wanted: str, labels: Mapping[str, str]) -> bool:
-    value = labels.get(label, "")
-    if operator in ("=", "!="):
-        return (value == wanted) is (operator == "=")
-    try:
-        return patterns.matches(wanted, value) is (operator == "=~")
-    except ValueError:
-        return False
+def _test(matcher: Matcher, compile_pattern: CompilePattern) -> Callable[[str], bool]:
+    is_pattern = matcher.operator in ("=~", "!~")
+    return compile_pattern(matcher.value) if is_pattern else matcher.value.__eq__
+
+
+def _meets(matcher: Matcher, test: Callable[[str], bool], labels: Mapping[str, str]) -> bool:
+    value = labels.get(matcher.label, "")
+    values = rule_names.spellings(value) if matcher.label == "alertname" else (value,)
+    return any(map(test, values)) is (matcher.operator in ("=", "=~"))
 
 
 def _value(matcher: re.Match[str]) -> str:
@@ -137,13 +159,13 @@ class Inhibition(NamedTuple):
 #: Who inhibits whom. No circle: of two rules never each the other.
 INHIBITIONS: Sequence[Inhibition] = (
     Inhibition(
-        ("hanging", "late", "stuck_in_prepare", "open_too_long", "lso_pinned"),
+        ("hanging", "coordinator_overdue", "stuck_in_prepare", "open_too_long", "lso_pinned"),
         ("group_stalled", "offsets_unstable", "query_blocked"),
         CauseLink.AFFECTED,
         "it waits behind that, and goes on by itself once that has ended",
     ),
     Inhibition(
-        ("late", "stuck_in_prepare", "open_too_long"),
+        ("coordinator_overdue", "stuck_in_prepare", "open_too_long"),
         ("lso_pinned",),
         CauseLink.AFFECTED,
         "that transaction holds the LSO",
@@ -151,10 +173,15 @@ INHIBITIONS: Sequence[Inhibition] = (
     Inhibition(
         ("hanging",), ("lso_pinned",), CauseLink.SAME_SUBJECT, "the hanging transaction holds the LSO"
     ),
-    Inhibition(("late",), ("open_too_long",), CauseLink.SAME_SUBJECT, "it is open because nobody aborts it"),
+    Inhibition(
+        ("coordinator_overdue",),
+        ("open_too_long",),
+        CauseLink.SAME_SUBJECT,
+        "it is open because nobody aborts it",
+    ),
     Inhibition(
         ("batch_prepared",),
-        ("late", "open_too_long"),
+        ("coordinator_overdue", "open_too_long"),
         CauseLink.AFFECTED,
         "its batch waits for its driver: a restart of the query ends it",
     ),
@@ -175,7 +202,7 @@ INHIBITIONS: Sequence[Inhibition] = (
     ),
     Inhibition(
         ("collector_behind",),
-        ("gap", "coordinator_loading"),
+        ("collector_gap", "coordinator_loading"),
         CauseLink.CLUSTER,
         "while the cluster itself is not seen, its parts are not either",
     ),

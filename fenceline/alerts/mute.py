@@ -11,7 +11,7 @@ from typing import Protocol
 
 from fenceline.alerts.grouping import Item, Route, unwanted
 from fenceline.alerts.labels import readable_name
-from fenceline.alerts.matchers import Inhibitors, matches
+from fenceline.alerts.matchers import CompilePattern, Inhibitors, MatcherSet
 from fenceline.alerts.notification_decision import Why
 from fenceline.alerts.payload import rfc3339
 
@@ -29,9 +29,11 @@ class Quiets(Protocol):
 class Muting:
     """The silences in force, and what follows from what among the alerts of one cluster that fire."""
 
-    def __init__(self, items: Iterable[Item], silences: Iterable[Quiets]) -> None:
+    def __init__(
+        self, items: Iterable[Item], silences: Iterable[Quiets], compile_pattern: CompilePattern
+    ) -> None:
         firing = [item for item in items if item.firing]
-        self._silences = list(silences)
+        self._silences = [(each, MatcherSet(each.matchers, compile_pattern)) for each in silences]
         self._inhibitors = Inhibitors(firing)
         self._silenced = {item.fingerprint: self._who(item) for item in firing}
         self._causes = {item.fingerprint: list(self._inhibitors.of(item)) for item in firing}
@@ -60,8 +62,8 @@ class Muting:
     def _who(self, item: Item) -> list[Why]:
         return [
             ["silenced", str(each.pk), f"by {each.created_by} until {_instant(each.ends_ms)}: {each.reason}"]
-            for each in self._silences
-            if matches(each.matchers, item.labels)
+            for each, matchers in self._silences
+            if matchers.matches(item.labels)
         ]
 
     def _wants(self, route: Route, cause: Item) -> bool:

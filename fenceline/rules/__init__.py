@@ -23,7 +23,7 @@ _SOURCES = _QUERIES | _PARTITIONS
 
 _ALL = (
     Rule("open_too_long", transactions.open_too_long, _TRANSACTIONS),
-    Rule("late", transactions.late, _TRANSACTIONS),
+    Rule("coordinator_overdue", transactions.coordinator_overdue, _TRANSACTIONS),
     Rule("stuck_in_prepare", transactions.stuck_in_prepare, _TRANSACTIONS),
     # That nobody owns a producer id is known only where every id is.
     Rule("hanging", partitions.hanging, _PARTITIONS | _TRANSACTIONS, settled=True),
@@ -33,7 +33,7 @@ _ALL = (
     Rule("fencing_storm", transactions.fencing_storm, _HISTORY),
     Rule("timeouts_in_a_row", transactions.timeouts_in_a_row, _HISTORY),
     Rule("abort_ratio", applications.abort_ratio, _HISTORY),
-    Rule("habit_changed", applications.habit_changed, _HISTORY),
+    Rule("abort_rate_anomaly", applications.abort_rate_anomaly, _HISTORY),
     Rule("id_explosion", applications.id_explosion, _HISTORY),
     Rule("epoch_burn", applications.epoch_burn, _HISTORY),
     Rule("batch_lost", queries.batch_lost, _QUERIES),
@@ -52,7 +52,7 @@ _ALL = (
     Rule("coordinator_loading", collectors.coordinator_loading, frozenset({Sense.LISTS})),
     # What a collector says of itself is seen even when its cluster is not.
     Rule("collector_behind", collectors.collector_behind),
-    Rule("gap", collectors.gap),
+    Rule("collector_gap", collectors.collector_gap),
 )
 
 #: Every rule by name.

@@ -47,7 +47,7 @@ def abort_ratio(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[
         )
 
 
-def habit_changed(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
+def abort_rate_anomaly(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
     """Yield applications that start over, or time out, far more often than they used to."""
     for each in snapshot.applications:
         found = baselines.changes(
@@ -57,7 +57,7 @@ def habit_changed(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterato
         if changes:
             only_reinit = all(change.kind is TransitionKind.REINIT for change in changes)
             yield _finding(
-                "habit_changed",
+                "abort_rate_anomaly",
                 snapshot,
                 each,
                 Severity.INFO if only_reinit else Severity.WARNING,

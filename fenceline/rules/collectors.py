@@ -82,7 +82,7 @@ def coordinator_loading(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> I
         )
 
 
-def gap(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
+def collector_gap(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
     """Yield what parts a collector has not seen for `limits.gap_s`; one that sees nothing says so itself."""
     passed = [
         each
@@ -97,7 +97,7 @@ def _unseen(cluster: str, source: str, gaps: Sequence[VisibilityGap]) -> Finding
     scopes = [each.scope for each in gaps]
     reasons = list(dict.fromkeys(each.reason for each in gaps))
     return Finding(
-        rule="gap",
+        rule="collector_gap",
         cluster=cluster,
         subject=f"collector:{source}",
         severity=Severity.WARNING,

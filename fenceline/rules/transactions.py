@@ -38,7 +38,7 @@ def open_too_long(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterato
             yield _open(each, each.started_ms, passed_ms, how_bad, snapshot, now_ms)
 
 
-def late(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
+def coordinator_overdue(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
     """Yield Ongoing transactions that their coordinators should have aborted `limits.late_grace_s` ago."""
     for each in snapshot.transactions:
         if each.state is not TransactionState.ONGOING or each.started_ms is None or _never_ends(each):
@@ -46,7 +46,7 @@ def late(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding
         ends_ms = each.started_ms + each.timeout_ms
         if now_ms - ends_ms > limits.late_grace_s * 1_000:
             yield _finding(
-                "late",
+                "coordinator_overdue",
                 each,
                 Severity.CRITICAL,
                 since_ms=ends_ms,

@@ -102,7 +102,9 @@ def test_an_alert_is_told_with_why_it_is_loud_or_quiet(ask: Ask, prod: Cluster) 
         ("state=resolved", {"d"}),
         ("state=pending", {"c"}),
         ("severity=warning", {"b"}),
+        ("rule=coordinator_overdue", {"b"}),
         ("rule=late", {"b"}),
+        ("rule=gap", set()),
         ("team=Payments", {"a"}),
         ("voice=quiet", {"b"}),
         ("q=transaction:A", {"a"}),
@@ -112,7 +114,9 @@ def test_an_alert_is_told_with_why_it_is_loud_or_quiet(ask: Ask, prod: Cluster) 
 )
 def test_filters(ask: Ask, prod: Cluster, query: str, shown: set[str]) -> None:
     voiced.alert(prod, "transaction:a", labels={"team": "Payments"})
-    voiced.alert(prod, "transaction:b", rule="late", severity="warning", quiet=[["silenced", "#1", ""]])
+    voiced.alert(
+        prod, "transaction:b", rule="coordinator_overdue", severity="warning", quiet=[["silenced", "#1", ""]]
+    )
     voiced.alert(prod, "transaction:c", "pending")
     voiced.alert(prod, "transaction:d", "resolved")
     assert {row["subject"].partition(":")[2] for row in ask(f"alerts?{query}")["items"]} == shown

@@ -208,7 +208,9 @@ def test_findings_are_open_unless_asked_for_otherwise(ask: Ask, prod: Cluster, s
     (told,) = ask("findings?severity=critical&rule=hanging&subject=partition:payments-0")["items"]
     assert told["owner"] == {"team": "Payments", "contact": "#payments-oncall", "runbook": ""}
     assert ask(f"findings/{told['id']}") == told
-    assert ask("findings?rule=late")["items"] == []
+    assert ask("findings?rule=coordinator_overdue")["items"] == []
+    seed.finding(prod, "transaction:b", rule="coordinator_overdue")
+    assert [each["rule"] for each in ask("findings?rule=late")["items"]] == ["coordinator_overdue"]
 
 
 def test_a_cluster_counts_its_nouns(ask: Ask, prod: Cluster) -> None:

@@ -25,7 +25,7 @@ BLOCKER = "transaction:payments-7"
 
 def found(
     subject: str = "transaction:payments-7",
-    rule: str = "late",
+    rule: str = "coordinator_overdue",
     severity: Severity = Severity.WARNING,
     *affected: str,
     cluster: str = "prod",
@@ -101,7 +101,9 @@ def fates(new: str | None = None) -> list[list[Any]]:
     return [row.fates for row in (rows if new is None else rows.filter(new=new))]
 
 
-def silence(seconds: float, world: World, label: str = "alertname", value: str = "late") -> Silence:
+def silence(
+    seconds: float, world: World, label: str = "alertname", value: str = "coordinator_overdue"
+) -> Silence:
     return Silence.objects.create(
         matchers=[[label, "=", value]], starts_ms=0, ends_ms=world.now_ms + int(seconds * 1_000),
         reason="deploy", created_by="ada",

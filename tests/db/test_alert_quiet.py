@@ -48,13 +48,13 @@ def test_what_was_silenced_until_it_was_over_says_so(world: World) -> None:
 
 def test_who_waits_is_quiet_while_its_cause_fires_and_ends_unheard(world: World) -> None:
     channel()
-    cause = found(BLOCKER, "late", Severity.WARNING, "group:billing")
+    cause = found(BLOCKER, "coordinator_overdue", Severity.WARNING, "group:billing")
     follows = found("group:billing", "group_stalled")
     world.second(follows)
     world.seconds(10, cause, follows)
     (kind, who, words), *_ = alert("group:billing").quiet
     assert (kind, who) == ("inhibited", f"#{alert().pk}")
-    assert words.startswith("by late of transaction:payments-7: it waits behind that")
+    assert words.startswith("by coordinator_overdue of transaction:payments-7: it waits behind that")
     # The cause is over first, and the group goes on a moment later.
     world.seconds(5, follows)
     world.seconds(15)
@@ -63,12 +63,12 @@ def test_who_waits_is_quiet_while_its_cause_fires_and_ends_unheard(world: World)
     (told,) = {
         row["labels"]["alertname"] for sent in Delivery.objects.all() for row in sent.payload["alerts"]
     }
-    assert told == "late"
+    assert told == "coordinator_overdue"
 
 
 def test_who_goes_on_waiting_is_told_in_the_end(world: World) -> None:
     channel()
-    cause = found(BLOCKER, "late", Severity.WARNING, "group:billing")
+    cause = found(BLOCKER, "coordinator_overdue", Severity.WARNING, "group:billing")
     follows = found("group:billing", "group_stalled")
     world.seconds(5, cause, follows)
     world.seconds(30, follows)
@@ -78,7 +78,7 @@ def test_who_goes_on_waiting_is_told_in_the_end(world: World) -> None:
 
 def test_who_is_not_told_of_the_cause_is_told_of_what_follows(world: World) -> None:
     team = channel("team", matchers=[["group", "=", "billing"]])
-    cause = found(BLOCKER, "late", Severity.WARNING, "group:billing")
+    cause = found(BLOCKER, "coordinator_overdue", Severity.WARNING, "group:billing")
     world.seconds(5, cause, found("group:billing", "group_stalled"))
     assert messages(team) == [FIRST]
 

@@ -67,8 +67,8 @@ def test_the_payload_is_what_its_channel_takes(world: World) -> None:
     payloads = {row.channel.kind: row.payload for row in Delivery.objects.select_related("channel")}
     assert payloads["webhook"]["alerts"][0]["generatorURL"].endswith("/transactions/prod/payments-7")
     assert payloads["webhook"]["receiver"] == "webhook"
-    assert payloads["alertmanager"][0]["labels"]["alertname"] == "late"
-    assert payloads["apprise"]["title"] == "[FIRING:1] prod late"
+    assert payloads["alertmanager"][0]["labels"]["alertname"] == "coordinator_overdue"
+    assert payloads["apprise"]["title"] == "[FIRING:1] prod coordinator_overdue"
 
 
 def test_what_opened_and_closed_while_nobody_looked_is_accounted_for(world: World) -> None:
@@ -258,7 +258,7 @@ def test_a_second_tick_of_the_same_moment_makes_nothing(world: World) -> None:
     assert AlertChange.objects.count() == 1
 
 
-RULES = ("late", "group_stalled", "lso_pinned", "hanging")
+RULES = ("coordinator_overdue", "group_stalled", "lso_pinned", "hanging")
 
 
 def dice_found(dice: random.Random) -> list[Finding]:

@@ -130,7 +130,7 @@ def test_a_dead_tail_is_found_and_what_was_found_before_stays(lease: Lease, take
     tick(lease, NOW_MS + 120_000)
     assert subjects() == {"transaction:slow", "collector:transaction_state"}
     complete = {row.rule: row.complete for row in finding_queries.findings()}
-    assert complete == {"open_too_long": False, "late": False, "collector_behind": True}
+    assert complete == {"open_too_long": False, "coordinator_overdue": False, "collector_behind": True}
 
 
 def rules() -> set[tuple[str, str]]:

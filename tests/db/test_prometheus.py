@@ -97,7 +97,7 @@ def test_an_alertmanager_holds_what_fires_until_it_is_over(
     held = active(alertmanager)
     assert sorted(held) == sorted(each.subject for each in both)
     one = held[both[0].subject]
-    assert one["labels"]["alertname"] == "late"
+    assert one["labels"]["alertname"] == "coordinator_overdue"
     assert one["labels"]["severity"] == "warning"
     assert one["annotations"]["next_step"] == "n"
     assert one["generatorURL"].startswith("http")

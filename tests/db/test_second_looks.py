@@ -113,8 +113,8 @@ def test_a_source_that_is_behind_is_not_waited_for(reader: SnapshotReader) -> No
     seeing.collectors("transaction_state-2", seen_ms=NOW_MS - 3_600_000)
     snapshot = reader.read(now_ms=NOW_MS, limits=Limits())
     how: dict[str, Any] = {"now_ms": NOW_MS, "limits": Limits()}
-    assert "transaction_state-1" in looked_through("late", snapshot, **how)
-    assert "transaction_state-2" not in looked_through("late", snapshot, **how)
+    assert "transaction_state-1" in looked_through("coordinator_overdue", snapshot, **how)
+    assert "transaction_state-2" not in looked_through("coordinator_overdue", snapshot, **how)
     assert [name for name in RULES if RULES[name].settled] == ["hanging", "lso_pinned"]
     assert list(looked_through("hanging", snapshot, **how)) == []
 

@@ -333,7 +333,7 @@ class Judge(Writer):
 
     def write(self, number: int) -> None:
         found = [
-            Finding("late", "prod", subject, Severity.WARNING, NOW_MS, f"s {number}", "e", "n")
+            Finding("coordinator_overdue", "prod", subject, Severity.WARNING, NOW_MS, f"s {number}", "e", "n")
             for subject in ("query:stays", f"query:{number}", f"query:{number - 1}")
         ]
         evaluate_rules.save(self.lease, found, sees=lambda row: True, now_ms=self.now_ms)

@@ -52,7 +52,9 @@ def test_a_hanging_transaction_is_found_and_never_called_late(stack: Stack) -> N
     assert (row["verdict"], row["held"], row["leader"]) == ("hanging", 3, 1)
     (pinned,) = row["transactions"]
     assert pinned["transactional_id"].startswith("demo-stray-")
-    assert not [each for each in items(stack, "findings") if each["rule"] in ("late", "open_too_long")]
+    assert not [
+        each for each in items(stack, "findings") if each["rule"] in ("coordinator_overdue", "open_too_long")
+    ]
 
 
 def test_an_abandoned_transaction_is_found_with_those_who_wait_for_it(stack: Stack) -> None:

@@ -17,7 +17,7 @@ from fenceline.alerts.limits import Alerting
 
 LIMITS = Alerting(for_ticks=2, resolve_ticks=2, flap_openings=3, flap_s=60)
 SHOWN = {PENDING: "p", FIRING: "F", RESOLVED: "r"}
-LABELS, NOTES = {"alertname": "late"}, {"summary": "s"}
+LABELS, NOTES = {"alertname": "coordinator_overdue"}, {"summary": "s"}
 
 
 @dataclass

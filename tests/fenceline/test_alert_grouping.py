@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 from fenceline.alerts import grouping, notification_decision
 from fenceline.alerts.grouping import Item, LastNotification, Outlook, Route
 from fenceline.alerts.limits import Alerting
+from fenceline.alerts.matchers import MatcherSet
 from fenceline.alerts.mute import Muting
 from fenceline.alerts.payload import MOST_ALERTS, SendReason
 
@@ -19,17 +20,31 @@ S = 1_000
 URL = "https://fenceline.example"
 
 
+def no_pattern(pattern: str) -> Callable[[str], bool]:
+    raise ValueError(f"{pattern} is refused")
+
+
+def matchers(*each: tuple[str, str, str]) -> MatcherSet:
+    return MatcherSet(each, no_pattern)
+
+
 def route(kind: str = "webhook", **changes: Any) -> Route:
     made = grouping.route(
         number=1, name="pager", kind=kind, min_severity="warning", matchers=[], group_by=[],
         waits_s=(None, None, None), send_resolved=True, off="",
         limits=Alerting(group_wait_s=30, group_interval_s=300, repeat_interval_s=3_600),
+        compile_pattern=no_pattern,
     )  # fmt: skip
     return replace(made, **changes)
 
 
 def item(
-    name: str, *, rule: str = "late", severity: str = "warning", ago_s: float = 60, **changes: Any
+    name: str,
+    *,
+    rule: str = "coordinator_overdue",
+    severity: str = "warning",
+    ago_s: float = 60,
+    **changes: Any,
 ) -> Item:
     """An alert that fires since `ago_s`."""
     fired_ms = NOW - int(ago_s * S)
@@ -44,7 +59,7 @@ def over(name: str, ago_s: float, **changes: Any) -> Item:
     return item(name, ago_s=900, firing=False, resolved_ms=NOW - int(ago_s * S), **changes)
 
 
-KEY = grouping.group_key("prod", {"alertname": "late", "cluster": "prod"})
+KEY = grouping.group_key("prod", {"alertname": "coordinator_overdue", "cluster": "prod"})
 
 
 def standing(ago_s: float, *names: str, severity: str = "warning", through: bool = True) -> LastNotification:
@@ -64,6 +79,14 @@ def looked(
     return grouping.outlook(
         to or route(), found, held, lambda each: each.fingerprint in hushed, cluster="prod", now_ms=NOW
     )
+
+
+def test_an_alert_that_fires_in_another_group_by_now_ends_in_the_one_it_left() -> None:
+    renamed = item("a", rule="hanging", ago_s=900)
+    found = looked([renamed], [standing(600, "a")])
+    assert summed(found) == [("all_alerts_resolved", [], ["a"]), ("first_notification", ["a"], [])]
+    assert [each.key == KEY for each in found.sendings] == [True, False]
+    assert summed(looked([renamed], [standing(20, "a")]))[0][0] == "first_notification", "the interval holds"
 
 
 def summed(found: Outlook) -> list[tuple[str, list[str], list[str]]]:
@@ -177,6 +200,7 @@ def test_an_alertmanager_is_told_at_once_and_again_and_of_a_severity_as_of_anoth
     made = grouping.route(
         number=1, name="am", kind="alertmanager", min_severity="info", matchers=[], group_by=[],
         waits_s=(None, None, None), send_resolved=True, off="", limits=Alerting(),
+        compile_pattern=no_pattern,
     )  # fmt: skip
     assert (made.wait_ms, made.interval_ms, made.repeat_ms, made.lives_ms) == (0, 5 * S, 120 * S, 360 * S)
     assert (to.kind, made.group_by) == ("alertmanager", ("severity",))
@@ -222,20 +246,26 @@ FOLLOWS = item("group:g", rule="group_stalled")
 
 
 def test_a_silence_says_who_and_until_when() -> None:
-    muting = Muting([CAUSE, FOLLOWS], [Silence(("alertname", "=", "late"))])
+    muting = Muting([CAUSE, FOLLOWS], [Silence(("alertname", "=", "coordinator_overdue"))], no_pattern)
     assert muting.silenced(CAUSE) == [["silenced", "12", "by ada until 2026-11-18 12:06 UTC: deploy"]]
     assert muting.silenced(FOLLOWS) == []
 
 
 def test_what_follows_is_quiet_for_who_is_told_of_the_cause_alone() -> None:
-    muting = Muting([CAUSE, FOLLOWS], [])
-    words = "by late of transaction:p: it waits behind that, and goes on by itself once that has ended"
+    muting = Muting([CAUSE, FOLLOWS], [], no_pattern)
+    waits = "it waits behind that, and goes on by itself once that has ended"
+    words = f"by coordinator_overdue of transaction:p: {waits}"
     assert muting.inhibited(FOLLOWS, route()) == ["inhibited", "#7", words]
-    assert muting.inhibited(FOLLOWS, route(number=2, matchers=(("alertname", "=", "group_stalled"),))) is None
+    assert (
+        muting.inhibited(FOLLOWS, route(number=2, matchers=matchers(("alertname", "=", "group_stalled"))))
+        is None
+    )
     assert muting.inhibited(CAUSE, route()) is None
-    assert Muting([replace(CAUSE, severity="info"), FOLLOWS], []).inhibited(FOLLOWS, route()) is None
+    assert (
+        Muting([replace(CAUSE, severity="info"), FOLLOWS], [], no_pattern).inhibited(FOLLOWS, route()) is None
+    )
     # Silenced or not: who silences the cause wants to hear of neither.
-    silenced = Muting([CAUSE, FOLLOWS], [Silence(("alertname", "=", "late"))])
+    silenced = Muting([CAUSE, FOLLOWS], [Silence(("alertname", "=", "coordinator_overdue"))], no_pattern)
     assert silenced.is_muted(FOLLOWS, route())
 
 
@@ -307,9 +337,12 @@ def test_it_is_told_why_nobody_is_told() -> None:
     assert quiet(INFO, view([INFO]))[0][:2] == ["below_severity", "pager"]
     assert quiet(A, view([A], to=route(off="off")))[0] == ["disabled", "pager", "off"]
     assert quiet(A)[0][0] == "no_channel"
-    picky = route(matchers=(("team", "=", "x"),))
+    picky = route(matchers=matchers(("team", "=", "x")))
     assert quiet(A, view([A], to=picky)) == [["no_match", "pager", 'wants team="x"']]
-    why = ["inhibited", "#7", "by late of x"]
+    refused = route(matchers=matchers(("team", "=~", "(")))
+    words = "has a matcher that cannot be used: ( is refused"
+    assert quiet(A, view([A], to=refused)) == [["no_match", "pager", words]]
+    why = ["inhibited", "#7", "by coordinator_overdue of x"]
     assert quiet(A, view([A], [standing(9, "a")]), inhibited={1: why}) == [why]
     # One who is told is enough.
     assert quiet(A, view([A]), view([A], to=picky)) == []

@@ -1,8 +1,9 @@
-"""Proves how matchers are read, what they match, that no pattern holds anybody up, and who inhibits whom."""
+"""Proves how matchers are read, what they match, and who inhibits whom."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -11,9 +12,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fenceline.alerts import matchers as matching
-from fenceline.alerts import patterns
-from fenceline.alerts.matchers import INHIBITIONS, CauseLink, Inhibitors, Matcher
+from fenceline.alerts.matchers import INHIBITIONS, CauseLink, Inhibitors, Matcher, MatcherSet
+from fenceline.rule_names import RENAMED
 from fenceline.rules import RULES
+
+
+def python_pattern(pattern: str) -> Callable[[str], bool]:
+    """Patterns by the standard library, for texts that nobody else writes."""
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise ValueError(str(error)) from error
+    return lambda text: compiled.fullmatch(text) is not None
+
+
+def matched(text: str, labels: Mapping[str, str]) -> bool:
+    return MatcherSet(matching.parse_matchers(text), python_pattern).matches(labels)
+
 
 LABELS = {"team": "Payments", "topic": "orders", "subject": 'say "hi", you'}
 
@@ -46,14 +61,8 @@ def test_matchers_are_read(number: int, text: str, expected: list[tuple[str, str
         (3, 'a="1" b="2"', "and a comma between two"),
         (4, 'a="unfinished', "cannot be read"),
         (5, '1a="x"', "cannot be read"),
-        (6, 'a=~"("', "is not a regular expression"),
-        (7, f'a=~"{"a" * 257}"', "at most 256"),
-        (8, f'a="{"a" * 1001}"', "too long"),
-        (9, ",".join(['a="1"'] * 21), "at most 20"),
-        (10, 'a=~"(?=b)"', "look-around"),
-        (11, 'a=~"^b$"', "leave out ^ and $"),
-        (12, 'a=~"(?i)b"', "flags"),
-        (13, 'a=~"(b{200}){200}"', "repeats too much"),
+        (6, f'a="{"a" * 1001}"', "too long"),
+        (7, ",".join(['a="1"'] * 21), "at most 20"),
     ],
 )
 def test_what_cannot_be_read_is_told(number: int, text: str, says: str) -> None:
@@ -81,12 +90,39 @@ def test_what_cannot_be_read_is_told(number: int, text: str, says: str) -> None:
     ],
 )
 def test_labels_match(number: int, text: str, expected: bool) -> None:
-    assert matching.matches(matching.parse_matchers(text), LABELS) is expected, f"case {number}"
+    assert matched(text, LABELS) is expected, f"case {number}"
 
 
-def test_a_pattern_that_cannot_be_used_matches_nothing() -> None:
-    assert not matching.matches([("team", "=~", "(")], LABELS)
-    assert not matching.matches([("team", "!~", "(")], LABELS)
+@pytest.mark.parametrize("rule", ["late", "coordinator_overdue"])
+@pytest.mark.parametrize(
+    ("number", "text", "expected"),
+    [
+        (1, 'alertname="late"', True),
+        (2, 'alertname="coordinator_overdue"', True),
+        (3, 'alertname!="late"', False),
+        (4, 'alertname=~"late|hanging"', True),
+        (5, 'alertname=~"coordinator.*"', True),
+        (6, 'alertname!~"la.*"', False),
+        (7, 'alertname="gap"', False),
+        (8, 'subject="coordinator_overdue"', False),
+    ],
+)
+def test_a_rule_is_matched_by_every_name_it_had(rule: str, number: int, text: str, expected: bool) -> None:
+    labels = {"alertname": rule, "subject": "late"}
+    assert matched(text, labels) is expected, f"case {number}"
+
+
+def test_renamed_rules_are_rules_and_no_name_is_used_again() -> None:
+    assert set(RENAMED.values()) <= set(RULES)
+    assert not set(RENAMED) & set(RULES)
+
+
+@pytest.mark.parametrize("operator", ["=~", "!~"])
+def test_a_pattern_that_cannot_be_used_matches_nothing_and_says_why(operator: str) -> None:
+    made = MatcherSet([("team", "=", "Payments"), ("team", operator, "(")], python_pattern)
+    assert not made.matches(LABELS)
+    assert "unterminated subpattern" in made.wrong
+    assert str(made) == f'team="Payments", team{operator}"("'
 
 
 @given(st.lists(st.builds(Matcher, st.from_regex(r"[a-z_]{1,5}", fullmatch=True), st.just("="), st.text())))
@@ -98,30 +134,7 @@ def test_what_is_shown_is_read_again(matchers: list[Matcher]) -> None:
 @given(st.text(max_size=80))
 def test_whatever_is_written_is_read_or_told(text: str) -> None:
     with suppress(ValueError):
-        matching.matches(matching.parse_matchers(text), LABELS)
-
-
-def regexes() -> st.SearchStrategy[str]:
-    one = st.sampled_from(["a", "b", ".", "[ab]", "[^a]", r"\d", r"\W", "[a-c0]", r"\."])
-    return st.recursive(
-        one,
-        lambda inner: st.one_of(
-            st.builds("{}{}".format, inner, inner),
-            st.builds("(?:{}|{})".format, inner, inner),
-            st.builds("({}){}".format, inner, st.sampled_from(["*", "+", "?", "{2}", "{1,3}", "{2,}", "+?"])),
-        ),
-        max_leaves=6,
-    )
-
-
-@given(regexes(), st.text("abc1.", max_size=8))
-def test_patterns_match_what_python_matches(pattern: str, text: str) -> None:
-    assert patterns.matches(pattern, text) == bool(re.fullmatch(pattern, text))
-
-
-@pytest.mark.parametrize("pattern", ["(a+)+b", "(a|a)*b", "(.*a){20}b", "(a?){60}a{60}b", ".*.*.*.*.*b"])
-def test_no_pattern_takes_years(pattern: str) -> None:
-    assert not patterns.matches(pattern, "a" * 300)
+        matched(text, LABELS)
 
 
 @dataclass
@@ -133,7 +146,7 @@ class Alert:
 
 
 BLOCKER = "transaction:payments-7"
-LATE = Alert("late", BLOCKER, ["partition:payments-0", "group:billing", "query:q1"])
+LATE = Alert("coordinator_overdue", BLOCKER, ["partition:payments-0", "group:billing", "query:q1"])
 PINNED = Alert("lso_pinned", "partition:payments-0", ["group:billing", "query:q1"])
 HANGING = Alert("hanging", "partition:payments-0", ["group:billing"])
 BLIND = Alert("collector_behind", "collector:transaction_state", severity="critical")
@@ -142,20 +155,20 @@ BLIND = Alert("collector_behind", "collector:transaction_state", severity="criti
 @pytest.mark.parametrize(
     ("number", "firing", "target", "by"),
     [
-        (1, [LATE], Alert("group_stalled", "group:billing"), "late"),
-        (2, [LATE], Alert("group_stalled", "group:other", [BLOCKER]), "late"),
+        (1, [LATE], Alert("group_stalled", "group:billing"), "coordinator_overdue"),
+        (2, [LATE], Alert("group_stalled", "group:other", [BLOCKER]), "coordinator_overdue"),
         (3, [LATE], Alert("group_stalled", "group:other", ["partition:payments-0"]), None),
         (4, [PINNED], Alert("group_stalled", "group:other", ["partition:payments-0"]), "lso_pinned"),
         (5, [PINNED], Alert("query_blocked", "query:q1"), "lso_pinned"),
         (6, [HANGING], Alert("offsets_unstable", "group:billing"), "hanging"),
-        (7, [LATE], PINNED, "late"),
+        (7, [LATE], PINNED, "coordinator_overdue"),
         (8, [HANGING], PINNED, "hanging"),
-        (9, [LATE], Alert("open_too_long", BLOCKER), "late"),
+        (9, [LATE], Alert("open_too_long", BLOCKER), "coordinator_overdue"),
         (10, [Alert("batch_prepared", "query:q1", [BLOCKER])], LATE, "batch_prepared"),
         (11, [Alert("query_failed", "query:q1")], Alert("batch_slow", "query:q1"), "query_failed"),
         (12, [Alert("query_failed", "query:q2")], Alert("batch_slow", "query:q1"), None),
-        (13, [BLIND], Alert("gap", "collector:partitions"), "collector_behind"),
-        (14, [Alert("collector_behind", "collector:x")], Alert("gap", "collector:partitions"), None),
+        (13, [BLIND], Alert("collector_gap", "collector:partitions"), "collector_behind"),
+        (14, [Alert("collector_behind", "collector:x")], Alert("collector_gap", "collector:x"), None),
         (15, [PINNED], LATE, None),
         (16, [LATE], Alert("batch_lost", "query:q1", [BLOCKER]), None),
         (17, [Alert("timeouts_in_a_row", "application:a")], Alert("abort_ratio", "application:a"),

@@ -21,7 +21,7 @@ URL = "https://fenceline.example"
 OWNER = Owner("payments-*", "Payments", "#payments", "https://wiki.example/payments")
 
 
-def said(subject: str, rule: str = "late") -> FindingText:
+def said(subject: str, rule: str = "coordinator_overdue") -> FindingText:
     return FindingText(rule, "prod", subject, "critical", "s", "e", "n")
 
 
@@ -34,7 +34,9 @@ def notice(name: str = "payments-7", *, over: bool = False, **more: str) -> Noti
 
 
 def message(*notices: Notice, reason: SendReason = SendReason.FIRST, truncated: int = 0) -> GroupMessage:
-    return GroupMessage("pager", "{}:{}", {"alertname": "late"}, reason, notices, truncated, URL)
+    return GroupMessage(
+        "pager", "{}:{}", {"alertname": "coordinator_overdue"}, reason, notices, truncated, URL
+    )
 
 
 def test_the_webhook_is_alertmanagers_version_4() -> None:
@@ -73,18 +75,18 @@ def test_an_alertmanager_is_told_until_when() -> None:
 def test_people_are_told_what_how_bad_why_and_what_to_do() -> None:
     body = payload.body("apprise", message(notice()), now_ms=NOW_MS)
     assert body == {
-        "title": "[FIRING:1] late",
+        "title": "[FIRING:1] coordinator_overdue",
         "body": f"critical (Payments): s\ne\nn\n{URL}",
         "type": "failure",
     }
     over = payload.words(message(notice(over=True)))
-    assert (over["title"], over["type"]) == ("[RESOLVED:1] late", "success")
+    assert (over["title"], over["type"]) == ("[RESOLVED:1] coordinator_overdue", "success")
     assert over["body"] == "Resolved at 11:06:40 UTC: s"
 
 
 def test_people_are_told_of_ten_and_how_many_more() -> None:
     body = payload.words(message(*(notice(f"p-{n}", severity="info") for n in range(13)), truncated=7))
-    assert body["title"] == "[FIRING:20] late"
+    assert body["title"] == "[FIRING:20] coordinator_overdue"
     assert body["body"].endswith(f"and 10 more alerts: {URL}/alerts")
     assert body["type"] == "info"
 
@@ -106,12 +108,12 @@ def test_a_sample_of_each_kind_is_json(kind: str) -> None:
         (3, "partition:o-in-3", {"topic": "o-in", "partition": "3"}, "/partitions/prod/o-in/3"),
         (4, "group:billing", {"group": "billing"}, "/groups/prod/billing"),
         (5, "query:q1", {"query": "q1"}, "/queries/prod/q1"),
-        (6, "application:payments", {"application": "payments"}, "/rules/late"),
-        (7, "collector:partitions", {"collector": "partitions"}, "/rules/late"),
-        (8, "coordinators:prod", {}, "/rules/late"),
-        (9, "group:..", {"group": ".."}, "/rules/late"),
-        (10, "partition:nonsense", {}, "/rules/late"),
-        (11, "transaction:", {"application": "(nameless)"}, "/rules/late"),
+        (6, "application:payments", {"application": "payments"}, "/rules/coordinator_overdue"),
+        (7, "collector:partitions", {"collector": "partitions"}, "/rules/coordinator_overdue"),
+        (8, "coordinators:prod", {}, "/rules/coordinator_overdue"),
+        (9, "group:..", {"group": ".."}, "/rules/coordinator_overdue"),
+        (10, "partition:nonsense", {}, "/rules/coordinator_overdue"),
+        (11, "transaction:", {"application": "(nameless)"}, "/rules/coordinator_overdue"),
     ],
 )  # fmt: skip
 def test_labels_name_what_it_is_about(number: int, subject: str, named: dict[str, str], page: str) -> None:

@@ -27,7 +27,7 @@ class Write:
 
 _URL = "http://127.0.0.1:9/hook"
 _ADDED = {"name": "new", "kind": "webhook", "url": _URL, "min_severity": "warning"}
-_SILENCE = {"matchers": 'alertname="late"', "reason": "ticket 4411"}
+_SILENCE = {"matchers": 'alertname="coordinator_overdue"', "reason": "ticket 4411"}
 _OLD = {"old_secret": "whsec_b2xkIHNlY3JldCBvZiB0aGUgdGVzdHMh"}
 
 #: By method and path, as in doors.py.

@@ -68,7 +68,7 @@ class Door:
 
 _FENCE = {"cluster": "prod", "act": "fence"}
 _CONFIRM = {"digest": "another plan's", "confirm": "payments-7", "reason": "ticket 4411"}
-_SILENCE = {"matchers": 'alertname="late"', "reason": "ticket 4411", "ends": "2h"}
+_SILENCE = {"matchers": 'alertname="coordinator_overdue"', "reason": "ticket 4411", "ends": "2h"}
 
 DOORS = (
     # Pages.
@@ -185,7 +185,12 @@ DOORS = (
     Door("GET", "/api/v1/deliveries/{delivery}", LOOK),
     Door("POST", "/api/v1/deliveries/{delivery}/again", CALL),
     Door("GET", "/api/v1/silences", LOOK),
-    Door("POST", "/api/v1/silences", CALL, {"matchers": 'alertname="late"', "reason": "x", "duration_s": 60}),
+    Door(
+        "POST",
+        "/api/v1/silences",
+        CALL,
+        {"matchers": 'alertname="coordinator_overdue"', "reason": "x", "duration_s": 60},
+    ),
     Door("GET", "/api/v1/silences/{silence}", LOOK),
     Door("DELETE", "/api/v1/silences/{silence}", CALL),
 )

@@ -95,7 +95,7 @@ def test_an_id_of_our_sink_offers_its_batch_instead_of_a_fence(
 
 
 def test_a_finding_carries_its_act(page: Client, operator: User, prod: Cluster) -> None:
-    seed.finding(prod, "transaction:payments-7", rule="late")
+    seed.finding(prod, "transaction:payments-7", rule="coordinator_overdue")
     seed.transaction(prod, "payments-7", age_ms=600_000)
     seed.finding(prod, "partition:payments-0", "critical", rule="hanging")
     held.pinned(prod, "payments", 0, "hanging", ground="not_its_partition")
@@ -118,7 +118,7 @@ def test_one_driver_crash_offers_no_fence_anywhere(
     opened = list(Transaction.objects.filter(cluster=prod, state=TransactionState.ONGOING.value))
     assert len(opened) == 3
     seed.finding(prod, f"query:{row.ident}", "critical", rule="batch_prepared")
-    for rule in ("open_too_long", "late"):
+    for rule in ("open_too_long", "coordinator_overdue"):
         for each in opened:
             subject = f"transaction:{each.transactional_id}"
             mark = key_of(f"{rule} {subject}".encode())

@@ -266,7 +266,7 @@ def test_a_request_knows_who_makes_a_change_under_asgi_too(transactional_db: Non
     client = AsyncClient(headers={"host": "127.0.0.1"})
     client.force_login(user)
     forget()
-    asked = {"matchers": 'alertname="late"', "reason": "x", "lasts": "7200"}
+    asked = {"matchers": 'alertname="coordinator_overdue"', "reason": "x", "lasts": "7200"}
     answer = async_to_sync(client.post)("/silences/make", asked)
     assert answer.status_code == 303, answer.content
     row = only()

@@ -111,6 +111,16 @@ def test_both_secrets_sign_until_the_old_one_is_ended(admin: Client, receiver: R
         receiver.received[-1].verified(old)
 
 
+def test_a_channel_of_a_service_that_is_not_supported_any_more_says_what_to_do(admin: Client) -> None:
+    row = voiced.channel("chat", kind="apprise", url=f"discord://4174216298/{voiced.TOKEN}", secret="")
+    for url in ("/channels", f"/channels/{row.pk}", f"/channels/{row.pk}/edit"):
+        assert "discord://" in read(admin, url), url
+    assert admin.post(f"/channels/{row.pk}/test")["Location"] == f"/channels/{row.pk}"
+    told = "Through apprise only vendors' own hosts are sent to, not discord://: take one of mailgun,"
+    assert told in html.unescape(read(admin, f"/channels/{row.pk}"))
+    assert voiced.TOKEN not in read(admin, f"/channels/{row.pk}")
+
+
 def test_no_page_holds_a_secret(admin: Client) -> None:
     hook = voiced.channel(old_secret=voiced.SECRET + "old", matchers=[["team", "=", "x"]])
     chat = voiced.channel("chat", kind="apprise", url=f"slack://{voiced.TOKEN}/{voiced.TOKEN}", secret="")

@@ -24,46 +24,16 @@ BODY = "LSO of payments-0 <b> @everyone <!here>"
 A32, S40 = "a" * 32, "s" * 40
 #: Each vendor: an address as apprise documents it, and the host that it must reach.
 ADDRESSES = [
-    ("dingtalk://" + A32, "oapi.dingtalk.com"),
-    ("discord://4174216298/JHMHI8qBe7bk2ZwO5U711o3dV_js", "discord.com"),
-    ("feishu://" + A32, "open.feishu.cn"),
-    ("firehydrant://" + A32, "signals.firehydrant.com"),
-    ("flock://" + "b" * 24, "api.flock.com"),
-    ("gchat://workspace/key/token", "chat.googleapis.com"),
-    ("ilert://" + A32, "api.ilert.com"),
-    ("incidentio://source1/token1", "api.incident.io"),
-    ("lark://" + A32, "open.larksuite.com"),
     (f"mailgun://ops@example.com/{A32}-aaaaaaaa-bbbbbbbb/to@example.com", "api.mailgun.net"),
     (f"pagerduty://{A32}@{A32}", "events.pagerduty.com"),
     (f"pagerduty://{A32}@{A32}?region=eu", "events.eu.pagerduty.com"),
-    ("pagertree://int_aaaaaaaaaaaa", "api.pagertree.com"),
-    ("pbul://" + A32, "api.pushbullet.com"),
-    ("postmark://from@example.com:" + A32, "api.postmarkapp.com"),
-    (f"pover://{'u' * 30}@{'a' * 30}", "api.pushover.net"),
-    (f"resend://{A32}:from@example.com/to@example.com", "api.resend.com"),
     (f"sendgrid://{A32}:from@example.com/to@example.com", "api.sendgrid.com"),
-    ("signl4://aaaaaaaaaaaa", "connect.signl4.com"),
     ("slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ", "hooks.slack.com"),
     ("slack://xoxb-1234-1234-abc124/#general", "slack.com"),
-    (f"splunk://payments@{A32}", "alert.victorops.com"),
-    ("squadcast://" + A32, "api.squadcast.com"),
     ("tgram://123456789:abcdefg_hijklmnop/12315544", "api.telegram.org"),
-    ("wecombot://" + A32, "qyapi.weixin.qq.com"),
     (f"workflows://prod-1.westus.logic.azure.com:443/{A32}/{S40}", "prod-1.westus.logic.azure.com"),
-    ("wxteams://" + "a" * 80, "api.ciscospark.com"),
-    ("zoom://aaaaaaaaaaaaaaaaaaaa/bbbbbbbbbbbbbbbbbbbb", "inbots.zoom.us"),
 ]
-#: Those that close what they opened, and the word by which they do.
-PAGERS = {
-    "firehydrant": "CLOSED", "ilert": "RESOLVE", "incidentio": "resolved", "pagerduty": "resolve",
-    "pagertree": "resolve", "signl4": "resolved", "splunk": "RECOVERY", "squadcast": "resolve",
-}  # fmt: skip
-#: How they call the key of what they opened.
-KEYS = (
-    "alertKey", "dedup_key", "deduplication_key", "entity_id", "event_id", "id", "idempotency_key",
-    "X-S4-ExternalID",
-)  # fmt: skip
-DISCORD = "discord://4174216298/JHMHI8qBe7bk2ZwO5U711o3dV_js"
+PAGERDUTY = f"pagerduty://{A32}@{A32}"
 SLACK = "slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ"
 
 
@@ -125,16 +95,12 @@ def test_words_reach_the_vendor_and_nobody_else(vendor: Receiver, url: str, host
         assert call not in said, "names of ours call nobody"
 
 
-@pytest.mark.parametrize("scheme", PAGERS)
-def test_a_pager_closes_what_it_opened(vendor: Receiver, scheme: str) -> None:
-    url = next(url for url, _ in ADDRESSES if url.startswith(f"{scheme}://"))
-    assert send(vendor, url).delivered
-    assert send(vendor, url, type="success").delivered
+def test_a_pager_closes_what_it_opened(vendor: Receiver) -> None:
+    assert send(vendor, PAGERDUTY).delivered
+    assert send(vendor, PAGERDUTY, type="success").delivered
     opened, closed = (json.loads(request.body) for request in vendor.received)
-    (key,) = [key for key in KEYS if key in opened]
-    assert opened[key] == closed[key]
-    assert PAGERS[scheme] in closed.values()
-    assert PAGERS[scheme] not in opened.values()
+    assert opened["dedup_key"] == closed["dedup_key"]
+    assert (opened["event_action"], closed["event_action"]) == ("trigger", "resolve")
 
 
 @pytest.mark.parametrize(
@@ -157,17 +123,17 @@ def test_what_a_vendors_answer_means(vendor: Receiver, manner: Manner, retry: bo
 
 
 def test_a_vendors_name_that_leads_inside_is_refused(vendor: Receiver) -> None:
-    outcome = send(vendor, DISCORD, resolver=lambda *_: ["10.0.0.1"])
+    outcome = send(vendor, PAGERDUTY, resolver=lambda *_: ["10.0.0.1"])
     assert (outcome.delivered, outcome.retry, vendor.received) == (False, False, [])
-    assert "discord.com resolves to 10.0.0.1, which is a private address" in outcome.error
+    assert "events.pagerduty.com resolves to 10.0.0.1, which is a private address" in outcome.error
 
 
 def test_a_certificate_that_is_not_the_vendors_is_refused(vendor: Receiver, monkeypatch: Any) -> None:
     monkeypatch.delenv("SSL_CERT_FILE")
     alert_http._tls.cache_clear()
-    outcome = send(vendor, DISCORD)
+    outcome = send(vendor, PAGERDUTY)
     assert (outcome.delivered, vendor.received) == (False, [])
-    assert "The certificate of https://discord.com cannot be verified" in outcome.error
+    assert "The certificate of https://events.pagerduty.com cannot be verified" in outcome.error
 
 
 @pytest.mark.parametrize(
@@ -179,7 +145,12 @@ def test_a_certificate_that_is_not_the_vendors_is_refused(vendor: Receiver, monk
         ("form://10.0.0.1/", "not form://"),
         ("apprise://10.0.0.1/token", "not apprise://"),
         ("ntfy://10.0.0.1/topic", "not ntfy://"),
-        ("mailto://u:p@10.0.0.1", "not mailto://"),
+        ("mailto://u:p@10.0.0.1", "not mailto://: write mailgun:// or sendgrid://"),
+        ("msteams://a/b/c/d", "write workflows://"),
+        (
+            f"discord://4174216298/{S40}",
+            "not discord://: take one of mailgun, pagerduty, sendgrid, slack, tgram",
+        ),
         ("syslog://", "not syslog://"),
         ("dbus://", "not dbus://"),
         ("file:///etc/passwd", "not file://"),

@@ -13,9 +13,11 @@ from urllib.parse import urljoin
 import pytest
 from django.test import Client
 
+from dashboard.labels.rule import rule_label
 from dashboard.web import markdown
 from fenceline.facts import Severity
 from fenceline.limits import Limits
+from fenceline.rule_names import RENAMED
 from fenceline.rules import RULES
 from tests.web import seed
 
@@ -26,7 +28,7 @@ A transaction is *open* for longer than `limits.open_too_long_s`, **longer** tha
 
 ## What to do
 1. Find it
-2. See [late](late.md) or <https://kafka.apache.org/>
+2. See [coordinator_overdue](coordinator_overdue.md) or <https://kafka.apache.org/>
 
 - one
 - two
@@ -70,7 +72,7 @@ def test_headings_lists_tables_and_code_are_rendered(page: Client, documented: P
         "<th>what</th> <td></td>",
         "<td>a &amp; b</td>",
         "<pre><code>kafka-transactions.sh list </code></pre>",
-        '<a href="late">late</a>',
+        '<a href="coordinator_overdue">coordinator_overdue</a>',
         '<a href="https://kafka.apache.org/">',
     ):
         assert html in text, html
@@ -90,7 +92,7 @@ def test_what_the_rule_finds_now_is_there_and_leads_on(page: Client, documented:
     assert "It finds nothing now." in read(page, "/rules/open_too_long")
     seed.transaction(prod, "payments-7")
     seed.finding(prod, "transaction:payments-7")
-    seed.finding(prod, "transaction:other", rule="late", summary="quite another one")
+    seed.finding(prod, "transaction:other", rule="coordinator_overdue", summary="quite another one")
     text = read(page, "/rules/open_too_long")
     assert "/transactions/prod/payments-7" in text
     assert "quite another one" not in text
@@ -106,9 +108,25 @@ def test_a_finding_leads_to_its_rule_from_every_page_that_shows_it(page: Client,
     assert "what “open too long” means" in read(page, "/")
 
 
-@pytest.mark.parametrize("name", ["late", "..", "../secret", "..%2Fsecret", "a/b", "%00", "open_too_long.md"])
+@pytest.mark.parametrize(
+    "name", ["two_writers", "..", "../secret", "..%2Fsecret", "a/b", "%00", "open_too_long.md"]
+)
 def test_what_is_no_rule_has_no_page(page: Client, documented: Path, name: str) -> None:
     assert page.get(f"/rules/{name}").status_code == 404
+
+
+def test_a_former_name_leads_to_the_rule(page: Client) -> None:
+    for former, name in RENAMED.items():
+        answer = page.get(f"/rules/{former}?cluster=prod")
+        assert (answer.status_code, answer["Location"]) == (301, f"/rules/{name}?cluster=prod")
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_is_called_by_its_label(page: Client, name: str) -> None:
+    seed.seen(seed.cluster())
+    label = rule_label(name)
+    assert "_" not in label
+    assert f"<h1>{label.capitalize()}</h1>" in read(page, f"/rules/{name}")
 
 
 def test_an_edited_page_is_shown_as_it_is_now(page: Client, documented: Path) -> None:
@@ -120,7 +138,7 @@ def test_an_edited_page_is_shown_as_it_is_now(page: Client, documented: Path) ->
 def test_the_index_lists_every_rule_with_its_severities_and_active_findings(page: Client) -> None:
     prod = seed.cluster()
     seed.seen(prod)
-    seed.finding(prod, "transaction:payments-7", rule="late", severity="critical")
+    seed.finding(prod, "transaction:payments-7", rule="coordinator_overdue", severity="critical")
     html = page.get("/rules").content.decode()
     assert re.findall(r'id="rule-(\w+)"', html) == list(RULES)
     for entry in markdown.rule_index():
@@ -129,12 +147,12 @@ def test_the_index_lists_every_rule_with_its_severities_and_active_findings(page
         assert f'href="/rules/{entry.name}"' in row
         assert re.findall(r"mark-(\w+)", row) == list(entry.severities)
         assert escape(entry.means) in row
-        assert ("1<span" in row) is (entry.name == "late")
+        assert ("1<span" in row) is (entry.name == "coordinator_overdue")
 
 
 def test_the_index_is_reached_from_a_rule_and_from_system(page: Client) -> None:
     seed.seen(seed.cluster())
-    for url in ("/rules/late", "/system"):
+    for url in ("/rules/coordinator_overdue", "/system"):
         assert 'href="/rules"' in read(page, url), url
 
 
@@ -164,11 +182,10 @@ def test_a_page_shows_the_limits_in_effect_and_names_a_default_that_differs(
 
 
 def test_links_to_the_index_and_to_parts_of_pages_lead_there(page: Client, documented: Path) -> None:
-    text = (
-        "# late\n[one](README.md#severity), [two](open_too_long.md#its-limits), [three](../acting.md#fence)\n"
-    )
-    (documented / "late.md").write_text(text)
-    html = read(page, "/rules/late")
+    links = "[one](README.md#severity), [two](open_too_long.md#its-limits), [three](../acting.md#fence)"
+    text = f"# coordinator_overdue\n{links}\n"
+    (documented / "coordinator_overdue.md").write_text(text)
+    html = read(page, "/rules/coordinator_overdue")
     assert '<a href="../rules">one</a>, <a href="open_too_long">two</a>, three (docs/acting.md)' in html
 
 
@@ -198,4 +215,4 @@ def test_every_link_of_a_rule_page_leads_to_a_page(page: Client, name: str) -> N
     for href in re.findall(r'href="([^"]+)"', html or ""):
         assert href.startswith("https://") or href in (*RULES, "../rules"), href
         if not href.startswith("https://"):
-            assert page.get(urljoin("/rules/late", href)).status_code == 200, href
+            assert page.get(urljoin("/rules/coordinator_overdue", href)).status_code == 200, href

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.conf import settings
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponsePermanentRedirect
 
-from dashboard.web import markdown, page_context
+from dashboard.web import addresses, markdown, page_context
 from dashboard.web.rendering import answer, signed_in
+from fenceline.rule_names import current_name
 
 
 @signed_in
@@ -26,7 +27,10 @@ def rule_list(request: HttpRequest) -> HttpResponse:
 
 @signed_in
 def rule(request: HttpRequest, name: str) -> HttpResponse:
-    """Show a rule's page with the limits in effect, and what it finds now."""
+    """Show a rule's page with the limits in effect, and what it finds now; a former name leads to it."""
+    if current_name(name) != name:
+        asked = request.META.get("QUERY_STRING", "")
+        return HttpResponsePermanentRedirect(f"{addresses.rule(current_name(name))}{asked and '?'}{asked}")
     body = markdown.rule(name, settings.FENCELINE.limits) if name.islower() else None
     if body is None:
         raise Http404(f"No rule is called “{name}”.")

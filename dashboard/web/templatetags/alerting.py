@@ -8,6 +8,7 @@ from types import MappingProxyType
 from django import template
 from django.urls import reverse
 
+from dashboard.labels.rule import rule_label
 from dashboard.labels.status import StatusLabel
 from dashboard.models import Action, Alert, Channel, Delivery
 from dashboard.web import addresses
@@ -118,7 +119,7 @@ def delivery_what(row: Delivery) -> str:
 def alert_summary(row: Alert) -> str:
     """Return what an alert says, in one sentence; its rule and subject where it says nothing."""
     summary: str = row.annotations.get("summary", "")
-    return summary or f"{row.rule.replace('_', ' ')}: {subject_name(row)}"
+    return summary or f"{rule_label(row.rule)}: {subject_name(row)}"
 
 
 @register.filter

@@ -16,6 +16,7 @@ from django.templatetags.static import static
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
+from dashboard.labels.rule import rule_label
 from dashboard.labels.transition import LOOKS, TransitionStyle
 from dashboard.models import FindingRecord, Transaction, TransitionRecord
 from dashboard.web import addresses, freshness
@@ -222,9 +223,9 @@ def spark(counts: Sequence[int]) -> SafeString:
 
 
 @register.filter
-def spoken(rule: str) -> str:
-    """Return a rule's name as words."""
-    return rule.replace("_", " ")
+def spoken(name: str) -> str:
+    """Return the name of a rule, or any other name in snake case, as words."""
+    return rule_label(name)
 
 
 def _no_instant(ms: int | None) -> SafeString | str:

@@ -72,14 +72,14 @@ NEVER, RARE, POOLED = Habit(100, 0, 0.0), Habit(100, 10, 0.05), Habit(100, 5_000
         (11, {TAKEOVER: 25, COMMIT: 5, REINIT: 25}, {TAKEOVER: NEVER, REINIT: NEVER}, "warning", "both"),
     ],
 )
-def test_habit_changed(
+def test_abort_rate_anomaly(
     number: int,
     hour: dict[TransitionKind, float],
     habits: dict[TransitionKind, Habit],
     severity: str | None,
     why: str,
 ) -> None:
-    told = severities("habit_changed", applications=application(hour=hour, habits=habits))
+    told = severities("abort_rate_anomaly", applications=application(hour=hour, habits=habits))
     assert told == ([severity] if severity else []), f"case {number}: {why}"
 
 
@@ -131,7 +131,7 @@ FACTS = application(
 )
 
 
-@pytest.mark.parametrize("rule", ["abort_ratio", "habit_changed", "id_explosion", "epoch_burn"])
+@pytest.mark.parametrize("rule", ["abort_ratio", "abort_rate_anomaly", "id_explosion", "epoch_burn"])
 def test_they_need_the_whole_history_and_nothing_else(rule: str) -> None:
     assert found(rule, applications=FACTS)
     assert not found(rule, applications=FACTS, gaps=(gap("transaction_state"),))

@@ -187,13 +187,13 @@ def test_coordinator_loading_names_the_broker() -> None:
     ],
 )
 def test_gap(number: int, scope: str, since_s: float, is_told: bool, why: str) -> None:
-    told = found("gap", gaps=(gap("partitions", scope, since_s_ago=since_s),))
+    told = found("collector_gap", gaps=(gap("partitions", scope, since_s_ago=since_s),))
     assert [each.severity.value for each in told] == (["warning"] if is_told else []), f"{number}: {why}"
 
 
 def test_gaps_of_one_collector_are_one_finding() -> None:
     gaps = [gap("partitions", f"partition:secret-{n}", since_s_ago=70 + n) for n in range(50)]
-    (first, second) = found("gap", gaps=(*gaps, gap("groups", "group:x", since_s_ago=90)))
+    (first, second) = found("collector_gap", gaps=(*gaps, gap("groups", "group:x", since_s_ago=90)))
     assert (first.subject, first.since_ms) == ("collector:partitions", ago(119))
     assert first.summary == (
         "partitions cannot see partition:secret-49, partition:secret-48, partition:secret-47 and 47 more"

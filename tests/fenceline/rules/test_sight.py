@@ -123,7 +123,7 @@ def test_a_rule_that_is_no_more_lets_its_findings_go() -> None:
     everything = Visibility({sense: frozenset({"cluster"}) for sense in Sense})
     assert rules.sees(everything, "a_rule_of_another_version", "transaction:t", ())
     assert rules.sees(everything, "collector_behind", "collector:partitions", ())
-    assert not rules.sees(everything, "late", "transaction:t", ())
+    assert not rules.sees(everything, "coordinator_overdue", "transaction:t", ())
 
 
 def test_a_rule_tells_the_oldest_when_there_are_too_many() -> None:

@@ -133,12 +133,12 @@ def test_open_too_long_says_what_an_operator_needs() -> None:
     ],
 )
 def test_late(number: int, subject: OpenTransactionFacts, is_late: bool, why: str) -> None:
-    told = severities("late", transactions=(subject,))
+    told = severities("coordinator_overdue", transactions=(subject,))
     assert told == (["critical"] if is_late else []), f"case {number}: {why}"
 
 
 def test_late_counts_from_its_timeout() -> None:
-    (finding,) = found("late", transactions=(transaction(100, timeout_s=60),))
+    (finding,) = found("coordinator_overdue", transactions=(transaction(100, timeout_s=60),))
     assert finding.since_ms == ago(40)
     assert "partition:payments-0" in finding.affected
 
@@ -206,7 +206,7 @@ FACTS = {
     "takeovers": (Repeated("transaction:payments-7", 9, 9, ago(500), ago(5)),),
     "timeouts": (Repeated("transaction:payments-7", 9, 9, ago(500), ago(5)),),
 }
-RULES = ("open_too_long", "late", "stuck_in_prepare", "fencing_storm", "timeouts_in_a_row")
+RULES = ("open_too_long", "coordinator_overdue", "stuck_in_prepare", "fencing_storm", "timeouts_in_a_row")
 
 
 @pytest.mark.parametrize("rule", RULES)

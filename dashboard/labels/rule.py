@@ -1,0 +1,20 @@
+"""How rules are called on pages. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+#: Where the words are not those of the name.
+_LABELS: Mapping[str, str] = MappingProxyType(
+    {
+        "abort_rate_anomaly": "abnormal abort rate",
+        "epoch_burn": "epoch exhaustion",
+        "id_explosion": "transactional id churn",
+    }
+)
+
+
+def rule_label(name: str) -> str:
+    """Return a rule's name as words; of any other name its parts, too."""
+    return _LABELS.get(name, name.replace("_", " "))
