@@ -9,7 +9,7 @@ LINT_ENV := SECRET_KEY=lint FENCELINE_CONFIG= DATABASE_URL=sqlite://:memory:
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-fast durations bench soak test-matrix lint clean spark-zip venv chromium postgresql
+.PHONY: help up test test-fast durations screenshots bench soak test-matrix lint clean spark-zip venv chromium postgresql
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ test-fast: venv ## what needs no broker and no PostgreSQL
 
 durations: venv chromium postgresql ## measure how long each test takes, for the order of `make test`
 	@exec $(PYTHON_BIN) -m pytest -n 3 --record-durations $(ARGS)
+
+screenshots: venv chromium ## take the pictures of the README: docs/screenshots
+	@exec $(PYTHON_BIN) -m tests.browser.screenshots
 
 bench: venv ## measure; results in benchmarks/results/latest.json
 	@exec $(PYTHON_BIN) -m benchmarks $(ARGS)

@@ -1,0 +1,74 @@
+"""Takes the pictures of the README (`make screenshots`) of the browser tests' own server and data."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from tests.browser.conftest import NAME, PASSWORD, ROOT, Server
+from tests.chromium import ARGUMENTS, executable
+
+FOLDER = ROOT / "docs" / "screenshots"
+SIZE = {"width": 1280, "height": 860}
+
+
+class Picture(NamedTuple):
+    """One file of FOLDER: what `Server("reset", data)` fills in, the page, and whether to open its
+    first row."""
+
+    name: str
+    data: str
+    path: str
+    opens_row: bool = False
+
+
+PICTURES = (
+    Picture("overview", "held", "/"),
+    Picture("transaction", "busy", "/transactions/prod/inventory-sync-stuck-3"),
+    Picture("partition", "held", "/partitions/prod/payments/0"),
+    Picture("query", "queries", "/queries?q=orders_enrich", opens_row=True),
+    Picture("alerts", "alerts", "/alerts"),
+    Picture("action", "acting", "/actions", opens_row=True),
+)
+
+
+def main() -> None:
+    """Replace every picture."""
+    FOLDER.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        server = Server(Path(folder))
+        try:
+            server.start()
+            chromium = playwright.chromium.launch(executable_path=executable(), args=ARGUMENTS)
+            _take_all(server, chromium)
+            chromium.close()
+        finally:
+            server.stop()
+
+
+def _take_all(server: Server, chromium: Browser) -> None:
+    page = chromium.new_page(base_url=server.url, viewport=SIZE, color_scheme="light")
+    _sign_in(page)
+    for picture in PICTURES:
+        server("reset", picture.data)
+        page.goto(picture.path)
+        if picture.opens_row:
+            page.goto(page.locator("a[data-row]").first.get_attribute("href") or "")
+        page.locator('#live[data-socket="up"]').wait_for()
+        page.screenshot(path=FOLDER / f"{picture.name}.png")
+        print(f"docs/screenshots/{picture.name}.png")
+
+
+def _sign_in(page: Page) -> None:
+    page.goto("/login/")
+    page.fill("input[name=username]", NAME)
+    page.fill("input[name=password]", PASSWORD)
+    page.press("input[name=password]", "Enter")
+    page.wait_for_url("**/")
+
+
+if __name__ == "__main__":
+    main()
