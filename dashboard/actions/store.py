@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from django.db.models import Q, QuerySet
 from django.db.models.expressions import Combinable
+from pydantic import Field
 
 from dashboard.models import Action, Cluster
 from dashboard.runtime import notify
+from dashboard.runtime.criteria import Criteria, Name, given
 from dashboard.runtime.write_transactions import WriteTransaction, cluster_transaction, retry_write
 from dashboard.system.access import Actor
 from fenceline.plans.plan import Plan, from_json
@@ -18,17 +19,16 @@ from fenceline.plans.plan import Plan, from_json
 KIND: notify.Kind = "actions"
 
 
-@dataclass(frozen=True, slots=True)
-class ActionCriteria:
+class ActionCriteria(Criteria):
     """Which actions a list is asked for."""
 
-    cluster: str = ""
-    act: str = ""
-    state: str = ""
-    #: A part of a subject: `transaction:ID`, `partition:TOPIC-N`, `query:IDENT`.
-    q: str = ""
+    cluster: Name = ""
+    act: Literal["", "fence", "abort_marker", "finish_batch", "roll_back_batch"] = ""
+    state: Literal["", "planned", "executing", "done", "partly", "stale", "failed", "unknown"] = ""
     #: Who planned or executed it, the whole name.
-    actor: str = ""
+    actor: Name = Field(default="", alias="who")
+    #: A part of a subject: `transaction:ID`, `partition:TOPIC-N`, `query:IDENT`.
+    q: Name = ""
 
 
 @retry_write
@@ -95,10 +95,8 @@ def change(
 
 
 def _filtered(wanted: ActionCriteria) -> QuerySet[Action]:
-    rows = Action.objects.filter(cluster__configured=True)
-    for name, value in {"cluster__name": wanted.cluster, "act": wanted.act, "state": wanted.state}.items():
-        if value:
-            rows = rows.filter(**{name: value})
+    asked = given(cluster__name=wanted.cluster, act=wanted.act, state=wanted.state)
+    rows = Action.objects.filter(cluster__configured=True, **asked)
     if wanted.actor:
         rows = rows.filter(Q(planned_by=wanted.actor) | Q(executed_by=wanted.actor))
     return rows.filter(subjects__icontains=wanted.q) if wanted.q else rows

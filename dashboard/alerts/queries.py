@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from django.db.models import Case, Count, IntegerField, Max, Q, QuerySet, Value, When
 from django.db.models.functions import Coalesce
+from pydantic import Field
 
 from dashboard.models import Action, Alert, AlertChange, Beginning, Channel, Delivery, Silence
-from dashboard.runtime.paging import Page, part
+from dashboard.runtime.criteria import Criteria, Name, given
+from dashboard.runtime.paging import Number, Page, page_of
 from fenceline.facts import Severity
 from fenceline.rule_names import current_name
 
@@ -23,30 +25,30 @@ _WORST_FIRST = [severity.value for severity in Severity]
 _STATES = [Alert.State.FIRING.value, Alert.State.PENDING.value]
 
 
-@dataclass(frozen=True, slots=True)
-class AlertCriteria:
+class AlertCriteria(Criteria):
     """Which alerts a list is asked for; a state of "" is all but those resolved long ago."""
 
-    cluster: str = ""
-    #: "firing", "pending", "resolved", "active" (firing or pending), "all" or "".
-    state: str = ""
-    severity: str = ""
-    rule: str = ""
-    team: str = ""
-    #: A part of the first 200 characters of a subject, of a query's name, or of a rule's name.
-    q: str = ""
-    subject: str = ""
+    api_only: ClassVar = frozenset({"subject"})
+
+    cluster: Name = ""
+    #: "active" is firing or pending.
+    state: Literal["", "active", "firing", "pending", "resolved", "all"] = ""
+    severity: Severity | Literal[""] = ""
+    rule: Name = ""
+    team: Name = ""
+    subject: Name = ""
     #: "quiet": something keeps it from being told; "loud": nothing does.
-    voice: str = ""
+    voice: Literal["", "loud", "quiet"] = ""
+    #: A part of the first 200 characters of a subject, of a query's name, or of a rule's name.
+    q: Name = ""
 
 
-@dataclass(frozen=True, slots=True)
-class DeliveryFilter:
-    """Which deliveries a list is asked for."""
+class DeliveryCriteria(Criteria):
+    """Which deliveries a list is asked for; `channel` is a channel's id."""
 
-    channel: int | None = None
-    state: str = ""
-    origin: str = ""
+    channel: int | None = Field(default=None, ge=0, lt=2**63)
+    state: Literal["pending", "delivered", "failed"] | Literal[""] = ""
+    origin: Literal["alert", "test", "again"] | Literal[""] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +74,11 @@ class DecidedChange:
         return self.of.processed_at is not None
 
 
-def page(wanted: AlertCriteria, *, page: int, size: int, now_ms: int) -> Page[Alert]:
+def page(wanted: AlertCriteria, *, page: Number, size: int, now_ms: int) -> Page[Alert]:
     """Return a page of alerts: firing, pending, resolved; in each the worst, then the newest first."""
-    rows = _filtered(wanted, now_ms)
-    total = rows.count()
-    number, rows_of = part(page, total, size)
     newest = Coalesce("resolved_ms", "fired_ms", "since_ms").desc()
-    ordered = rows.order_by(_rank("state", _STATES), _severity(), newest, "-pk")
-    return Page(list(ordered[rows_of]), total, number, size)
+    rows = _filtered(wanted, now_ms)
+    return page_of(rows.order_by(_rank("state", _STATES), _severity(), newest, "-pk"), page, size)
 
 
 def before(place: int | None, wanted: AlertCriteria, *, limit: int, now_ms: int) -> Sequence[Alert]:
@@ -219,12 +218,10 @@ def last_deliveries(rows: Iterable[Channel], *, origin: str = "") -> Mapping[int
     return {row.channel_id: row for row in found}
 
 
-def deliveries(wanted: DeliveryFilter, *, before: int | None, limit: int) -> Sequence[Delivery]:
+def deliveries(wanted: DeliveryCriteria, *, before: int | None, limit: int) -> Sequence[Delivery]:
     """Return deliveries behind a row's key, the newest first."""
-    rows = Delivery.objects.select_related("channel")
-    for name, value in {"state": wanted.state, "origin": wanted.origin}.items():
-        rows = rows.filter(**{name: value}) if value else rows
-    rows = rows if wanted.channel is None else rows.filter(channel=wanted.channel)
+    asked = given(channel=wanted.channel, state=wanted.state, origin=wanted.origin)
+    rows = Delivery.objects.select_related("channel").filter(**asked)
     rows = rows if before is None else rows.filter(pk__lt=before)
     # The bodies stay in the database: a list shows none, and they are large.
     return list(rows.defer("payload").order_by("-pk")[:limit])
@@ -265,12 +262,9 @@ def silences(state: str, *, now_ms: int) -> QuerySet[Silence]:
     return Silence.objects.filter(ends_ms__lte=now_ms).order_by("-ends_ms", "-pk")
 
 
-def silences_page(*, page: int, size: int, now_ms: int) -> Page[Silence]:
+def silences_page(*, page: Number, size: int, now_ms: int) -> Page[Silence]:
     """Return a page of the expired silences, the last to end first."""
-    rows = silences("expired", now_ms=now_ms)
-    total = rows.count()
-    number, rows_of = part(page, total, size)
-    return Page(list(rows[rows_of]), total, number, size)
+    return page_of(silences("expired", now_ms=now_ms), page, size)
 
 
 def silences_before(place: int | None, state: str, *, limit: int, now_ms: int) -> Sequence[Silence]:
@@ -318,13 +312,13 @@ def _of_cluster(cluster: str) -> QuerySet[Alert]:
 
 def _filtered(wanted: AlertCriteria, now_ms: int) -> QuerySet[Alert]:
     rows = _in_state(_of_cluster(wanted.cluster), wanted.state, now_ms).select_related("cluster")
-    for name, value in {
-        "severity": wanted.severity,
-        "rule": current_name(wanted.rule),
-        "labels__team": wanted.team,
-        "subject": wanted.subject,
-    }.items():
-        rows = rows.filter(**{name: value}) if value else rows
+    asked = given(
+        severity=wanted.severity,
+        rule=current_name(wanted.rule),
+        labels__team=wanted.team,
+        subject=wanted.subject,
+    )
+    rows = rows.filter(**asked)
     if wanted.voice:
         rows = rows.filter(quiet=[]) if wanted.voice == "loud" else rows.exclude(quiet=[])
     if wanted.q:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
+from django.db.models import Model
 from ninja.errors import HttpError
 
 #: What a cursor may hold: whole numbers up to what a database holds, and text that one takes.
 _MOST = 2**63
 Place = tuple[int | str, ...]
+Row = TypeVar("Row")
 
 
 def write(of: str, *after: int | str) -> str:
@@ -34,6 +38,25 @@ def read(cursor: str, of: str, like: tuple[type[int | str], ...]) -> Place | Non
     if found[0] != of or not all(map(_possible, found)):
         raise _not_ours()
     return tuple(found[1:])
+
+
+def read_number(cursor: str, of: str) -> int | None:
+    """Return the one number of a cursor of the list `of`, None for no cursor."""
+    place = read(cursor, of, (int,))
+    return None if place is None else int(place[0])
+
+
+def cut(
+    of: str, rows: Sequence[Row], limit: int, place: Callable[[Row], tuple[int | str, ...]]
+) -> tuple[Sequence[Row], str | None]:
+    """Return up to `limit` of some rows, and a cursor behind the last of them if there are more."""
+    more = len(rows) > limit
+    return rows[:limit], write(of, *place(rows[limit - 1])) if more else None
+
+
+def by_key(row: Model) -> tuple[int]:
+    """Return the place of a row in a list that is ordered by key."""
+    return (row.pk,)
 
 
 def _possible(each: int | str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 from django.db import DatabaseError
@@ -17,6 +18,8 @@ from dashboard.runtime.problems import problem
 log = logging.getLogger(__name__)
 
 _SIGN_IN = "Sign in, or send 'Authorization: Bearer TOKEN' (manage.py create_token)."
+#: How Pydantic names "", the other type of a parameter that takes some words: it is no help to give that.
+_NOTHING = "literal['']"
 #: When to ask again after an error that passes.
 RETRY_AFTER_S = 5
 
@@ -61,8 +64,17 @@ def _unauthenticated(request: HttpRequest, error: Any) -> HttpResponse:
 
 
 def _invalid(request: HttpRequest, error: Any) -> HttpResponse:
-    errors = [{"in": ".".join(map(str, each["loc"])), "message": each["msg"]} for each in error.errors]
+    errors = [
+        {"in": _place(each["loc"]), "message": each["msg"].removeprefix("Value error, ")}
+        for each in error.errors
+        if each["loc"][-1] != _NOTHING
+    ]
     return problem(422, "; ".join(f"{each['in']}: {each['message']}" for each in errors), errors=errors)
+
+
+def _place(loc: Sequence[str | int]) -> str:
+    """Return `query.severity`: for a parameter of several types Pydantic adds ours and its own names."""
+    return ".".join(map(str, ("query", loc[2]) if tuple(loc[:2]) == ("query", "wanted") else loc))
 
 
 def _not_found(request: HttpRequest, error: Any) -> HttpResponse:

@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Annotated
 
 from ninja import Schema
-from pydantic import AfterValidator
+from pydantic import Field
 
 from dashboard.models import GapRecord
+from dashboard.runtime.criteria import Name as Name
 from dashboard.runtime.visibility import AnswerVisibility
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: The year 10000: no later instant has an ISO form.
 END_OF_TIME_MS = 253_402_300_800_000
-
-
-def _without_nul(value: str) -> str:
-    # PostgreSQL takes none, and no name has one: what cannot be shown is written \xNN.
-    if "\0" in value:
-        raise ValueError(r"names hold no NUL; a byte that cannot be shown is written \xNN")
-    return value
-
-
-#: Text that is compared with names as the database holds them.
-Name = Annotated[str, AfterValidator(_without_nul)]
 
 
 class Gap(Schema):
@@ -37,6 +26,19 @@ class Gap(Schema):
     until: str | None
     reason: str
     count: int
+
+
+class ListFilters(Schema):
+    """How much of a list is asked for: its criteria stand before it."""
+
+    limit: int = Field(100, ge=1, le=1000)
+    cursor: str = ""
+
+
+class ShortListFilters(ListFilters):
+    """The same of items that cost more."""
+
+    limit: int = Field(100, ge=1, le=500)
 
 
 class Listing(Schema):

@@ -6,15 +6,15 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from django.db.models import Case, Count, F, IntegerField, Max, Min, Q, QuerySet, Sum, Value, When
 from django.db.models.expressions import Expression, OrderBy
 
 from dashboard.labels.status import WORST_STATUSES
 from dashboard.models import Group, GroupOffset, PinRecord, Transaction
-from dashboard.runtime import paging
-from dashboard.runtime.paging import Page
+from dashboard.runtime.criteria import Criteria, Name, Sorted
+from dashboard.runtime.paging import Number, Page, page_of
 from fenceline.kafka.families import family_of
 from fenceline.kafka.groups import Waiting
 from fenceline.kafka.transactional_ids import keys_named
@@ -23,7 +23,6 @@ from fenceline.kafka.transactional_ids import keys_named
 OFFSETS_TOPIC = "__consumer_offsets"
 #: What a list is asked for to get every group with a transactional commit pending, whatever its status.
 PENDING = "pending"
-SORTS = ("worst", "name", "lag", "unread", "behind")
 #: So many rows of offsets one page looks through for what its groups, or transactions, wait for.
 MOST_WAITING = 5_000
 #: How many groups that a transaction may be committing for are named.
@@ -39,19 +38,21 @@ _RANK = Case(
 _LONGEST = OrderBy(F("waiting_ms"), nulls_first=True)
 
 
-@dataclass(frozen=True, slots=True)
-class GroupCriteria:
+class GroupCriteria(Criteria):
     """Which groups a list is asked for."""
 
-    cluster: str = ""
-    #: A status, "pending", "" for any.
-    status: str = ""
-    #: A part of a group's id.
-    q: str = ""
+    cluster: Name = ""
+    status: Literal["", "BLOCKED", "STOP", "STALL", "REWIND", "WARN", "UNKNOWN", "OK", "pending"] = ""
     #: One family, its groups one by one; "" for all families, each folded into one row.
-    family: str = ""
-    sort: str = "worst"
-    descending: bool = False
+    family: Name = ""
+    #: A part of a group's id.
+    q: Name = ""
+
+
+class SortedGroups(Sorted, GroupCriteria):
+    """Groups in an order."""
+
+    sort: Literal["worst", "name", "lag", "unread", "behind"] = "worst"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,23 +123,20 @@ def statuses(cluster: str) -> Mapping[str, int]:
     return {**each, PENDING: sum(pending for _, pending in found.values())}
 
 
-def page(wanted: GroupCriteria, *, page: int, size: int) -> Page[GroupFamily]:
+def page(wanted: SortedGroups, *, page: Number, size: int) -> Page[GroupFamily]:
     """Return one page of families, or of the groups of one family."""
     rows = _filtered(wanted)
     if wanted.family:
-        total = rows.count()
-        number, part = paging.part(page, total, size)
-        groups = list(rows.select_related("cluster").order_by(*_order(wanted, alone=True))[part])
-        return Page(_told(map(_alone, groups)), total, number, size)
-    folded = _folded(rows)
-    total = folded.count()
-    number, part = paging.part(page, total, size)
-    found = list(folded.order_by(*_order(wanted, alone=False))[part])
+        groups = page_of(rows.select_related("cluster").order_by(*_order(wanted, alone=True)), page, size)
+        return groups.with_items(_told(map(_alone, groups.items)))
+    folded = page_of(_folded(rows).order_by(*_order(wanted, alone=False)), page, size)
     alone = Group.objects.select_related("cluster").in_bulk(
-        [each["any"] for each in found if _is_alone(each)]
+        [each["any"] for each in folded.items if _is_alone(each)]
     )
-    families = [_alone(alone[each["any"]]) if each["any"] in alone else _family(each) for each in found]
-    return Page(_told(families), total, number, size)
+    families = [
+        _alone(alone[each["any"]]) if each["any"] in alone else _family(each) for each in folded.items
+    ]
+    return folded.with_items(_told(families))
 
 
 def after(wanted: GroupCriteria, *, place: int, limit: int) -> Sequence[Group]:
@@ -155,13 +153,11 @@ def group(cluster: str, name: str) -> Group | None:
     return None
 
 
-def offsets(of: Group, *, page: int, size: int) -> Page[GroupOffset]:
+def offsets(of: Group, *, page: Number, size: int) -> Page[GroupOffset]:
     """Return one page of what a group committed, the worst partition first."""
-    rows = GroupOffset.objects.filter(group=of)
-    total = rows.count()
-    number, part = paging.part(page, total, size)
     lag = OrderBy(F("high_watermark") - F("offset"), descending=True, nulls_last=True)
-    return Page(list(rows.order_by(_RANK, "-unstable", lag, "topic", "partition")[part]), total, number, size)
+    rows = GroupOffset.objects.filter(group=of)
+    return page_of(rows.order_by(_RANK, "-unstable", lag, "topic", "partition"), page, size)
 
 
 def readers(cluster_id: int, topic: str, partition: int, *, most: int) -> Sequence[GroupOffset]:
@@ -377,7 +373,7 @@ def _waiter(offset: GroupOffset, blocker: BlockingTransaction) -> Waiter:
     )
 
 
-def _order(wanted: GroupCriteria, *, alone: bool) -> Sequence[OrderBy]:
+def _order(wanted: SortedGroups, *, alone: bool) -> Sequence[OrderBy]:
     """Return an order of groups, or of families: these have the same columns, added up."""
     blocked, lag, unread, behind = (
         ("blocked", "lag_hw", "lag_lso", "lag_ms") if alone else ("stuck", "lag", "unread", "behind")

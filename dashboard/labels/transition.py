@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Literal
 
 from fenceline.facts import EVERYDAY, TransitionKind
 
@@ -88,6 +89,8 @@ LOOKS: Mapping[TransitionKind, TransitionStyle] = MappingProxyType(
         ),
     }
 )
+#: What ends a transaction without its records, worst first: what opens an episode, what the feed lists.
+Cause = Literal["takeover", "timeout", "admin_fence", "admin_abort", "abort", "client_abort", "self_recovery"]
 #: The kinds that have rows of their own, in the order of chips, legends and columns: worst first.
 NOTABLE = tuple(kind for kind in LOOKS if kind not in EVERYDAY)
 #: Those that tell something by themselves. Pooled ids, and the sink's, are initialised again before each

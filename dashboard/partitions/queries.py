@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar, Literal
 
 from django.db.models import Case, Count, F, IntegerField, Q, QuerySet, Value, When
 from django.db.models.expressions import Expression, OrderBy
@@ -16,8 +17,9 @@ from dashboard.models import (
     ReplicaLook,
     Transaction,
 )
-from dashboard.runtime import paging
-from dashboard.runtime.paging import Page
+from dashboard.runtime import criteria
+from dashboard.runtime.criteria import Criteria, Sorted
+from dashboard.runtime.paging import Number, Page, page_of
 from fenceline.facts import NOT_TOLD
 from fenceline.kafka.partitions import VERDICTS, PartitionVerdict, Pin, VerdictReason
 
@@ -27,7 +29,6 @@ STATE_TOPIC = "__transaction_state"
 PINNED = "pinned"
 #: Topics of Kafka's own begin so.
 _INTERNAL = "__"
-SORTS = ("worst", "name", "held", "age")
 _HELD = F("high_watermark") - F("lso")
 #: What cannot be seen comes before what is clear.
 _RANK = Case(
@@ -45,20 +46,25 @@ _RANK = Case(
 Name = tuple[int, str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionCriteria:
+class PartitionCriteria(Criteria):
     """Which partitions a list is asked for."""
 
-    cluster: str = ""
-    #: A verdict's word, "pinned" for all but clear, "" for any.
-    verdict: str = ""
+    api_only: ClassVar = frozenset({"topic"})
+
+    cluster: criteria.Name = ""
+    #: "pinned" for all but clear.
+    verdict: Literal["", "pinned", "clear", "open", "late", "hanging", "unknown"] = ""
+    topic: criteria.Name = ""
     #: A part of a topic's name, or a whole `topic-partition`.
-    q: str = ""
-    topic: str = ""
+    q: criteria.Name = ""
     #: Whether Kafka's own topics are listed too.
     internal: bool = False
-    sort: str = "worst"
-    descending: bool = False
+
+
+class SortedPartitions(Sorted, PartitionCriteria):
+    """Partitions in an order."""
+
+    sort: Literal["worst", "name", "held", "age"] = "worst"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +95,10 @@ def counts(cluster: str) -> Counts:
     )
 
 
-def page(wanted: PartitionCriteria, *, page: int, size: int) -> Page[PartitionRecord]:
+def page(wanted: SortedPartitions, *, page: Number, size: int) -> Page[PartitionRecord]:
     """Return one page of the partitions that `wanted` describes."""
-    rows = _filtered(wanted)
-    total = rows.count()
-    number, part = paging.part(page, total, size)
-    found = rows.select_related("cluster").defer("ends", "replicas").order_by(*_order(wanted))[part]
-    return Page(list(found), total, number, size)
+    rows = _filtered(wanted).select_related("cluster").defer("ends", "replicas")
+    return page_of(rows.order_by(*_order(wanted)), page, size)
 
 
 def after(wanted: PartitionCriteria, *, place: tuple[str, str, int], limit: int) -> Sequence[PartitionRecord]:
@@ -234,7 +237,7 @@ def _among(names: Iterable[Name]) -> Q:
     return Q(cluster__in=clusters, topic__in=topics, partition__in=numbers)
 
 
-def _order(wanted: PartitionCriteria) -> Sequence[OrderBy]:
+def _order(wanted: SortedPartitions) -> Sequence[OrderBy]:
     by: dict[str, Sequence[Expression | F]] = {
         "worst": [_RANK, F("pinned_ms")],
         "held": [_HELD],

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 from django.db.models import Q, QuerySet
 
+from dashboard.labels.transition import Cause
 from dashboard.models import Beginning, Recovery, TransitionRecord
+from dashboard.runtime.criteria import Criteria, Name, given
 from fenceline.recoveries import LostRecords, RecoveryOutcome, Wait
 
 #: More episodes than these are not added up for the headline.
@@ -17,18 +20,19 @@ _MOST_SUMMED = 10_000
 Place = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class RecoveryCriteria:
+class RecoveryCriteria(Criteria):
     """Which episodes a list is asked for."""
 
-    cluster: str = ""
-    outcome: str = ""
-    cause: str = ""
-    #: A part of the first 200 characters of a transactional id.
-    q: str = ""
+    api_only: ClassVar = frozenset({"transactional_id"})
+
+    cluster: Name = ""
+    outcome: Literal["", "open", "resumed", "not_resumed", "unseen", "topic_deleted"] = ""
+    cause: Literal["", Cause] = ""
+    application: Name = ""
     #: A whole transactional id, as escaped text.
-    transactional_id: str = ""
-    application: str = ""
+    transactional_id: Name = ""
+    #: A part of the first 200 characters of a transactional id.
+    q: Name = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,16 +133,16 @@ def at_most(each: LostRecords) -> int | None:
 
 
 def _filtered(wanted: RecoveryCriteria) -> QuerySet[Recovery]:
-    rows = Recovery.objects.filter(cluster__configured=True)
-    for name, value in {
-        "cluster__name": wanted.cluster,
-        "outcome": wanted.outcome,
-        "cause": wanted.cause,
-        "transactional_id": wanted.transactional_id,
-        "application": wanted.application,
-    }.items():
-        if value:
-            rows = rows.filter(**{name: value})
+    rows = Recovery.objects.filter(
+        cluster__configured=True,
+        **given(
+            cluster__name=wanted.cluster,
+            outcome=wanted.outcome,
+            cause=wanted.cause,
+            transactional_id=wanted.transactional_id,
+            application=wanted.application,
+        ),
+    )
     if not wanted.q:
         return rows
     return rows.alias(beginning=Beginning("transactional_id")).filter(beginning__icontains=wanted.q)

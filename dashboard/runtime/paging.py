@@ -1,12 +1,18 @@
-"""One page of a list whose whole length is known. Pure."""
+"""One page of a list whose whole length is known."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+
+from django.core.paginator import Paginator
+from django.db.models import QuerySet
 
 Row = TypeVar("Row")
+Other = TypeVar("Other")
+#: A page's number; text as it stands in an address, None for the first page.
+Number = int | str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,11 +23,8 @@ class Page(Generic[Row]):
     total: int
     number: int
     size: int
-
-    @property
-    def pages(self) -> int:
-        """Return how many pages there are, at least one."""
-        return pages(self.total, self.size)
+    #: How many pages there are, at least one.
+    pages: int
 
     @property
     def first(self) -> int:
@@ -33,13 +36,13 @@ class Page(Generic[Row]):
         """Return which row of all is this page's last."""
         return self.first + len(self.items) - 1
 
+    def with_items(self, items: Sequence[Other]) -> Page[Other]:
+        """Return the same page with something else in place of each row."""
+        return Page(items, self.total, self.number, self.size, self.pages)
 
-def pages(total: int, size: int) -> int:
-    """Return how many pages rows fill, at least one."""
-    return max(1, -(-total // size))
 
-
-def part(page: int, total: int, size: int) -> tuple[int, slice]:
-    """Return the number of the page that is shown for `page`, and which rows are on it."""
-    number = min(max(1, page), pages(total, size))
-    return number, slice((number - 1) * size, number * size)
+def page_of(rows: QuerySet[Any, Row] | Sequence[Row], number: Number, size: int) -> Page[Row]:
+    """Return a page of ordered rows: the last one past the end, the first one for what is no number."""
+    page = Paginator(rows, size).get_page(number)
+    total = page.paginator.count
+    return Page(list(page.object_list), total, page.number, size, page.paginator.num_pages)

@@ -11,8 +11,7 @@ from django.db.models import Count
 
 from dashboard.labels.query import DECISION_LOOKS
 from dashboard.models import Batch, Query, SinkDecision, Transaction
-from dashboard.runtime import paging
-from dashboard.runtime.paging import Page
+from dashboard.runtime.paging import Number, Page, page_of
 from dashboard.streaming.batch_state import decision_of, done_of, owner_query
 from fenceline.decode import text
 from fenceline.kafka.transactional_ids import key_of
@@ -85,12 +84,10 @@ class SinkWriter:
     batch_id: int | None
 
 
-def page(of: Query, *, page: int, size: int) -> Page[BatchEntry]:
+def page(of: Query, *, page: Number, size: int) -> Page[BatchEntry]:
     """Return one page of a query's batches, the newest first."""
-    rows = Batch.objects.filter(query=of)
-    total = rows.count()
-    number, part = paging.part(page, total, size)
-    return Page(_entries(of, rows.order_by("-batch_id")[part]), total, number, size)
+    batches = page_of(Batch.objects.filter(query=of).order_by("-batch_id"), page, size)
+    return batches.with_items(_entries(of, batches.items))
 
 
 def before(of: Query, place: int | None, *, limit: int) -> Sequence[BatchEntry]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from itertools import islice
 from operator import or_
+from typing import Final, Literal
 
 from django.conf import settings
 from django.db.models import (
@@ -28,15 +28,14 @@ from django.db.models.expressions import Expression, OrderBy
 from django.db.models.functions import Coalesce, Greatest
 
 from dashboard.models import Batch, Query, Run
-from dashboard.runtime import paging
+from dashboard.runtime.criteria import Criteria, Name, Sorted
 from dashboard.runtime.loop import now_ms
-from dashboard.runtime.paging import Page
+from dashboard.runtime.paging import Number, Page, page_of
 from fenceline.spark.drivers import GRACE_MS, MISSED, OLDEST_INTERVAL_MS
 from fenceline.spark.records import QueryState
 
 #: What stands for every query with a prepared batch that is not committed to the end.
-PREPARED = "prepared"
-SORTS = ("worst", "name", "batch", "age")
+PREPARED: Final = "prepared"
 #: States from worst to harmless: a driver without a heartbeat may be gone.
 WORST_STATES = (
     QueryState.FAILED,
@@ -62,19 +61,20 @@ _RANK = Case(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class QueryCriteria:
+class QueryCriteria(Criteria):
     """Which queries a list is asked for."""
 
-    cluster: str = ""
-    #: A `QueryState`, "prepared", "" for any.
-    state: str = ""
-    #: One of `SINKS`, "" for any.
-    sink: str = ""
+    cluster: Name = ""
+    state: Literal["", "prepared", "failed", "unheard", "stopped", "running", "idle"] = ""
+    sink: Literal["", "exactly_once", "kafka", "other", "unknown"] = ""
     #: A part of a query's name, id, checkpoint or prefix.
-    q: str = ""
-    sort: str = "worst"
-    descending: bool = False
+    q: Name = ""
+
+
+class SortedQueries(Sorted, QueryCriteria):
+    """Queries in an order."""
+
+    sort: Literal["worst", "name", "batch", "age"] = "worst"
 
 
 def states(cluster: str = "") -> Mapping[str, int]:
@@ -98,13 +98,9 @@ def sinks(cluster: str = "") -> Mapping[str, int]:
     return {sink: found.get("" if sink == "unknown" else sink, 0) for sink in SINKS}
 
 
-def page(wanted: QueryCriteria, *, page: int, size: int) -> Page[Query]:
+def page(wanted: SortedQueries, *, page: Number, size: int) -> Page[Query]:
     """Return one page of the queries that `wanted` describes."""
-    rows = _filtered(wanted)
-    total = rows.count()
-    number, part = paging.part(page, total, size)
-    found = rows.select_related("cluster").order_by(*_order(wanted))[part]
-    return Page(list(found), total, number, size)
+    return page_of(_filtered(wanted).select_related("cluster").order_by(*_order(wanted)), page, size)
 
 
 def after(wanted: QueryCriteria, *, place: int, limit: int) -> Sequence[Query]:
@@ -114,7 +110,7 @@ def after(wanted: QueryCriteria, *, place: int, limit: int) -> Sequence[Query]:
 
 def worst(cluster: str, limit: int) -> Sequence[Query]:
     """Return the queries that need somebody most."""
-    return list(_all(cluster).select_related("cluster").order_by(*_order(QueryCriteria()))[:limit])
+    return list(_all(cluster).select_related("cluster").order_by(*_order(SortedQueries()))[:limit])
 
 
 def number(cluster: str = "") -> int:
@@ -213,7 +209,7 @@ def _any(conditions: Iterable[Q]) -> Q:
     return reduce(or_, conditions)
 
 
-def _order(wanted: QueryCriteria) -> Sequence[OrderBy]:
+def _order(wanted: SortedQueries) -> Sequence[OrderBy]:
     by: dict[str, Sequence[Expression | F]] = {
         "worst": [_RANK, F("expires_ms")],
         "batch": [F("planned")],

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
+from typing import Literal
 
 from django.db.models import Q, QuerySet, Sum
+from pydantic import Field
 
 from dashboard.models import SIGN_INS, AuditEntry
+from dashboard.runtime.criteria import Criteria, Name
 
 Event = AuditEntry.Event
 
@@ -18,6 +20,7 @@ def _beginning(*starts: str) -> Sequence[Event]:
 
 
 #: Kinds that are asked for together, by their name in an address.
+Family = Literal["channels", "silences", "tokens", "users", "roles", "sign-ins"]
 FAMILIES: Mapping[str, Sequence[Event]] = {
     "channels": _beginning("channel."),
     "silences": _beginning("silence."),
@@ -26,22 +29,21 @@ FAMILIES: Mapping[str, Sequence[Event]] = {
     "roles": _beginning("role."),
     "sign-ins": _beginning("sign_in.", "signed_out"),
 }
-EVENTS = (*FAMILIES, *(event.value for event in Event))
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
+class AuditCriteria(Criteria):
     """Which rows a list is asked for."""
 
-    #: One of `EVENTS`, or "" for all.
-    event: str = ""
+    event: Family | Event | None = None
     #: Who acted, the whole name.
-    actor: str = ""
+    actor: Name = Field(default="", alias="who")
     #: A part of what was changed, of who acted, or of an address.
-    q: str = ""
+    q: Name = ""
 
 
-def newest(wanted: Filter, *, before: int | None, limit: int) -> tuple[Sequence[AuditEntry], int | None]:
+def newest(
+    wanted: AuditCriteria, *, before: int | None, limit: int
+) -> tuple[Sequence[AuditEntry], int | None]:
     """Return the newest rows, and the number that the list goes on behind, None at its end."""
     rows = _filtered(wanted)
     if before is not None:
@@ -58,7 +60,7 @@ def since(moment: datetime) -> tuple[int, int]:
     return recent.filter(event__in=changes).count(), failed or 0
 
 
-def _filtered(wanted: Filter) -> QuerySet[AuditEntry]:
+def _filtered(wanted: AuditCriteria) -> QuerySet[AuditEntry]:
     rows = AuditEntry.objects.all()
     if wanted.event:
         rows = rows.filter(event__in=FAMILIES.get(wanted.event, [wanted.event]))

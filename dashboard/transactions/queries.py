@@ -14,9 +14,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import merge
 from itertools import islice
+from typing import Literal
 
 from django.db.models import Count, F, Func, Q, QuerySet, Sum
 from django.db.models.expressions import Combinable, OrderBy
+from pydantic import Field
 
 from dashboard.models import (
     IDLE,
@@ -28,6 +30,7 @@ from dashboard.models import (
     Transaction,
 )
 from dashboard.runtime import visibility
+from dashboard.runtime.criteria import Criteria, Name, Sorted
 from fenceline.facts import OPEN_STATES, TopicPartitions, TransactionState
 from fenceline.kafka.transactional_ids import keys_named
 
@@ -57,19 +60,18 @@ class _Sorted(Func):
     template = "%(expressions)s || ''"
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionCriteria:
-    """What a list of transactions is asked for; the URL's query string, parsed."""
+class TransactionCriteria(Criteria):
+    """Which transactions a list is asked for."""
 
-    cluster: str = ""
-    #: A state of Kafka's, or "open" for the three that hold back an LSO.
-    state: str = ""
+    cluster: Name = ""
+    #: "open" is each of the three that hold back an LSO.
+    state: Literal[
+        "", "open", "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort"
+    ] = ""
     #: A part of the first 200 characters of an id.
-    q: str = ""
-    min_age_s: float | None = None
-    application: str = ""
-    sort: str = "id"
-    descending: bool = False
+    q: Name = ""
+    application: Name = ""
+    min_age_s: float | None = Field(default=None, ge=0, le=1e9, allow_inf_nan=False)
 
     @property
     def only_open(self) -> bool:
@@ -80,6 +82,14 @@ class TransactionCriteria:
     def only_state(self) -> bool:
         """Return whether the number of ids in each state, which is kept, says how many match."""
         return not (self.q or self.application or self.min_age_s is not None)
+
+
+class SortedTransactions(Sorted, TransactionCriteria):
+    """Transactions in an order: open ones by age; else by id, for ids stay while states change."""
+
+    sort: Literal["id", "state", "producer", "epoch", "timeout", "partitions", "started", "updated"] = Field(
+        default_factory=lambda data: "started" if data["state"] == "open" else "id"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +125,7 @@ class WalkStep:
 
 
 def transactions(
-    wanted: TransactionCriteria, *, now_ms: int, page: int = 1, size: int = 50
+    wanted: SortedTransactions, *, now_ms: int, page: int = 1, size: int = 50
 ) -> TransactionPage:
     """Return one page of the transactions that `wanted` describes, and how many there are in all."""
     states = state_counts(wanted.cluster)
@@ -152,7 +162,7 @@ def sizes(cluster: str, applications: Sequence[str]) -> tuple[Mapping[str, int],
     All are counted in the index of applications; open ones along their own, which is short: in the other the
     state of each id would have to be looked up, 40 s for 2,000,000.
     """
-    rows = Transaction.objects.filter(cluster__in=_clusters(TransactionCriteria(cluster))).order_by()
+    rows = Transaction.objects.filter(cluster__in=_clusters(TransactionCriteria(cluster=cluster))).order_by()
     opened = rows.filter(IS_OPEN).annotate(of=_Sorted("application")).filter(of__in=applications)
     every = rows.filter(application__in=applications).annotate(of=F("application"))
     known, held = (dict(each.values_list("of").annotate(n=Count("id"))) for each in (every, opened))
@@ -187,7 +197,8 @@ def _named(
     idle = wanted.state in IDLE and state_counts(wanted.cluster)[wanted.state] <= MOST_SCANNED
     if not (idle or wanted.only_open):
         return _filtered(rows, wanted, now_ms), NAME
-    rows = _filtered(rows.filter(IS_IDLE) if idle else rows, replace(wanted, application=""), now_ms)
+    of_any = wanted.model_copy(update={"application": ""})
+    rows = _filtered(rows.filter(IS_IDLE) if idle else rows, of_any, now_ms)
     return rows.alias(of=_Sorted("application")).filter(of=wanted.application), _Sorted(NAME)
 
 
@@ -235,7 +246,7 @@ def _stated(rows: QuerySet[Transaction], wanted: TransactionCriteria, now_ms: in
 
 
 def _by_name(
-    wanted: TransactionCriteria, states: dict[str, int], now_ms: int, page: int, size: int
+    wanted: SortedTransactions, states: dict[str, int], now_ms: int, page: int, size: int
 ) -> TransactionPage:
     """Return a page of the list by id: the keys of its rows first, from an index alone, then the rows."""
     clusters = _clusters(wanted)
@@ -254,7 +265,7 @@ def _by_name(
 
 
 def _of_state(
-    wanted: TransactionCriteria, cluster_id: int, states: dict[str, int], now_ms: int
+    wanted: SortedTransactions, cluster_id: int, states: dict[str, int], now_ms: int
 ) -> QuerySet[Transaction, tuple[str, int]]:
     """Return name and key of the ids in a state, or in any, by name.
 
@@ -270,7 +281,7 @@ def _of_state(
     return _ordered(_stated(rows, wanted, now_ms), _Sorted(NAME), wanted)
 
 
-def _searched(wanted: TransactionCriteria, cluster_id: int, now_ms: int) -> Sequence[tuple[str, int]]:
+def _searched(wanted: SortedTransactions, cluster_id: int, now_ms: int) -> Sequence[tuple[str, int]]:
     """Return name and key of the ids that match, by name, no more than are counted.
 
     An index answers name and application alone, and then the states of what it found are looked up. Where
@@ -292,18 +303,18 @@ def _searched(wanted: TransactionCriteria, cluster_id: int, now_ms: int) -> Sequ
     return list(_ordered(_filtered(rows, wanted, now_ms), by, wanted)[: MOST_COUNTED + 1])
 
 
-def _of_any_state(wanted: TransactionCriteria) -> TransactionCriteria:
-    return replace(wanted, state="", min_age_s=None)
+def _of_any_state(wanted: SortedTransactions) -> SortedTransactions:
+    return wanted.model_copy(update={"state": "", "min_age_s": None})
 
 
-def _by(wanted: TransactionCriteria) -> OrderBy:
+def _by(wanted: SortedTransactions) -> OrderBy:
     """Return the order that is wanted; what is not known counts as lowest, which databases differ in."""
     column = F(SORTS[wanted.sort])
     return column.desc(nulls_last=True) if wanted.descending else column.asc(nulls_first=True)
 
 
 def _ordered(
-    rows: QuerySet[Transaction], by: Combinable, wanted: TransactionCriteria
+    rows: QuerySet[Transaction], by: Combinable, wanted: SortedTransactions
 ) -> QuerySet[Transaction, tuple[str, int]]:
     order = ("-by", "-id") if wanted.descending else ("by", "id")
     return rows.annotate(by=by).order_by(*order).values_list("by", "id")

@@ -10,8 +10,7 @@ from django.http import HttpRequest
 from dashboard.evaluation import finding_queries
 from dashboard.labels import query as query_labels
 from dashboard.models import Batch, Query
-from dashboard.runtime import paging
-from dashboard.runtime.paging import Page
+from dashboard.runtime.paging import page_of
 from dashboard.streaming import batches as streaming_batches
 from dashboard.streaming import lag
 from dashboard.streaming import queries as streaming_queries
@@ -20,7 +19,6 @@ from dashboard.streaming.batches import BatchEntry
 from dashboard.system import owners
 from dashboard.web.charts import query_figures
 from dashboard.web.checkpoint_context import inspected
-from dashboard.web.forms import columns as columns_form
 from dashboard.web.onboarding import attaching
 from dashboard.web.request_time import now_ms
 from fenceline.facts import Severity
@@ -93,7 +91,7 @@ def _expires_ms(entry: BatchEntry | None) -> int | None:
 
 def _history(request: HttpRequest, row: Query) -> Mapping[str, Any]:
     """Return the batch table, and the charts of the batches that a listener told of."""
-    page = streaming_batches.page(row, page=columns_form.page_number(request.GET.dict(), []), size=_BATCHES)
+    page = streaming_batches.page(row, page=request.GET.get("page"), size=_BATCHES)
     lately = streaming_batches.lately(row, _CHARTED)
     phases = query_figures.phases_of(lately)
     told = bool(lately) and any(batch.durations for batch in lately)
@@ -154,15 +152,10 @@ def _reads(request: HttpRequest, row: Query, at_ms: int) -> Mapping[str, Any]:
     """Return its sources, and a page of their partitions, those that need somebody first."""
     sources = lag.sources([row])[row.pk]
     parts = lag.worst_first(part for source in sources for part in source.parts)
-    number, part = paging.part(_parts_page(request), len(parts), _PARTITIONS)
-    timed = lag.timed(parts[part], row.cluster_id, at_ms)
+    page = page_of(parts, request.GET.get("parts"), _PARTITIONS)
     return {
         "sources": sources,
         "lag": lag.lag(sources),
-        "parts": Page(timed, len(parts), number, _PARTITIONS),
+        "parts": page.with_items(lag.timed(page.items, row.cluster_id, at_ms)),
         "lost": sum(part.lost or 0 for part in parts),
     }
-
-
-def _parts_page(request: HttpRequest) -> int:
-    return columns_form.page_number({"page": request.GET.get("parts", "")}, [])

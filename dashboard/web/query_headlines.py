@@ -32,11 +32,8 @@ class QueryHeadline:
 
 def stuck(cluster: str, now_ms: int) -> Sequence[Query]:
     """Return the queries whose prepared batch has waited past its limit, the one that is lost first first."""
-    page = streaming_queries.page(
-        streaming_queries.QueryCriteria(cluster=cluster, state=PREPARED, sort="worst"),
-        page=1,
-        size=_MOST_STUCK,
-    )
+    prepared = streaming_queries.SortedQueries(cluster=cluster, state=PREPARED)
+    page = streaming_queries.page(prepared, page=1, size=_MOST_STUCK)
     late = {
         each.query_id
         for each in streaming_batches.open_decisions(page.items)

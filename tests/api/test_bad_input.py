@@ -101,6 +101,22 @@ def test_what_is_no_instant_is_refused(ask: Ask, since: str) -> None:
     ask(f"transitions?since={since}", 422)
 
 
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        ("alerts?severity=bad", "query.severity: Input should be 'critical', 'warning' or 'info'"),
+        ("deliveries?state=gone", "query.state: Input should be 'pending', 'delivered' or 'failed'"),
+        ("deliveries?channel=-1", "query.channel: Input should be greater than or equal to 0"),
+        ("actions?who=%00", r"query.who: names hold no NUL; a byte that cannot be shown is written \xNN"),
+        ("transactions?min_age_s=old", "query.min_age_s: Input should be a valid number"),
+    ],
+)
+def test_a_problem_names_the_parameter_and_what_to_give(ask: Ask, path: str, problem: str) -> None:
+    answer = ask(path, 422)
+    assert answer["detail"].startswith(problem)
+    assert len(answer["errors"]) == 1
+
+
 @pytest.mark.parametrize("window", ["59", "2592001", "-60", "nan", "9" * 400])
 def test_a_window_out_of_range_is_refused(ask: Ask, window: str) -> None:
     ask(f"applications?window_s={window}", 422)

@@ -179,12 +179,12 @@ def test_a_cluster_that_is_no_longer_configured_disappears_and_comes_back(take: 
     collector_store.sync_clusters(["other"])
     assert [row.name for row in visibility.clusters()] == ["other"]
     assert (
-        transaction_queries.transactions(transaction_queries.TransactionCriteria(), now_ms=NOW_MS).total == 0
+        transaction_queries.transactions(transaction_queries.SortedTransactions(), now_ms=NOW_MS).total == 0
     )
     assert leases.unheld("transaction_state") == ["other"]
     collector_store.sync_clusters(["prod", "other"])
     assert (
-        transaction_queries.transactions(transaction_queries.TransactionCriteria(), now_ms=NOW_MS).total == 1
+        transaction_queries.transactions(transaction_queries.SortedTransactions(), now_ms=NOW_MS).total == 1
     )
 
 

@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 
 from dashboard.models import Transaction
 from dashboard.transactions import queries as transaction_queries
-from dashboard.transactions.queries import SORTS, TransactionCriteria
+from dashboard.transactions.queries import SORTS, SortedTransactions
 from fenceline.facts import OPEN_STATES, TransactionState
 from tests.web import seed
 
@@ -35,7 +35,7 @@ def now_ms() -> int:
     return seed.now_ms()
 
 
-def plainly(wanted: TransactionCriteria, now_ms: int) -> list[Transaction]:
+def plainly(wanted: SortedTransactions, now_ms: int) -> list[Transaction]:
     """Return what matches, in order, by reading every row."""
     rows = [row for row in Transaction.objects.select_related("cluster") if fits(row, wanted, now_ms)]
     rows.sort(key=lambda row: row.pk)
@@ -48,7 +48,7 @@ def plainly(wanted: TransactionCriteria, now_ms: int) -> list[Transaction]:
     return rows + blank if wanted.descending else blank + rows
 
 
-def fits(row: Transaction, wanted: TransactionCriteria, now_ms: int) -> bool:
+def fits(row: Transaction, wanted: SortedTransactions, now_ms: int) -> bool:
     is_open = row.state in OPEN_STATES
     old = is_open and row.started_ms is not None
     if wanted.min_age_s is not None:
@@ -62,7 +62,7 @@ def fits(row: Transaction, wanted: TransactionCriteria, now_ms: int) -> bool:
     )
 
 
-def check(wanted: TransactionCriteria, now_ms: int) -> None:
+def check(wanted: SortedTransactions, now_ms: int) -> None:
     expected = plainly(wanted, now_ms)
     page = transaction_queries.transactions(wanted, now_ms=now_ms, size=50)
     assert [row.pk for row in page.items] == [row.pk for row in expected[:50]], wanted
@@ -74,15 +74,17 @@ def check(wanted: TransactionCriteria, now_ms: int) -> None:
 @pytest.mark.parametrize("state", STATES)
 def test_every_filter_holds_what_matches(now_ms: int, state: str) -> None:
     for cluster, q, application in product(("", "prod", "nowhere"), ("", "PAY", "-1-"), ("", "orders")):
-        check(TransactionCriteria(cluster=cluster, state=state, q=q, application=application), now_ms)
-    check(TransactionCriteria(state=state, min_age_s=50), now_ms)
-    check(TransactionCriteria(state=state, min_age_s=50, q="pay"), now_ms)
+        check(
+            SortedTransactions(cluster=cluster, state=state, q=q, application=application, sort="id"), now_ms
+        )
+    check(SortedTransactions(state=state, min_age_s=50, sort="id"), now_ms)
+    check(SortedTransactions(state=state, min_age_s=50, q="pay", sort="id"), now_ms)
 
 
 @pytest.mark.parametrize("sort", SORTS)
 def test_every_order_is_kept(now_ms: int, sort: str) -> None:
-    for state, q, descending in product(("", "open", "Empty"), ("", "orders"), (False, True)):
-        check(TransactionCriteria(state=state, q=q, sort=sort, descending=descending), now_ms)
+    for state, q, direction in product(("", "open", "Empty"), ("", "orders"), ("asc", "desc")):
+        check(SortedTransactions(state=state, q=q, sort=sort, dir=direction), now_ms)
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -93,15 +95,15 @@ def test_what_is_found_does_not_depend_on_the_index(
         transaction_queries, "_DENSE", 0
     )  # No state counts as dense: each is read from its own index.
     for q in ("", "orders"):
-        check(TransactionCriteria(state=state, q=q), now_ms)
+        check(SortedTransactions(state=state, q=q, sort="id"), now_ms)
 
 
 def test_counting_and_paging_end_and_say_so(now_ms: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transaction_queries, "MOST_COUNTED", 10)
     for wanted in (
-        TransactionCriteria(q="-"),
-        TransactionCriteria(q="-", sort="epoch"),
-        TransactionCriteria(q="-", state="CompleteCommit"),
+        SortedTransactions(q="-"),
+        SortedTransactions(q="-", sort="epoch"),
+        SortedTransactions(q="-", state="CompleteCommit"),
     ):
         page = transaction_queries.transactions(wanted, now_ms=now_ms, size=5, page=99)
         assert (page.total, page.whole, page.number, page.pages) == (10, False, 2, 2)
@@ -112,25 +114,25 @@ def test_an_order_without_an_index_is_refused_where_too_many_would_be_read(
     now_ms: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transaction_queries, "MOST_SCANNED", 20)
-    page = transaction_queries.transactions(TransactionCriteria(sort="epoch"), now_ms=now_ms)
+    page = transaction_queries.transactions(SortedTransactions(sort="epoch"), now_ms=now_ms)
     assert not page.sorted
-    assert [row.pk for row in page.items] == [row.pk for row in plainly(TransactionCriteria(), now_ms)[:50]]
+    assert [row.pk for row in page.items] == [row.pk for row in plainly(SortedTransactions(), now_ms)[:50]]
     check(
-        TransactionCriteria(sort="epoch", state="open"), now_ms
+        SortedTransactions(sort="epoch", state="open"), now_ms
     )  # Open ones are few, whatever the number of ids.
 
 
 @pytest.mark.parametrize(
     ("wanted", "index"),
     [
-        (TransactionCriteria(), "transaction_name"),
-        (TransactionCriteria(q="x"), "transaction_name"),
-        (TransactionCriteria(application="orders"), "transaction_application"),
-        (TransactionCriteria(state="open", sort="started"), "transaction_open"),
-        (TransactionCriteria(min_age_s=1, sort="epoch"), "transaction_open"),
+        (SortedTransactions(), "transaction_name"),
+        (SortedTransactions(q="x"), "transaction_name"),
+        (SortedTransactions(application="orders"), "transaction_application"),
+        (SortedTransactions(state="open", sort="started"), "transaction_open"),
+        (SortedTransactions(min_age_s=1, sort="epoch"), "transaction_open"),
     ],
 )
-def test_a_list_goes_along_its_index(now_ms: int, wanted: TransactionCriteria, index: str) -> None:
+def test_a_list_goes_along_its_index(now_ms: int, wanted: SortedTransactions, index: str) -> None:
     with CaptureQueriesContext(connection) as asked:
         transaction_queries.transactions(wanted, now_ms=now_ms)
     assert any(index in plan for plan in plans(asked, index))
@@ -177,5 +179,5 @@ def test_letters_of_any_script_are_searched_for(now_ms: int) -> None:
     for asked in ("größe", "GRößE", "Ω-1"):
         assert [
             each.pk
-            for each in transaction_queries.transactions(TransactionCriteria(q=asked), now_ms=now_ms).items
+            for each in transaction_queries.transactions(SortedTransactions(q=asked), now_ms=now_ms).items
         ] == [row.pk]

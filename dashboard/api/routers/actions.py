@@ -24,8 +24,6 @@ from dashboard.system import access
 from fenceline.plans.plan import MOST_SUBJECTS, Act, Bound, Refusal, RefusalReason, SubjectPlan
 
 router = Router(tags=["actions"])
-StateFilter = Literal["", "planned", "executing", "done", "partly", "stale", "failed", "unknown"]
-ActFilter = Literal["", "fence", "abort_marker", "finish_batch", "roll_back_batch"]
 
 
 class StepOut(Schema):
@@ -159,16 +157,8 @@ class ActionList(schemas.Listing):
     items: list[ActionOut]
 
 
-class ActionFilters(Schema):
+class ActionFilters(schemas.ShortListFilters, action_store.ActionCriteria):
     """The query string of the list; `q` is a part of a subject, `who` a whole name."""
-
-    cluster: schemas.Name = ""
-    act: ActFilter = ""
-    state: StateFilter = ""
-    who: schemas.Name = ""
-    q: schemas.Name = ""
-    limit: int = Field(100, ge=1, le=500)
-    cursor: str = ""
 
 
 class PlanIn(Schema):
@@ -195,13 +185,8 @@ class ExecuteIn(Schema):
 @router.get("", response=ActionList, summary="List actions")
 def list_actions(request: HttpRequest, wanted: Query[ActionFilters]) -> dict[str, object]:
     """Plans and what came of them, the newest first; kept for ever."""
-    matching = action_store.ActionCriteria(
-        cluster=wanted.cluster, act=wanted.act, state=wanted.state, q=wanted.q, actor=wanted.who
-    )
-    (place,) = cursors.read(wanted.cursor, "actions", (int,)) or (None,)
-    found, after = action_store.newest(
-        matching, before=None if place is None else int(place), limit=wanted.limit
-    )
+    before = cursors.read_number(wanted.cursor, "actions")
+    found, after = action_store.newest(wanted, before=before, limit=wanted.limit)
     return {
         "items": [ActionOut(**_told(row)) for row in found],
         "next": None if after is None else cursors.write("actions", after),

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
-from pydantic import Field
 
 from dashboard.alerts import queries as alert_queries
 from dashboard.api import cursors, schemas
@@ -97,45 +96,25 @@ class AlertList(schemas.Listing):
     items: list[AlertOut]
 
 
-class AlertFilters(Schema):
+class AlertFilters(schemas.ShortListFilters, alert_queries.AlertCriteria):
     """The query string of the list.
 
     `voice`: quiet ones are those that something keeps from being told; `q` is a part of a subject or a rule.
     """
 
-    cluster: schemas.Name = ""
     state: Literal["active", "firing", "pending", "resolved", "all"] = "active"
-    severity: Severity | Literal[""] = ""
-    rule: schemas.Name = ""
-    team: schemas.Name = ""
-    subject: schemas.Name = ""
-    voice: Literal["", "loud", "quiet"] = ""
-    q: schemas.Name = ""
-    limit: int = Field(100, ge=1, le=500)
-    cursor: str = ""
 
 
 @router.get("", response=AlertList, summary="List alerts")
 def list_alerts(request: HttpRequest, wanted: Query[AlertFilters]) -> dict[str, object]:
     """Alerts, the newest first; those that fire or are pending unless `state` says otherwise."""
-    (place,) = cursors.read(wanted.cursor, "alerts", (int,)) or (None,)
-    matching = alert_queries.AlertCriteria(
-        cluster=wanted.cluster,
-        state=wanted.state,
-        severity=str(wanted.severity),
-        rule=wanted.rule,
-        team=wanted.team,
-        subject=wanted.subject,
-        voice=wanted.voice,
-        q=wanted.q,
-    )
-    before = None if place is None else int(place)
-    found = alert_queries.before(before, matching, limit=wanted.limit + 1, now_ms=loop.now_ms())
-    page, more = found[: wanted.limit], len(found) > wanted.limit
+    before = cursors.read_number(wanted.cursor, "alerts")
+    found = alert_queries.before(before, wanted, limit=wanted.limit + 1, now_ms=loop.now_ms())
+    page, following = cursors.cut("alerts", found, wanted.limit, cursors.by_key)
     told = alert_queries.last_notifications(page)
     return {
         "items": [AlertOut(**_out(row, told[row.pk])) for row in page],
-        "next": cursors.write("alerts", page[-1].pk) if more else None,
+        "next": following,
         **schemas.visibility_fields(visibility.sight(wanted.cluster, ALERTS)),
     }
 

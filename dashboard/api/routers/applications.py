@@ -67,11 +67,10 @@ def list_applications(request: HttpRequest, wanted: Query[ApplicationFilters]) -
     A page may hold fewer than `limit` and have a `next` all the same: the longer the window, the fewer.
     """
     limit = min(wanted.limit, max(1, MOST_TALLIES // _tallies_in(wanted.window_s)))
-    found = _names(wanted, limit + 1)
-    page, more = found[:limit], len(found) > limit
+    page, following = cursors.cut("applications", _names(wanted, limit + 1), limit, tuple)
     return {
         "items": list(_out(page, wanted.window_s)),
-        "next": cursors.write("applications", *page[-1]) if more else None,
+        "next": following,
         **schemas.visibility_fields(visibility.sight(wanted.cluster)),
     }
 

@@ -7,7 +7,6 @@ from typing import Any
 from django.http import HttpRequest
 from ninja import Query, Router, Schema
 from ninja.errors import HttpError
-from pydantic import Field
 
 from dashboard.api import cursors, schemas
 from dashboard.models import AuditEntry
@@ -49,26 +48,19 @@ class AuditList(schemas.Listing):
     items: list[AuditOut]
 
 
-class Wanted(Schema):
+class AuditFilters(schemas.ShortListFilters, audit_queries.AuditCriteria):
     """The query string of the list; `q` is a part of a name or an address, `who` a whole name."""
 
     event: AuditEntry.Event | None = None
-    who: schemas.Name = ""
-    q: schemas.Name = ""
-    limit: int = Field(100, ge=1, le=500)
-    cursor: str = ""
 
 
 @router.get("", response=AuditList, summary="List changes and sign-ins")
-def list_audit(request: HttpRequest, wanted: Query[Wanted]) -> dict[str, object]:
+def list_audit(request: HttpRequest, wanted: Query[AuditFilters]) -> dict[str, object]:
     """Changes and sign-ins, the newest first; needs the role admin."""
     if refused := access.lack(access.actor_of(request, "api"), access.AUDIT):
         raise HttpError(403, refused)
-    matching = audit_queries.Filter(event=wanted.event or "", actor=wanted.who, q=wanted.q)
-    (place,) = cursors.read(wanted.cursor, "audit", (int,)) or (None,)
-    found, after = audit_queries.newest(
-        matching, before=None if place is None else int(place), limit=wanted.limit
-    )
+    before = cursors.read_number(wanted.cursor, "audit")
+    found, after = audit_queries.newest(wanted, before=before, limit=wanted.limit)
     return {
         "items": [_out(row) for row in found],
         "next": None if after is None else cursors.write("audit", after),

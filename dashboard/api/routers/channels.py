@@ -96,24 +96,17 @@ class ChannelList(schemas.Listing):
     items: list[ChannelOut]
 
 
-class ChannelFilters(Schema):
-    """The query string of the list."""
-
-    limit: int = Field(100, ge=1, le=500)
-    cursor: str = ""
-
-
 @router.get("", response=ChannelList, summary="List channels")
-def list_channels(request: HttpRequest, wanted: Query[ChannelFilters]) -> dict[str, object]:
+def list_channels(request: HttpRequest, wanted: Query[schemas.ShortListFilters]) -> dict[str, object]:
     """Every channel, by name."""
     (place,) = cursors.read(wanted.cursor, "channels", (str,)) or ("",)
     # By code point: a cursor must not depend on how a database sorts.
     every = sorted(alert_queries.channels(), key=lambda row: row.name)
     rows = [row for row in every if row.name > str(place)]
-    page, more = rows[: wanted.limit], len(rows) > wanted.limit
+    page, following = cursors.cut("channels", rows, wanted.limit, lambda row: (row.name,))
     return {
         "items": [ChannelOut(**_out(row)) for row in page],
-        "next": cursors.write("channels", page[-1].name) if more else None,
+        "next": following,
         **schemas.visibility_fields(visibility.sight("", ALERTS)),
     }
 

@@ -8,7 +8,6 @@ from typing import Any, Literal
 from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema, Status
 from ninja.errors import HttpError
-from pydantic import Field
 
 from dashboard.alerts import deliver
 from dashboard.alerts import queries as alert_queries
@@ -79,27 +78,19 @@ class DeliveryList(schemas.Listing):
     items: list[DeliveryOut]
 
 
-class DeliveryFilters(Schema):
+class DeliveryFilters(schemas.ShortListFilters, alert_queries.DeliveryCriteria):
     """The query string of the list; `channel` is a channel's id."""
-
-    channel: int | None = Field(None, ge=0, lt=2**63)
-    state: State | Literal[""] = ""
-    origin: Origin | Literal[""] = ""
-    limit: int = Field(100, ge=1, le=500)
-    cursor: str = ""
 
 
 @router.get("", response=DeliveryList, summary="List deliveries")
 def list_deliveries(request: HttpRequest, wanted: Query[DeliveryFilters]) -> dict[str, object]:
     """Deliveries, the newest first."""
-    (place,) = cursors.read(wanted.cursor, "deliveries", (int,)) or (None,)
-    matching = alert_queries.DeliveryFilter(wanted.channel, wanted.state, wanted.origin)
-    before = None if place is None else int(place)
-    found = alert_queries.deliveries(matching, before=before, limit=wanted.limit + 1)
-    page, more = found[: wanted.limit], len(found) > wanted.limit
+    before = cursors.read_number(wanted.cursor, "deliveries")
+    found = alert_queries.deliveries(wanted, before=before, limit=wanted.limit + 1)
+    page, following = cursors.cut("deliveries", found, wanted.limit, cursors.by_key)
     return {
         "items": [DeliveryOut(**summary(row)) for row in page],
-        "next": cursors.write("deliveries", page[-1].pk) if more else None,
+        "next": following,
         **schemas.visibility_fields(visibility.sight("", ALERTS)),
     }
 

@@ -69,9 +69,8 @@ class FindingFilters(Schema):
 @router.get("", response=FindingList, summary="List findings")
 def list_findings(request: HttpRequest, wanted: Query[FindingFilters]) -> dict[str, object]:
     """Findings, the newest first; the open ones unless `state` says otherwise."""
-    (place,) = cursors.read(wanted.cursor, "findings", (int,)) or (None,)
     found = finding_queries.findings_before(
-        None if place is None else int(place),
+        cursors.read_number(wanted.cursor, "findings"),
         cluster=wanted.cluster,
         state=wanted.state,
         rule=wanted.rule,
@@ -79,12 +78,12 @@ def list_findings(request: HttpRequest, wanted: Query[FindingFilters]) -> dict[s
         subject=wanted.subject,
         limit=wanted.limit + 1,
     )
-    page, more = found[: wanted.limit], len(found) > wanted.limit
+    page, following = cursors.cut("findings", found, wanted.limit, cursors.by_key)
     whose = owners.of_findings(page)
     may = offers.of_findings(page, now_ms=loop.now_ms())
     return {
         "items": [_out(row, whose[row.pk], may[row.pk]) for row in page],
-        "next": cursors.write("findings", page[-1].pk) if more else None,
+        "next": following,
         **schemas.visibility_fields(visibility.sight(wanted.cluster, EVERYTHING)),
     }
 

@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
-from pydantic import Field
 
 from dashboard.api import cursors, schemas
 from dashboard.api.common_schemas import BlockerOut, OwnerOut
@@ -19,7 +18,6 @@ from fenceline.kafka.groups import GroupStatus, Waiting
 
 router = Router(tags=["groups"])
 
-StatusFilter = Literal["", "BLOCKED", "STOP", "STALL", "REWIND", "WARN", "UNKNOWN", "OK", "pending"]
 #: More partitions of a group than these are not told at once.
 _MOST_OFFSETS = 10_000
 
@@ -97,29 +95,19 @@ class GroupList(schemas.Listing):
     items: list[GroupOut]
 
 
-class GroupFilters(Schema):
+class GroupFilters(schemas.ListFilters, group_queries.GroupCriteria):
     """The query string of the list; `q` is a part of a group's id, `pending` groups have a commit pending."""
-
-    cluster: schemas.Name = ""
-    status: StatusFilter = ""
-    family: schemas.Name = ""
-    q: schemas.Name = ""
-    limit: int = Field(100, ge=1, le=1000)
-    cursor: str = ""
 
 
 @router.get("", response=GroupList, summary="List consumer groups")
 def list_groups(request: HttpRequest, wanted: Query[GroupFilters]) -> dict[str, object]:
     """Every consumer group that matches, as it was first seen; families are not folded."""
-    matching = group_queries.GroupCriteria(
-        cluster=wanted.cluster, status=wanted.status, q=wanted.q, family=wanted.family
-    )
-    (place,) = cursors.read(wanted.cursor, "groups", (int,)) or (0,)
-    found = group_queries.after(matching, place=int(place), limit=wanted.limit + 1)
-    page, more = found[: wanted.limit], len(found) > wanted.limit
+    place = cursors.read_number(wanted.cursor, "groups") or 0
+    found = group_queries.after(wanted, place=place, limit=wanted.limit + 1)
+    page, following = cursors.cut("groups", found, wanted.limit, cursors.by_key)
     return {
         "items": [GroupOut(**_told(row)) for row in page],
-        "next": cursors.write("groups", page[-1].pk) if more else None,
+        "next": following,
         **schemas.visibility_fields(visibility.sight(wanted.cluster, GROUPS)),
     }
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
-from pydantic import Field, WithJsonSchema
+from pydantic import WithJsonSchema
 
 from dashboard.api import cursors, schemas
 from dashboard.api.common_schemas import OwnerOut
@@ -23,7 +23,6 @@ from fenceline.kafka.partitions import PartitionVerdict, VerdictReason
 
 router = Router(tags=["partitions"])
 
-VerdictFilter = Literal["", "pinned", "clear", "open", "late", "hanging", "unknown"]
 _MOST_READERS = 1_000
 #: No partition has a larger number.
 _LARGEST = 2**31
@@ -130,39 +129,20 @@ class PartitionList(schemas.Listing):
     items: list[PartitionOut]
 
 
-class PartitionFilters(Schema):
+class PartitionFilters(schemas.ListFilters, partition_queries.PartitionCriteria):
     """The query string of the list; `q` is part of a topic's name, or `topic-partition`."""
-
-    cluster: schemas.Name = ""
-    verdict: VerdictFilter = ""
-    topic: schemas.Name = ""
-    q: schemas.Name = ""
-    #: Whether Kafka's own topics are listed too.
-    internal: bool = False
-    limit: int = Field(100, ge=1, le=1000)
-    cursor: str = ""
 
 
 @router.get("", response=PartitionList, summary="List partitions")
 def list_partitions(request: HttpRequest, wanted: Query[PartitionFilters]) -> dict[str, object]:
     """Every partition that a transaction, a group or a query touches, by cluster, topic and number."""
-    matching = partition_queries.PartitionCriteria(
-        cluster=wanted.cluster,
-        verdict=wanted.verdict,
-        q=wanted.q,
-        topic=wanted.topic,
-        internal=wanted.internal,
-    )
     cluster, topic, number = cursors.read(wanted.cursor, "partitions", (str, str, int)) or ("", "", 0)
     place = (str(cluster), str(topic), int(number))
-    found = partition_queries.after(matching, place=place, limit=wanted.limit + 1)
-    page, more = found[: wanted.limit], len(found) > wanted.limit
-    last = page[-1] if more else None
+    found = partition_queries.after(wanted, place=place, limit=wanted.limit + 1)
+    page, following = cursors.cut("partitions", found, wanted.limit, _place)
     return {
         "items": _out(page),
-        "next": None
-        if last is None
-        else cursors.write("partitions", last.cluster.name, last.topic, last.partition),
+        "next": following,
         **schemas.visibility_fields(visibility.sight(wanted.cluster, PARTITIONS)),
     }
 
@@ -262,3 +242,7 @@ def _producer(told: dict[str, Any]) -> ProducerOut:
 def _producers_clock(ms: int) -> str | None:
     """Return an instant that a producer claims, None where none is: it may write any number."""
     return schemas.iso(ms) if 0 <= ms < schemas.END_OF_TIME_MS else None
+
+
+def _place(row: PartitionRecord) -> tuple[str, str, int]:
+    return row.cluster.name, row.topic, row.partition

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
@@ -39,9 +39,6 @@ from fenceline.spark.records import QueryState
 from fenceline.spark.safe_to_restart import RestartSafety
 
 router = Router(tags=["queries"])
-
-StateFilter = Literal["", "prepared", "failed", "unheard", "stopped", "running", "idle"]
-SinkFilter = Literal["", "exactly_once", "kafka", "other", "unknown"]
 
 
 class QueryOut(Schema):
@@ -127,15 +124,8 @@ class BatchList(schemas.Listing):
     items: list[BatchOut]
 
 
-class QueryFilters(Schema):
+class QueryFilters(schemas.ListFilters, streaming_queries.QueryCriteria):
     """The query string of the list; `q` is a part of a query's name, id, checkpoint or prefix."""
-
-    cluster: schemas.Name = ""
-    state: StateFilter = ""
-    sink: SinkFilter = ""
-    q: schemas.Name = ""
-    limit: int = Field(100, ge=1, le=1000)
-    cursor: str = ""
 
 
 class BatchFilters(Schema):
@@ -149,15 +139,12 @@ class BatchFilters(Schema):
 @router.get("", response=QueryList, summary="List streaming queries")
 def list_queries(request: HttpRequest, wanted: Query[QueryFilters]) -> dict[str, object]:
     """Every streaming query that matches, as it was first seen."""
-    matching = streaming_queries.QueryCriteria(
-        cluster=wanted.cluster, state=wanted.state, sink=wanted.sink, q=wanted.q
-    )
-    (place,) = cursors.read(wanted.cursor, "queries", (int,)) or (0,)
-    found = streaming_queries.after(matching, place=int(place), limit=wanted.limit + 1)
-    page, more = found[: wanted.limit], len(found) > wanted.limit
+    place = cursors.read_number(wanted.cursor, "queries") or 0
+    found = streaming_queries.after(wanted, place=place, limit=wanted.limit + 1)
+    page, following = cursors.cut("queries", found, wanted.limit, cursors.by_key)
     return {
         "items": [QueryOut(**each) for each in _told(page)],
-        "next": cursors.write("queries", page[-1].pk) if more else None,
+        "next": following,
         **schemas.visibility_fields(visibility.sight(wanted.cluster, QUERIES)),
     }
 
@@ -166,13 +153,12 @@ def list_queries(request: HttpRequest, wanted: Query[QueryFilters]) -> dict[str,
 def list_batches(request: HttpRequest, query: schemas.Name, wanted: Query[BatchFilters]) -> dict[str, object]:
     """Its micro-batches, the newest first, beyond the hundred that Spark keeps."""
     row = _one(query, wanted.cluster)
-    cursor = cursors.read(wanted.cursor, f"batches of {row.pk}", (int,))
-    place = None if cursor is None else int(cursor[0])
-    found = streaming_batches.before(row, place, limit=wanted.limit + 1)
-    page, more = found[: wanted.limit], len(found) > wanted.limit
+    of = f"batches of {row.pk}"
+    found = streaming_batches.before(row, cursors.read_number(wanted.cursor, of), limit=wanted.limit + 1)
+    page, following = cursors.cut(of, found, wanted.limit, lambda each: (each.batch.batch_id,))
     return {
         "items": [batch_out(each) for each in page],
-        "next": cursors.write(f"batches of {row.pk}", page[-1].batch.batch_id) if more else None,
+        "next": following,
         **schemas.visibility_fields(visibility.sight(row.cluster.name, QUERIES)),
     }
 

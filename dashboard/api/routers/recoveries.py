@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
-from pydantic import Field, WithJsonSchema
+from pydantic import WithJsonSchema
 
 from dashboard.api import cursors, schemas
 from dashboard.api.common_schemas import OwnerOut
@@ -23,10 +23,6 @@ router = Router(tags=["recoveries"])
 #: Written in full: decisions of the sink have an `Outcome` of their own, and a description knows a name once.
 EpisodeOutcome = Annotated[
     RecoveryOutcome, WithJsonSchema({"type": "string", "enum": [each.value for each in RecoveryOutcome]})
-]
-OutcomeFilter = Literal["", "open", "resumed", "not_resumed", "unseen", "topic_deleted"]
-CauseFilter = Literal[
-    "", "takeover", "timeout", "admin_fence", "admin_abort", "abort", "client_abort", "self_recovery"
 ]
 
 
@@ -96,33 +92,16 @@ class RecoveryList(schemas.Listing):
     items: list[RecoveryOut]
 
 
-class RecoveryFilters(Schema):
+class RecoveryFilters(schemas.ShortListFilters, recovery_queries.RecoveryCriteria):
     """The query string of the list; `q` is a part of a transactional id."""
-
-    cluster: schemas.Name = ""
-    outcome: OutcomeFilter = ""
-    cause: CauseFilter = ""
-    application: schemas.Name = ""
-    transactional_id: schemas.Name = ""
-    q: schemas.Name = ""
-    limit: int = Field(100, ge=1, le=500)
-    cursor: str = ""
 
 
 @router.get("", response=RecoveryList, summary="List recoveries")
 def list_recoveries(request: HttpRequest, wanted: Query[RecoveryFilters]) -> dict[str, object]:
     """Episodes, the newest first."""
-    matching = recovery_queries.RecoveryCriteria(
-        cluster=wanted.cluster,
-        outcome=wanted.outcome,
-        cause=wanted.cause,
-        q=wanted.q,
-        transactional_id=wanted.transactional_id,
-        application=wanted.application,
-    )
     place = cursors.read(wanted.cursor, "recoveries", (int, int))
     before = None if place is None else (int(place[0]), int(place[1]))
-    found, after = recovery_queries.newest(matching, before=before, limit=wanted.limit)
+    found, after = recovery_queries.newest(wanted, before=before, limit=wanted.limit)
     return {
         "items": [_out(row) for row in found],
         "next": None if after is None else cursors.write("recoveries", *after),

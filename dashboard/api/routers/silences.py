@@ -68,13 +68,12 @@ class SilenceFilters(Schema):
 @router.get("", response=SilenceList, summary="List silences")
 def list_silences(request: HttpRequest, wanted: Query[SilenceFilters]) -> dict[str, object]:
     """Silences, the newest first; also those that are over."""
-    (place,) = cursors.read(wanted.cursor, "silences", (int,)) or (None,)
-    now, before = loop.now_ms(), None if place is None else int(place)
+    now, before = loop.now_ms(), cursors.read_number(wanted.cursor, "silences")
     found = alert_queries.silences_before(before, wanted.state, limit=wanted.limit + 1, now_ms=now)
-    page, more = found[: wanted.limit], len(found) > wanted.limit
+    page, following = cursors.cut("silences", found, wanted.limit, cursors.by_key)
     return {
         "items": [_out(row, now) for row in page],
-        "next": cursors.write("silences", page[-1].pk) if more else None,
+        "next": following,
         **schemas.visibility_fields(visibility.sight("", ALERTS)),
     }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
@@ -24,10 +24,6 @@ from fenceline.facts import NOT_TOLD
 from fenceline.kafka.partitions import PartitionVerdict
 
 router = Router(tags=["transactions"])
-
-StateFilter = Literal[
-    "", "open", "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort"
-]
 
 
 class Partition(Schema):
@@ -98,30 +94,17 @@ class TransactionList(schemas.Listing):
     items: list[TransactionOut]
 
 
-class TransactionFilters(Schema):
+class TransactionFilters(schemas.ListFilters, transaction_queries.TransactionCriteria):
     """The query string of the list."""
 
-    cluster: schemas.Name = ""
-    state: StateFilter = ""
-    q: schemas.Name = ""
-    app: schemas.Name = ""
-    min_age_s: float | None = Field(None, ge=0, le=1e9, allow_inf_nan=False)
-    limit: int = Field(100, ge=1, le=1000)
-    cursor: str = ""
+    application: schemas.Name = Field("", alias="app")
 
 
 @router.get("", response=TransactionList, summary="List transactional ids")
 def list_transactions(request: HttpRequest, wanted: Query[TransactionFilters]) -> dict[str, object]:
     """Every transactional id that matches, as it was first seen; those of one `app` by cluster and id."""
-    matching = transaction_queries.TransactionCriteria(
-        cluster=wanted.cluster,
-        state=wanted.state,
-        q=wanted.q,
-        min_age_s=wanted.min_age_s,
-        application=wanted.app,
-    )
     step = transaction_queries.after(
-        matching, place=_place(wanted), limit=wanted.limit, now_ms=time.time_ns() // 1_000_000
+        wanted, place=_place(wanted), limit=wanted.limit, now_ms=time.time_ns() // 1_000_000
     )
     return {
         "items": [TransactionOut(**told) for told in _all_told(step.items)],
@@ -131,7 +114,7 @@ def list_transactions(request: HttpRequest, wanted: Query[TransactionFilters]) -
 
 
 def _order(wanted: TransactionFilters) -> str:
-    return "transactions-by-id" if wanted.app else "transactions-as-seen"
+    return "transactions-by-id" if wanted.application else "transactions-as-seen"
 
 
 def _place(wanted: TransactionFilters) -> transaction_queries.Place:

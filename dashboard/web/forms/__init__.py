@@ -1,1 +1,1 @@
-"""Query strings, parsed without ever failing."""
+"""Query strings of lists, read without ever failing, and the columns they sort by."""

@@ -1,138 +1,128 @@
-"""What lists of partitions, groups, queries and episodes are asked for, parsed without failing.
-
-Pure.
-"""
+"""The query string of a list. What is wrong in it falls back to its default, and the page names it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Annotated, Literal, Self, TypeVar, get_args
 
-from dashboard.groups import queries as group_queries
-from dashboard.labels.status import OUTCOME_LOOKS, WORST_STATUSES, WORST_VERDICTS
-from dashboard.labels.transition import NOTABLE
-from dashboard.partitions import queries as partition_queries
-from dashboard.recoveries import queries as recovery_queries
-from dashboard.streaming import queries as streaming_queries
-from dashboard.web.forms.columns import (
-    LONGEST_APPLICATION,
-    check_cluster,
-    one_of,
-    page_number,
-    place_of,
-    searched,
-    size_of,
-)
-from fenceline.facts import ABORTS
+from django.http import HttpRequest
+from pydantic import BeforeValidator, Field, ValidationError
 
-VERDICTS = (partition_queries.PINNED, *(verdict.value for verdict in WORST_VERDICTS))
-STATUSES = (*(status.value for status in WORST_STATUSES), group_queries.PENDING)
-OUTCOMES = tuple(OUTCOME_LOOKS)
-QUERY_STATES = (streaming_queries.PREPARED, *(state.value for state in streaming_queries.WORST_STATES))
-#: What can open an episode, worst first.
-CAUSES = tuple(kind.value for kind in NOTABLE if kind in ABORTS)
-#: Columns of figures, whose large ones are asked for.
-_LARGE_FIRST = ("held", "lag", "unread", "behind", "batch")
-_LONGEST_FAMILY = 200
+from dashboard.runtime.criteria import Criteria, choices, parameters
+from dashboard.web import page_context
 
-Filter = TypeVar(
-    "Filter",
-    partition_queries.PartitionCriteria,
-    group_queries.GroupCriteria,
-    recovery_queries.RecoveryCriteria,
-    streaming_queries.QueryCriteria,
+_Size = Literal[50, 100, 200]
+SIZES = get_args(_Size)
+#: Longer values match nothing that is kept.
+_LONGEST = 1_000
+_LARGEST = 10**18
+#: What a parameter should be that is not one of some words.
+_EXPECTED = {"page": "a page number", "before": "a place in this list", "min_age_s": "a number of seconds"}
+#: What chooses a part of a list, or its order, and does not narrow it.
+_NOT_NARROWING = frozenset(
+    {"ignored", "cluster", "since", "internal", "sort", "dir", "page", "size", "before"}
 )
 
-
-@dataclass(frozen=True, slots=True)
-class ListQuery(Generic[Filter]):
-    """A parsed query string; `ignored` says in words what in it could not be used."""
-
-    filter: Filter
-    page: int = 1
-    size: int = 50
-    #: Where a list that has no pages goes on.
-    before: tuple[int, int] | None = None
-    ignored: Sequence[str] = field(default_factory=list)
+#: Where a list goes on: behind this instant and row.
+Place = tuple[int, int]
 
 
-def parse_partitions(
-    query: Mapping[str, str], cluster: str, clusters: Sequence[str]
-) -> ListQuery[partition_queries.PartitionCriteria]:
-    """Return which partitions a query string asks for."""
-    ignored = _checked(query, clusters)
-    sort = one_of("sort", query, partition_queries.SORTS, "worst", ignored)
-    wanted = partition_queries.PartitionCriteria(
-        cluster=cluster,
-        verdict=one_of("verdict", query, VERDICTS, "", ignored),
-        q=searched(query),
-        internal=one_of("internal", query, ("1",), "", ignored) == "1",
-        sort=sort,
-        descending=_descending(query, sort, ignored),
-    )
-    return ListQuery(wanted, page_number(query, ignored), size_of(query, ignored), None, ignored)
+class ListQuery(Criteria):
+    """A query string of a list; `ignored` says in words what in it could not be used."""
+
+    ignored: tuple[str, ...] = ()
+
+    @property
+    def filter(self) -> Self:
+        """The criteria, as templates name them."""
+        return self
+
+    @property
+    def narrowed(self) -> bool:
+        """Whether anything but the cluster and the time narrows the list."""
+        fields = type(self).model_fields.keys() - _NOT_NARROWING
+        return any(getattr(self, name) not in ("", None) for name in fields)
 
 
-def parse_groups(
-    query: Mapping[str, str], cluster: str, clusters: Sequence[str]
-) -> ListQuery[group_queries.GroupCriteria]:
-    """Return which groups a query string asks for."""
-    ignored = _checked(query, clusters)
-    sort = one_of("sort", query, group_queries.SORTS, "worst", ignored)
-    wanted = group_queries.GroupCriteria(
-        cluster=cluster,
-        status=one_of("status", query, STATUSES, "", ignored),
-        q=searched(query),
-        family=_text(query, "family", _LONGEST_FAMILY),
-        sort=sort,
-        descending=_descending(query, sort, ignored),
-    )
-    return ListQuery(wanted, page_number(query, ignored), size_of(query, ignored), None, ignored)
+def _digits(value: object) -> object:
+    return int(value) if isinstance(value, str) and value.isdecimal() and len(value) < 9 else value
 
 
-def parse_queries(
-    query: Mapping[str, str], cluster: str, clusters: Sequence[str]
-) -> ListQuery[streaming_queries.QueryCriteria]:
-    """Return which streaming queries a query string asks for."""
-    ignored = _checked(query, clusters)
-    sort = one_of("sort", query, streaming_queries.SORTS, "worst", ignored)
-    wanted = streaming_queries.QueryCriteria(
-        cluster=cluster,
-        state=one_of("state", query, QUERY_STATES, "", ignored),
-        sink=one_of("sink", query, streaming_queries.SINKS, "", ignored),
-        q=searched(query),
-        sort=sort,
-        descending=_descending(query, sort, ignored),
-    )
-    return ListQuery(wanted, page_number(query, ignored), size_of(query, ignored), None, ignored)
+def _instant_and_row(value: object) -> object:
+    return tuple(value.split("-")) if isinstance(value, str) else value
 
 
-def parse_recoveries(
-    query: Mapping[str, str], cluster: str, clusters: Sequence[str]
-) -> ListQuery[recovery_queries.RecoveryCriteria]:
-    """Return which episodes a query string asks for."""
-    ignored = _checked(query, clusters)
-    wanted = recovery_queries.RecoveryCriteria(
-        cluster=cluster,
-        outcome=one_of("outcome", query, OUTCOMES, "", ignored),
-        cause=one_of("cause", query, CAUSES, "", ignored),
-        q=searched(query),
-        application=_text(query, "application", LONGEST_APPLICATION),
-    )
-    return ListQuery(wanted, before=place_of(query, ignored), ignored=ignored)
+class NumberedList(ListQuery):
+    """A list whose pages have numbers."""
+
+    page: int = Field(1, ge=1, lt=10**8)
+    size: Annotated[_Size, BeforeValidator(_digits)] = 50
 
 
-def _checked(query: Mapping[str, str], clusters: Sequence[str]) -> list[str]:
-    ignored: list[str] = []
-    check_cluster(query, clusters, ignored)
-    return ignored
+class ListByRow(ListQuery):
+    """A list, the newest first, that goes on behind the number of a row."""
+
+    before: int | None = Field(None, ge=0, lt=_LARGEST)
 
 
-def _descending(query: Mapping[str, str], sort: str, ignored: list[str]) -> bool:
-    usual = "desc" if sort in _LARGE_FIRST else "asc"
-    return one_of("dir", query, ("asc", "desc"), usual, ignored) == "desc"
+_Number = Annotated[int, Field(ge=0, lt=_LARGEST)]
 
 
-def _text(query: Mapping[str, str], key: str, longest: int) -> str:
-    return query.get(key, "").replace("\0", "")[:longest]
+class ListByInstant(ListQuery):
+    """A list, the newest first, that goes on behind an instant and the number of a row."""
+
+    before: Annotated[tuple[_Number, _Number], BeforeValidator(_instant_and_row)] | None = None
+
+
+Asked = TypeVar("Asked", bound=ListQuery)
+
+
+def read(request: HttpRequest, form: type[Asked]) -> Asked:
+    """What the query string of a page asks for."""
+    frame = page_context.of(request)
+    return parse(request.GET.dict(), form, frame.cluster, [row.name for row in frame.clusters])
+
+
+def parse(query: Mapping[str, str], form: type[Asked], cluster: str, clusters: Sequence[str]) -> Asked:
+    """What a query string asks for; `cluster` is that of the page, "" for all of `clusters`."""
+    names = [name for name in parameters(form) if name not in {"ignored", *form.api_only}]
+    values = {name: value for name in names if (value := _clean(name, query.get(name, "")))}
+    ignored = []
+    if (asked := values.pop("cluster", "")) and asked not in clusters:
+        ignored.append(f"cluster “{clip(asked)}” is not configured")
+    for name in _wrong(form, values):
+        ignored.append(_problem(form, name, values.pop(name)))
+    return form.model_validate({**values, "cluster": cluster, "ignored": ignored})
+
+
+def _clean(name: str, value: str) -> str:
+    # No name holds a NUL, and PostgreSQL takes none.
+    text = value.replace("\0", "")[:_LONGEST]
+    return text.strip() if name == "q" else text
+
+
+def _wrong(form: type[ListQuery], values: Mapping[str, str]) -> Sequence[str]:
+    """Names of the values that are not what their parameter takes."""
+    try:
+        form.model_validate(values)
+    except ValidationError as error:
+        names = dict.fromkeys(str(each["loc"][0]) for each in error.errors())
+        return [name for name in names if name in values]
+    return []
+
+
+def _problem(form: type[ListQuery], name: str, value: str) -> str:
+    words = choices(form, name)
+    right = f"none of {', '.join(words)}" if words else f"not {_EXPECTED.get(name, 'a number')}"
+    return f"{name} “{clip(value)}” is {right}"
+
+
+def place(at: Place | None) -> str:
+    """Where a list goes on, as a parameter; "" for nowhere."""
+    return "" if at is None else f"{at[0]}-{at[1]}"
+
+
+def clip(value: str) -> str:
+    """A value that somebody wrote into an address, fit for a sentence."""
+    shown = "".join(char if char.isprintable() else "�" for char in value)
+    return shown if len(shown) <= 40 else f"{shown[:40]}…"

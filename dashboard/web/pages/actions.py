@@ -20,7 +20,7 @@ from dashboard.labels import action as action_labels
 from dashboard.models import Action
 from dashboard.system import access
 from dashboard.web import action_buttons, page_context
-from dashboard.web.forms.actions import ActionListQuery, parse
+from dashboard.web.forms import lists as list_forms
 from dashboard.web.plan_context import shown_plan
 from dashboard.web.rendering import acting as posting
 from dashboard.web.rendering import answer, refusal_of, signed_in
@@ -44,11 +44,14 @@ class ActionLine:
         return action_labels.ACTS[self.of.act]
 
 
+class ActionListQuery(list_forms.ListByRow, action_store.ActionCriteria):
+    """The query string of the list."""
+
+
 @signed_in
 def action_list(request: HttpRequest) -> HttpResponse:
     """Show the audit log: the newest actions that the query string asks for."""
-    frame = page_context.of(request)
-    wanted = parse(request.GET.dict(), frame.cluster, [row.name for row in frame.clusters])
+    wanted = list_forms.read(request, ActionListQuery)
     # Plans expire without any change.
     passing = now_ms(request) // 5_000
     may_audit = not access.lack(action_buttons.actor(request), access.AUDIT)
@@ -141,11 +144,9 @@ def _no_plan(request: HttpRequest, status: int, words: str, act: Act | None = No
 
 def _list(request: HttpRequest, wanted: ActionListQuery) -> Mapping[str, Any]:
     frame, at_ms = page_context.of(request), now_ms(request)
-    found, more = action_store.newest(wanted.filter, before=wanted.before, limit=_ROWS)
-    only = wanted.filter
-    narrowed = bool(only.act or only.state or only.q or only.actor)
+    found, more = action_store.newest(wanted, before=wanted.before, limit=_ROWS)
     summary = action_audit.summary(frame.cluster, since_ms=at_ms - _DAY_MS, now_ms=at_ms)
-    empty = "past" if wanted.before else "unmatched" if narrowed else "none"
+    empty = "past" if wanted.before else "unmatched" if wanted.narrowed else "none"
     return {
         "wanted": wanted,
         "lines": [ActionLine(each, action_audit.action_status(each, now_ms=at_ms)) for each in found],

@@ -6,18 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
-from typing import Any
+from typing import Any, Literal
 
 from django.http import Http404, HttpRequest, HttpResponse
 
 from dashboard.alerts import queries as alert_queries
 from dashboard.models import Alert
+from dashboard.runtime.criteria import choices
 from dashboard.system import access
 from dashboard.system.access import actor_of
 from dashboard.web import notification_reasons, page_context
 from dashboard.web.empty_state import why_empty
-from dashboard.web.forms import alerts as alert_forms
-from dashboard.web.forms.columns import SIZES
+from dashboard.web.forms import lists as list_forms
 from dashboard.web.rendering import answer, signed_in
 from dashboard.web.request_time import now_ms
 from fenceline.formatting import count
@@ -44,11 +44,16 @@ class AlertSection:
     number: int
 
 
+class AlertListQuery(list_forms.NumberedList, alert_queries.AlertCriteria):
+    """The query string of the list."""
+
+    state: Literal["", "firing", "pending", "resolved"] = ""
+
+
 @signed_in
 def alert_list(request: HttpRequest) -> HttpResponse:
     """Show one page of the alerts that the query string asks for."""
-    frame = page_context.of(request)
-    wanted = alert_forms.parse(request.GET.dict(), frame.cluster, [row.name for row in frame.clusters])
+    wanted = list_forms.read(request, AlertListQuery)
     # Whether something is "recently" resolved moves with the clock, and deliveries have no revision.
     return answer(request, "alerts", lambda: _list(request, wanted), depends_on=_moves(request))
 
@@ -66,11 +71,11 @@ def _moves(request: HttpRequest) -> object:
     return (now_ms(request) // 60_000, alert_queries.voices())
 
 
-def _list(request: HttpRequest, wanted: alert_forms.AlertListQuery) -> Mapping[str, Any]:
-    frame, only, now = page_context.of(request), wanted.filter, now_ms(request)
-    page = alert_queries.page(only, page=wanted.page, size=wanted.size, now_ms=now)
+def _list(request: HttpRequest, wanted: AlertListQuery) -> Mapping[str, Any]:
+    frame, now = page_context.of(request), now_ms(request)
+    page = alert_queries.page(wanted, page=wanted.page, size=wanted.size, now_ms=now)
     counts = alert_queries.counts(alert_queries.AlertCriteria(cluster=frame.cluster), now_ms=now)
-    shown = alert_queries.counts(only, now_ms=now)
+    shown = alert_queries.counts(wanted, now_ms=now)
     last, told = alert_queries.last_changes(page.items), alert_queries.last_notifications(page.items)
     lines = [
         AlertLine(row, notification_reasons.reasons(row, last.get(row.pk), told[row.pk]))
@@ -85,8 +90,8 @@ def _list(request: HttpRequest, wanted: alert_forms.AlertListQuery) -> Mapping[s
             for state, rows in groupby(lines, attrgetter("of.state"))
         ],
         "counts": counts.items(),
-        "severities": alert_forms.SEVERITIES,
-        "voices": alert_forms.VOICES,
+        "severities": choices(AlertListQuery, "severity"),
+        "voices": choices(AlertListQuery, "voice"),
         "rules": alert_queries.rules(frame.cluster),
         "teams": alert_queries.teams(frame.cluster),
         "headline": _headline(frame, counts),
@@ -94,7 +99,7 @@ def _list(request: HttpRequest, wanted: alert_forms.AlertListQuery) -> Mapping[s
         "channels": channels,
         "disabled": [row for row in channels if not row.enabled],
         "several": len(frame.clusters) > 1 and not frame.cluster,
-        "sizes": SIZES,
+        "sizes": list_forms.SIZES,
         "cannot_silence": access.refusal(actor_of(request, "page"), access.SILENCE),
         "empty": "" if page.items else why_empty(frame, narrowed=wanted.narrowed),
     }

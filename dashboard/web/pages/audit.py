@@ -13,7 +13,7 @@ from dashboard.models import AuditEntry
 from dashboard.system import access, audit_queries
 from dashboard.web import action_buttons
 from dashboard.web.errors import forbidden
-from dashboard.web.forms import actions as action_forms
+from dashboard.web.forms import lists as list_forms
 from dashboard.web.rendering import answer, signed_in
 from dashboard.web.request_time import now_ms
 from fenceline.alerts.redact import HIDDEN
@@ -42,19 +42,23 @@ class Line:
     changes: Sequence[Change]
 
 
+class AuditListQuery(list_forms.ListByRow, audit_queries.AuditCriteria):
+    """The query string of the list."""
+
+
 @signed_in
 def entry_list(request: HttpRequest) -> HttpResponse:
     """Show the newest audit rows that the query string asks for."""
     if refused := access.lack(action_buttons.actor(request), access.AUDIT):
         return forbidden(request, refused)
-    wanted = action_forms.parse_entries(request.GET.dict())
-    found, more = audit_queries.newest(wanted.filter, before=wanted.before, limit=_ROWS)
+    wanted = list_forms.read(request, AuditListQuery)
+    found, more = audit_queries.newest(wanted, before=wanted.before, limit=_ROWS)
     moves = [(row.pk, row.count) for row in found]
     return answer(request, "audit", lambda: _list(request, wanted, found, more), depends_on=moves)
 
 
 def _list(
-    request: HttpRequest, wanted: action_forms.WantedEntries, found: Sequence[AuditEntry], more: int | None
+    request: HttpRequest, wanted: AuditListQuery, found: Sequence[AuditEntry], more: int | None
 ) -> Mapping[str, Any]:
     now = datetime.fromtimestamp(now_ms(request) / 1_000, UTC)
     changes, failed = audit_queries.since(now - _DAY)

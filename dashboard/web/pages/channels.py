@@ -40,7 +40,7 @@ def channel_detail(request: HttpRequest, number: int) -> HttpResponse:
     found, problem = _found(number), error_note(request)
     test = alert_queries.last_deliveries([found], origin=Delivery.Origin.TEST).get(found.pk)
     last = alert_queries.deliveries(
-        alert_queries.DeliveryFilter(channel=found.pk), before=None, limit=_DELIVERIES
+        alert_queries.DeliveryCriteria(channel=found.pk), before=None, limit=_DELIVERIES
     )
     moves = (found.failures, found.enabled, found.old_secret == "", problem, [_moves(row) for row in last])
     return answer(request, "channel", lambda: _detail(request, found, test, last, problem), depends_on=moves)

@@ -14,10 +14,11 @@ from dashboard.alerts import deliver
 from dashboard.alerts import queries as alert_queries
 from dashboard.alerts.notify import ring
 from dashboard.models import Alert, Delivery
+from dashboard.runtime.criteria import choices
 from dashboard.system import access
 from dashboard.system.access import actor_of
 from dashboard.web.errors import error_note, forbidden, note
-from dashboard.web.forms import alerts as alert_forms
+from dashboard.web.forms import lists as list_forms
 from dashboard.web.rendering import acting, answer, signed_in
 
 _ROWS = 50
@@ -42,11 +43,15 @@ class Try:
     headers: Sequence[tuple[str, str]]
 
 
+class DeliveryListQuery(list_forms.ListByRow, alert_queries.DeliveryCriteria):
+    """The query string of the list."""
+
+
 @signed_in
 def delivery_list(request: HttpRequest) -> HttpResponse:
     """Show the newest deliveries that the query string asks for."""
-    wanted = alert_forms.parse_deliveries(request.GET.dict())
-    found = alert_queries.deliveries(wanted.filter, before=wanted.before, limit=_ROWS + 1)
+    wanted = list_forms.read(request, DeliveryListQuery)
+    found = alert_queries.deliveries(wanted, before=wanted.before, limit=_ROWS + 1)
     moves = [(row.pk, row.state, row.attempts, row.next_at) for row in found]
     return answer(request, "deliveries", lambda: _list(wanted, found), depends_on=moves)
 
@@ -82,16 +87,16 @@ def _found(number: int) -> Delivery:
     return found
 
 
-def _list(wanted: alert_forms.DeliveryListQuery, found: Sequence[Delivery]) -> Mapping[str, Any]:
+def _list(wanted: DeliveryListQuery, found: Sequence[Delivery]) -> Mapping[str, Any]:
     channels = alert_queries.channels()
     return {
         "wanted": wanted,
         "rows": found[:_ROWS],
         "next": found[_ROWS - 1].pk if len(found) > _ROWS else None,
-        "states": alert_forms.DELIVERY_STATES,
-        "origins": alert_forms.ORIGINS,
+        "states": choices(DeliveryListQuery, "state"),
+        "origins": choices(DeliveryListQuery, "origin"),
         "channels": channels,
-        "channel": next((row for row in channels if row.pk == wanted.filter.channel), None),
+        "channel": next((row for row in channels if row.pk == wanted.channel), None),
     }
 
 

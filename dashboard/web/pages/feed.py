@@ -4,24 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 from django.http import HttpRequest, HttpResponse
 
 from dashboard.actions import audit as action_audit
 from dashboard.history import queries as history_queries
+from dashboard.labels.transition import Cause
 from dashboard.models import Action, Recovery, TransitionRecord
 from dashboard.recoveries import queries as recovery_queries
+from dashboard.runtime.criteria import Name
 from dashboard.web import page_context
 from dashboard.web.empty_state import why_empty
-from dashboard.web.forms import fencing as told
-from dashboard.web.forms.actions import FEED_KINDS, FeedQuery, parse_feed
+from dashboard.web.forms import lists as list_forms
 from dashboard.web.rendering import answer, signed_in
 from dashboard.web.request_time import now_ms
+from fenceline.facts import TransitionKind
 from fenceline.formatting import count
 
 _ROWS = 50
 _MINUTES = 10
+#: What ends a transaction against its producer's wish, or may have, worst first.
+_KINDS = tuple(TransitionKind(kind) for kind in get_args(Cause))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,29 +41,45 @@ class FeedEvent:
     episode: Recovery | None
 
 
+class FeedQuery(list_forms.ListByInstant):
+    """The query string of the feed."""
+
+    cluster: Name = ""
+    kind: Literal["", Cause] = ""
+    application: Name = ""
+    q: Name = ""
+
+    @property
+    def criteria(self) -> history_queries.HistoryCriteria:
+        return history_queries.HistoryCriteria(
+            cluster=self.cluster,
+            kinds=(TransitionKind(self.kind),) if self.kind else _KINDS,
+            application=self.application,
+            q=self.q,
+        )
+
+
 @signed_in
 def feed(request: HttpRequest) -> HttpResponse:
     """Show the newest aborts and fences that the query string asks for."""
-    frame = page_context.of(request)
-    wanted = parse_feed(request.GET.dict(), frame.cluster, [row.name for row in frame.clusters])
+    wanted = list_forms.read(request, FeedQuery)
     # The headline's "last 10 m" moves with the clock.
     return answer(request, "feed", lambda: _read(request, wanted), depends_on=now_ms(request) // 15_000)
 
 
 def _read(request: HttpRequest, wanted: FeedQuery) -> Mapping[str, Any]:
     frame, at_ms = page_context.of(request), now_ms(request)
-    found = history_queries.transitions(wanted.filter, limit=_ROWS, before=wanted.before)
+    found = history_queries.transitions(wanted.criteria, limit=_ROWS, before=wanted.before)
     events = _events(found.items, at_ms)
-    if not wanted.kind and not wanted.filter.application and not wanted.filter.q:
+    if not wanted.narrowed:
         events = _with_markers(events, frame.cluster, wanted, whole=found.next is None, at_ms=at_ms)
-    narrowed = bool(wanted.kind or wanted.filter.application or wanted.filter.q)
-    empty = "past" if wanted.before else why_empty(frame, narrowed=narrowed)
+    empty = "past" if wanted.before else why_empty(frame, narrowed=wanted.narrowed)
     return {
         "wanted": wanted,
         "events": events,
-        "next": told.place(found.next),
+        "next": list_forms.place(found.next),
         "searched_to_ms": found.searched_to_ms,
-        "kinds": FEED_KINDS,
+        "kinds": _KINDS,
         "headline": _headline(frame, at_ms),
         "several": len(frame.clusters) > 1 and not frame.cluster,
         "empty": "" if events else empty,
@@ -104,7 +124,7 @@ def _headline(frame: page_context.Chrome, at_ms: int) -> str:
         return "Not everything has been seen yet."
     since_ms = at_ms - _MINUTES * 60_000
     number, whole = history_queries.count(
-        history_queries.HistoryCriteria(cluster=frame.cluster, kinds=FEED_KINDS, since_ms=since_ms)
+        history_queries.HistoryCriteria(cluster=frame.cluster, kinds=_KINDS, since_ms=since_ms)
     )
     if not number:
         return f"Nothing was aborted or fenced in the last {_MINUTES} m."

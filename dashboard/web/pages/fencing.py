@@ -4,24 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from django.http import HttpRequest, HttpResponse
 
 from dashboard.history import queries as history_queries
 from dashboard.history.buckets import Bucket
-from dashboard.labels.transition import LOOKS, NOTABLE
+from dashboard.labels.transition import LOOKS, NOTABLE, TELLING, Cause
 from dashboard.models import Tally, TransitionRecord
+from dashboard.runtime.criteria import Name
 from dashboard.web import page_context
 from dashboard.web.charts import figures
-from dashboard.web.forms import fencing as told
-from dashboard.web.forms.columns import clip
-from dashboard.web.forms.fencing import RANGE_WORDS, RANGES, FencingQuery
+from dashboard.web.forms import lists as list_forms
+from dashboard.web.forms.lists import clip
 from dashboard.web.rendering import answer, signed_in
 from dashboard.web.request_time import now_ms
 from fenceline.facts import ABORTS, Confidence, TransitionKind
 
 _ROWS = 50
+#: How far back the page looks, and the step of its chart, in seconds: minutes up to a few hours, then hours.
+_RANGES = {
+    "15m": (900, 60),
+    "1h": (3_600, 60),
+    "6h": (21_600, 300),
+    "24h": (86_400, 3_600),
+    "7d": (604_800, 7_200),
+    "30d": (2_592_000, 43_200),
+}
+_RANGE_WORDS = {"15m": "15 m", "1h": "1 h", "6h": "6 h", "24h": "24 h", "7d": "7 d", "30d": "30 d"}
 #: What is done to a producer, worst first: the page's headline.
 _DONE_TO = (
     TransitionKind.TAKEOVER,
@@ -57,14 +67,51 @@ class ApplicationLine:
     steps: Sequence[int]
 
 
+class FencingQuery(list_forms.ListByInstant):
+    """The query string of the page; a kind of "" is all but re-initialisations, which are routine."""
+
+    cluster: Name = ""
+    since: Literal["15m", "1h", "6h", "24h", "7d", "30d"] = "24h"
+    kind: Literal["", Cause, "empty_abort", "reinit", "rotation", "expiry", "all"] = ""
+    confidence: Confidence | Literal[""] = ""
+    application: Name = ""
+    q: Name = ""
+
+    @property
+    def range_words(self) -> str:
+        """How far back the page looks."""
+        return _RANGE_WORDS[self.since]
+
+    @property
+    def step_s(self) -> int:
+        """The step of the chart."""
+        return _RANGES[self.since][1]
+
+    @property
+    def kinds(self) -> Sequence[TransitionKind]:
+        """The kinds that are listed; empty for all."""
+        if not self.kind:
+            return TELLING
+        return () if self.kind == "all" else (TransitionKind(self.kind),)
+
+    def criteria(self, now_ms: int) -> history_queries.HistoryCriteria:
+        """What is read from the history."""
+        return history_queries.HistoryCriteria(
+            cluster=self.cluster,
+            kinds=self.kinds,
+            confidence=self.confidence,
+            application=self.application,
+            q=self.q,
+            since_ms=now_ms - _RANGES[self.since][0] * 1_000,
+        )
+
+
 @signed_in
 def fencing(request: HttpRequest) -> HttpResponse:
     """Show what happened to producers, over time, by application, and one by one."""
-    frame = page_context.of(request)
-    clusters = [row.name for row in frame.clusters]
-    wanted = told.parse(request.GET.dict(), frame.cluster, clusters, now_ms=now_ms(request))
+    wanted = list_forms.read(request, FencingQuery)
     # The range moves with the clock.
-    moved = now_ms(request) // (RANGES[wanted.since][1] * 1_000)
+    moved = now_ms(request) // (wanted.step_s * 1_000)
     return answer(request, "fencing", lambda: _read(request, wanted), depends_on=moved)
 
 
@@ -74,32 +121,32 @@ def rows(found: Sequence[TransitionRecord]) -> Sequence[TransitionRow]:
 
 
 def _read(request: HttpRequest, wanted: FencingQuery) -> Mapping[str, Any]:
-    frame = page_context.of(request)
-    found = history_queries.transitions(wanted.filter, limit=_ROWS, before=wanted.before)
-    number, whole = history_queries.count(wanted.filter)
+    frame, criteria = page_context.of(request), wanted.criteria(now_ms(request))
+    found = history_queries.transitions(criteria, limit=_ROWS, before=wanted.before)
+    number, whole = history_queries.count(criteria)
     steps = history_queries.buckets(
         frame.cluster,
-        since_ms=wanted.filter.since_ms or 0,
+        since_ms=criteria.since_ms or 0,
         until_ms=now_ms(request),
-        step_s=RANGES[wanted.since][1],
-        application=wanted.filter.application or Tally.EVERY,
+        step_s=wanted.step_s,
+        application=wanted.application or Tally.EVERY,
     )
-    shown = wanted.filter.kinds or NOTABLE
+    shown = wanted.kinds or NOTABLE
     return {
         "headline": _headline(steps, wanted, frame),
         "wanted": wanted,
         "rows": rows(found.items),
         "searched_to_ms": found.searched_to_ms,
-        "next": told.place(found.next),
+        "next": list_forms.place(found.next),
         "number": number,
         "whole": whole,
-        "ranges": RANGE_WORDS.items(),
+        "ranges": _RANGE_WORDS.items(),
         "kinds": [(kind, sum(step.counts.get(kind, 0) for step in steps)) for kind in NOTABLE],
         "confidences": tuple(Confidence),
         "chart": figures.over_time(steps, shown) if _any(steps, shown) else None,
         "chart_words": _said(steps, shown),
         "table": _table(steps, shown),
-        "step_words": figures.span_words(RANGES[wanted.since][1] * 1_000),
+        "step_words": figures.span_words(wanted.step_s * 1_000),
         **_applications(request, wanted),
         "commits": sum(step.counts.get(TransitionKind.COMMIT, 0) for step in steps),
         "several": len(frame.clusters) > 1 and not frame.cluster,
@@ -114,7 +161,7 @@ def _headline(steps: Sequence[Bucket], wanted: FencingQuery, frame: page_context
     if frame.freshness.unseen:
         return "Not everything has been seen yet."
     where = f"the last {wanted.range_words}"
-    where += f" of {clip(wanted.filter.application)}" if wanted.filter.application else ""
+    where += f" of {clip(wanted.application)}" if wanted.application else ""
     sums = [(LOOKS[kind], sum(step.counts.get(kind, 0) for step in steps)) for kind in _DONE_TO]
     parts = [f"{n:,} {look.words if n == 1 else look.plural}" for look, n in sums if n > 0]
     if not parts:
@@ -143,12 +190,13 @@ def _table(steps: Sequence[Bucket], kinds: Sequence[TransitionKind]) -> Mapping[
 
 def _applications(request: HttpRequest, wanted: FencingQuery) -> Mapping[str, Any]:
     """Return the applications to which most happened, each with what, and with its commits for scale."""
-    now, step_s = now_ms(request), RANGES[wanted.since][1]
-    found = history_queries.by_application(wanted.filter, until_ms=now, step_s=step_s, most=_APPLICATIONS)
+    now, step_s = now_ms(request), wanted.step_s
+    criteria = wanted.criteria(now)
+    found = history_queries.by_application(criteria, until_ms=now, step_s=step_s, most=_APPLICATIONS)
     # Adding up a month of hours for each takes longer than the rest of the page.
     names = list(found.each) if step_s <= _LONGEST_ADDED_S else []
     committed = history_queries.counts(
-        wanted.filter.cluster, since_ms=wanted.filter.since_ms or 0, until_ms=now, applications=names
+        wanted.cluster, since_ms=criteria.since_ms or 0, until_ms=now, applications=names
     )
     return {
         "applications": [

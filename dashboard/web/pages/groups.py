@@ -16,7 +16,7 @@ from dashboard.system import owners
 from dashboard.web import page_context
 from dashboard.web.empty_state import why_empty
 from dashboard.web.forms import lists as list_forms
-from dashboard.web.forms.columns import SIZES, Heading, columns, page_number
+from dashboard.web.forms.columns import Heading, columns
 from dashboard.web.rendering import answer, signed_in
 from fenceline.decode import text
 from fenceline.facts import Severity
@@ -67,11 +67,14 @@ class CommittedPartition:
     trend: LagTrendLine
 
 
+class GroupListQuery(list_forms.NumberedList, group_queries.SortedGroups):
+    """The query string of the list."""
+
+
 @signed_in
 def group_list(request: HttpRequest) -> HttpResponse:
     """Show one page of the groups that the query string asks for."""
-    frame = page_context.of(request)
-    wanted = list_forms.parse_groups(request.GET.dict(), frame.cluster, [row.name for row in frame.clusters])
+    wanted = list_forms.read(request, GroupListQuery)
     return answer(request, "groups", lambda: _list(request, wanted))
 
 
@@ -83,27 +86,24 @@ def group_detail(request: HttpRequest, cluster: str, group_id: str) -> HttpRespo
     return answer(request, "group", lambda: _detail(request, cluster, group_id))
 
 
-def _list(
-    request: HttpRequest, wanted: list_forms.ListQuery[group_queries.GroupCriteria]
-) -> Mapping[str, Any]:
-    frame, only = page_context.of(request), wanted.filter
+def _list(request: HttpRequest, wanted: GroupListQuery) -> Mapping[str, Any]:
+    frame = page_context.of(request)
     several = len(frame.clusters) > 1 and not frame.cluster
-    page = group_queries.page(only, page=wanted.page, size=wanted.size)
+    page = group_queries.page(wanted, page=wanted.page, size=wanted.size)
     statuses = group_queries.statuses(frame.cluster)
     headings = [each for each in _HEADINGS if each[0] != "Cluster" or several]
-    narrowed = bool(only.status or only.q or only.family)
     return {
         "wanted": wanted,
-        "narrowed": narrowed,
+        "narrowed": wanted.narrowed,
         "page": page,
         "rows": [GroupRow(each, _trend(each.group.trend if each.group else "", 2)) for each in page.items],
-        "explanation": _explanation(page.items) if only.family else "",
-        "columns": columns(headings, only.sort, descending=only.descending),
+        "explanation": _explanation(page.items) if wanted.family else "",
+        "columns": columns(headings, wanted.sort, descending=wanted.descending),
         "statuses": statuses.items(),
         "number": sum(n for status, n in statuses.items() if status != group_queries.PENDING),
-        "sizes": SIZES,
+        "sizes": list_forms.SIZES,
         "several": several,
-        "empty": "" if page.items else why_empty(frame, narrowed=narrowed),
+        "empty": "" if page.items else why_empty(frame, narrowed=wanted.narrowed),
     }
 
 
@@ -112,7 +112,7 @@ def _detail(request: HttpRequest, cluster: str, group_id: str) -> Mapping[str, A
     if row is None:
         shown = group_id if len(group_id) <= _LONGEST_ASKED else f"{group_id[:_LONGEST_ASKED]}…"
         return {"row": None, "cluster": cluster, "asked": text.escape(shown.encode()), "status": 404}
-    page = group_queries.offsets(row, page=page_number(request.GET.dict(), []), size=_PARTITIONS)
+    page = group_queries.offsets(row, page=request.GET.get("page"), size=_PARTITIONS)
     found = finding_queries.findings(cluster, f"group:{row.group_id}")
     return {
         "row": row,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
@@ -14,9 +14,11 @@ from dashboard.history import parquet
 from dashboard.history.buckets import Bucket
 from dashboard.history.report_types import Busiest, Day, ReportStatus, ReportTrouble
 from dashboard.labels.transition import NOTABLE
+from dashboard.runtime.criteria import Name
 from dashboard.web import page_context
 from dashboard.web.charts import figures as charts
-from dashboard.web.forms.columns import LONGEST_APPLICATION, check_cluster, clip, one_of
+from dashboard.web.forms import lists as list_forms
+from dashboard.web.forms.lists import clip
 from dashboard.web.rendering import answer, signed_in
 from dashboard.web.request_time import now_ms
 from fenceline import histograms
@@ -26,7 +28,6 @@ from fenceline.reports import Manifest, ReportFigures, total
 
 #: How far back the page looks, in days.
 RANGES = {"7d": 7, "30d": 30, "90d": 90, "1y": 365}
-_USUAL = "30d"
 #: What ids are ranked by, with its words.
 RANKS = {"commits": "commits", "aborts": "aborts", "epochs": "epochs used up"}
 _APPLICATIONS, _IDS = 50, 20
@@ -36,14 +37,13 @@ _CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
 _CAUSES = tuple(kind for kind in NOTABLE if kind in ABORTS)
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryQuery:
-    """A parsed query string; `ignored` says in words what in it could not be used."""
+class HistoryQuery(list_forms.ListQuery):
+    """The query string of the page."""
 
-    since: str
-    by: str
-    application: str
-    ignored: Sequence[str]
+    cluster: Name = ""
+    since: Literal["7d", "30d", "90d", "1y"] = "30d"
+    by: Literal["commits", "aborts", "epochs"] = "commits"
+    application: Name = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def span(manifest: Manifest, days: int, at_ms: int) -> tuple[str, str]:
 
 
 def _shown(request: HttpRequest, cluster: str, standing: ReportStatus) -> Mapping[str, Any]:
-    wanted, manifest = _wanted(request), standing.manifest
+    wanted, manifest = list_forms.read(request, HistoryQuery), standing.manifest
     found, first, last = Found(trouble=standing.trouble), "", ""
     if manifest is not None:
         first, last = span(manifest, RANGES[wanted.since], now_ms(request))
@@ -146,16 +146,6 @@ def _shown(request: HttpRequest, cluster: str, standing: ReportStatus) -> Mappin
         "strange": _strange(manifest),
     }
     return {**shown, **_chart(found.days, first, last), **_how(cluster)}
-
-
-def _wanted(request: HttpRequest) -> HistoryQuery:
-    query, ignored = request.GET.dict(), list[str]()
-    check_cluster(query, [row.name for row in page_context.of(request).clusters], ignored)
-    since = one_of("since", query, tuple(RANGES), _USUAL, ignored)
-    by = one_of("by", query, tuple(RANKS), "commits", ignored)
-    return HistoryQuery(
-        since, by, query.get("application", "").replace("\0", "")[:LONGEST_APPLICATION], ignored
-    )
 
 
 def _find(manifest: Manifest, first: str, last: str, wanted: HistoryQuery) -> Found:

@@ -12,7 +12,7 @@ from kombu.exceptions import OperationalError
 from dashboard.celery import app
 from dashboard.evaluation import finding_queries
 from dashboard.groups import queries as group_queries
-from dashboard.labels.status import NEXT_STEPS
+from dashboard.labels.status import NEXT_STEPS, WORST_VERDICTS
 from dashboard.models import PartitionRecord, PinRecord, ReplicaLook
 from dashboard.partitions import queries as partition_queries
 from dashboard.streaming import lag
@@ -21,7 +21,7 @@ from dashboard.web import addresses, page_context
 from dashboard.web.empty_state import why_empty
 from dashboard.web.errors import forbidden
 from dashboard.web.forms import lists as list_forms
-from dashboard.web.forms.columns import SIZES, Heading, columns
+from dashboard.web.forms.columns import Heading, columns
 from dashboard.web.rendering import acting, answer, signed_in
 from dashboard.web.request_time import now_ms
 from fenceline.explanations import because
@@ -37,6 +37,8 @@ _UNANSWERED_MS = 15_000
 #: A question that nobody took up by then is not asked any more.
 _ASK_WITHIN_S = 30
 _LARGEST = 2**31
+#: Words of the filter by verdict, in the order of its chips.
+_VERDICTS = (partition_queries.PINNED, *(verdict.value for verdict in WORST_VERDICTS))
 _HEADINGS: Sequence[Heading] = (
     ("Partition", "name", "col-name", "asc"),
     ("Verdict", "worst", "col-verdict", "asc"),
@@ -69,13 +71,14 @@ class Open:
     owner: Owner | None
 
 
+class PartitionListQuery(list_forms.NumberedList, partition_queries.SortedPartitions):
+    """The query string of the list."""
+
+
 @signed_in
 def partition_list(request: HttpRequest) -> HttpResponse:
     """Show one page of the partitions that the query string asks for."""
-    frame = page_context.of(request)
-    wanted = list_forms.parse_partitions(
-        request.GET.dict(), frame.cluster, [row.name for row in frame.clusters]
-    )
+    wanted = list_forms.read(request, PartitionListQuery)
     return answer(request, "partitions", lambda: _list(request, wanted))
 
 
@@ -115,31 +118,28 @@ def ask_replicas(request: HttpRequest, cluster: str, topic: str, partition: int)
     return HttpResponseRedirect(f"{where}?asked={said}#replicas", status=303)
 
 
-def _list(
-    request: HttpRequest, wanted: list_forms.ListQuery[partition_queries.PartitionCriteria]
-) -> Mapping[str, Any]:
-    frame, only = page_context.of(request), wanted.filter
+def _list(request: HttpRequest, wanted: PartitionListQuery) -> Mapping[str, Any]:
+    frame = page_context.of(request)
     several = len(frame.clusters) > 1 and not frame.cluster
-    page = partition_queries.page(only, page=wanted.page, size=wanted.size)
+    page = partition_queries.page(wanted, page=wanted.page, size=wanted.size)
     counts = partition_queries.counts(frame.cluster)
     open_in = partition_queries.pins((row.cluster_id, row.topic, row.partition) for row in page.items)
     headings = [each for each in _HEADINGS if each[0] != "Cluster" or several]
-    narrowed = bool(only.verdict or only.q)
     return {
         "wanted": wanted,
-        "narrowed": narrowed,
+        "narrowed": wanted.narrowed,
         "page": page,
         "rows": [
             PartitionRow(row, open_in.get((row.cluster_id, row.topic, row.partition), ()))
             for row in page.items
         ],
-        "columns": columns(headings, only.sort, descending=only.descending),
-        "verdicts": [(each, counts.of(each, internal=only.internal)) for each in list_forms.VERDICTS],
-        "hidden": 0 if only.internal else counts.hidden(""),
-        "hidden_pinned": 0 if only.internal else counts.hidden("pinned"),
-        "sizes": SIZES,
+        "columns": columns(headings, wanted.sort, descending=wanted.descending),
+        "verdicts": [(each, counts.of(each, internal=wanted.internal)) for each in _VERDICTS],
+        "hidden": 0 if wanted.internal else counts.hidden(""),
+        "hidden_pinned": 0 if wanted.internal else counts.hidden("pinned"),
+        "sizes": list_forms.SIZES,
         "several": several,
-        "empty": "" if page.items else why_empty(frame, narrowed=narrowed),
+        "empty": "" if page.items else why_empty(frame, narrowed=wanted.narrowed),
     }
 
 

@@ -16,7 +16,7 @@ from dashboard.web import page_context, query_headlines
 from dashboard.web import query_detail as one_query
 from dashboard.web.empty_state import why_empty
 from dashboard.web.forms import lists as list_forms
-from dashboard.web.forms.columns import SIZES, Heading, columns
+from dashboard.web.forms.columns import Heading, columns
 from dashboard.web.onboarding import attaching
 from dashboard.web.rendering import answer, signed_in
 from dashboard.web.request_time import now_ms
@@ -60,11 +60,14 @@ class QueryRow:
     safe: RestartSafety
 
 
+class QueryListQuery(list_forms.NumberedList, streaming_queries.SortedQueries):
+    """The query string of the list."""
+
+
 @signed_in
 def query_list(request: HttpRequest) -> HttpResponse:
     """Show one page of the streaming queries that the query string asks for."""
-    frame = page_context.of(request)
-    wanted = list_forms.parse_queries(request.GET.dict(), frame.cluster, [row.name for row in frame.clusters])
+    wanted = list_forms.read(request, QueryListQuery)
     passing = now_ms(request) // _PASSING_MS
     return answer(request, "queries", lambda: _list(request, wanted), depends_on=passing)
 
@@ -107,32 +110,29 @@ def _rate(lately: Sequence[Batch]) -> Rate:
     return Rate(points, told[-1].processed_rate if told else None)
 
 
-def _list(
-    request: HttpRequest, wanted: list_forms.ListQuery[streaming_queries.QueryCriteria]
-) -> Mapping[str, Any]:
-    frame, only = page_context.of(request), wanted.filter
+def _list(request: HttpRequest, wanted: QueryListQuery) -> Mapping[str, Any]:
+    frame = page_context.of(request)
     several = len(frame.clusters) > 1 and not frame.cluster
-    page = streaming_queries.page(only, page=wanted.page, size=wanted.size)
+    page = streaming_queries.page(wanted, page=wanted.page, size=wanted.size)
     states, sinks = streaming_queries.states(frame.cluster), streaming_queries.sinks(frame.cluster)
     number = sum(sinks.values())
-    narrowed = bool(only.state or only.sink or only.q)
     headings = [each for each in _HEADINGS if each[0] != "Cluster" or several]
     found = [row for row in frame.all_findings if row.subject.startswith("query:")]
     return {
         "wanted": wanted,
-        "narrowed": narrowed,
+        "narrowed": wanted.narrowed,
         "page": page,
         "rows": rows(page.items, now_ms(request)),
-        "columns": columns(headings, only.sort, descending=only.descending),
+        "columns": columns(headings, wanted.sort, descending=wanted.descending),
         "states": states.items(),
-        "sinks": [(sink, n) for sink, n in sinks.items() if n or sink == only.sink],
+        "sinks": [(sink, n) for sink, n in sinks.items() if n or sink == wanted.sink],
         "number": number,
         "said": query_headlines.verdict(
             number, states, query_headlines.stuck(frame.cluster, now_ms(request)), found, now_ms(request)
         ),
-        "sizes": SIZES,
+        "sizes": list_forms.SIZES,
         "several": several,
-        "empty": "" if page.items else ("none" if not number and not narrowed else "unmatched"),
+        "empty": "" if page.items else ("none" if not number and not wanted.narrowed else "unmatched"),
         "blind": why_empty(frame, narrowed=False) if not number else "",
         "how": attaching(request),
     }

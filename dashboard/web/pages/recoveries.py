@@ -14,10 +14,10 @@ from dashboard.actions import audit as action_audit
 from dashboard.labels.transition import LOOKS
 from dashboard.models import Recovery
 from dashboard.recoveries import queries as recovery_queries
+from dashboard.runtime.criteria import choices
 from dashboard.system import owners
 from dashboard.web import page_context
 from dashboard.web.empty_state import why_empty
-from dashboard.web.forms import fencing as fencing_form
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.rendering import answer, signed_in
 from dashboard.web.request_time import now_ms
@@ -59,13 +59,14 @@ class RecoveryRow:
         return len(self.waited) - len(self.named)
 
 
+class RecoveryListQuery(list_forms.ListByInstant, recovery_queries.RecoveryCriteria):
+    """The query string of the list."""
+
+
 @signed_in
 def recovery_list(request: HttpRequest) -> HttpResponse:
     """Show the newest episodes that the query string asks for."""
-    frame = page_context.of(request)
-    wanted = list_forms.parse_recoveries(
-        request.GET.dict(), frame.cluster, [row.name for row in frame.clusters]
-    )
+    wanted = list_forms.read(request, RecoveryListQuery)
     # What "in 24 h" means moves with the clock.
     return answer(request, "recoveries", lambda: _list(request, wanted), depends_on=now_ms(request) // 60_000)
 
@@ -96,21 +97,18 @@ def row_of(found: Recovery) -> RecoveryRow:
     )
 
 
-def _list(
-    request: HttpRequest, wanted: list_forms.ListQuery[recovery_queries.RecoveryCriteria]
-) -> Mapping[str, Any]:
-    frame, only = page_context.of(request), wanted.filter
-    found, more = recovery_queries.newest(only, before=wanted.before, limit=_ROWS)
+def _list(request: HttpRequest, wanted: RecoveryListQuery) -> Mapping[str, Any]:
+    frame = page_context.of(request)
+    found, more = recovery_queries.newest(wanted, before=wanted.before, limit=_ROWS)
     summary = recovery_queries.summary(frame.cluster, since_ms=now_ms(request) - _DAY_MS)
-    narrowed = bool(only.outcome or only.cause or only.q or only.application)
-    empty = "past" if wanted.before else why_empty(frame, narrowed=narrowed)
+    empty = "past" if wanted.before else why_empty(frame, narrowed=wanted.narrowed)
     return {
         "wanted": wanted,
-        "narrowed": narrowed,
+        "narrowed": wanted.narrowed,
         "rows": [row_of(each) for each in found],
-        "next": fencing_form.place(more),
-        "outcomes": list_forms.OUTCOMES,
-        "causes": list_forms.CAUSES,
+        "next": list_forms.place(more),
+        "outcomes": choices(RecoveryListQuery, "outcome"),
+        "causes": choices(RecoveryListQuery, "cause"),
         "headline": _headline(frame, summary),
         "summary": summary,
         "several": len(frame.clusters) > 1 and not frame.cluster,

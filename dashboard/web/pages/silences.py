@@ -17,7 +17,6 @@ from dashboard.models import Alert, Silence
 from dashboard.system import access
 from dashboard.system.access import actor_of
 from dashboard.web.errors import forbidden
-from dashboard.web.forms.columns import page_number
 from dashboard.web.rendering import acting, answer, signed_in
 from dashboard.web.request_time import now_ms
 from fenceline.alerts import matchers as matching
@@ -113,9 +112,7 @@ def _number(request: HttpRequest, key: str) -> int:
 
 
 def _list(request: HttpRequest, active: Sequence[Silence], scheduled: Sequence[Silence]) -> Mapping[str, Any]:
-    page = alert_queries.silences_page(
-        page=page_number(request.GET.dict(), []), size=_EXPIRED, now_ms=now_ms(request)
-    )
+    page = alert_queries.silences_page(page=request.GET.get("page"), size=_EXPIRED, now_ms=now_ms(request))
     alerts = alert_queries.active_labels() if active else ()
     return {
         "active": active,

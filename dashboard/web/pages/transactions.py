@@ -14,6 +14,7 @@ from dashboard.history import queries as history_queries
 from dashboard.models import Action, FindingRecord, Transaction
 from dashboard.recoveries import queries as recovery_queries
 from dashboard.runtime import visibility
+from dashboard.runtime.criteria import choices
 from dashboard.streaming import batches as streaming_batches
 from dashboard.system import owners
 from dashboard.transactions import attributions
@@ -21,7 +22,8 @@ from dashboard.transactions import queries as transaction_queries
 from dashboard.web import page_context, state_diagram, transaction_steps, transaction_timeline
 from dashboard.web.charts import figures as charts
 from dashboard.web.empty_state import why_empty
-from dashboard.web.forms.columns import SIZES, STATES, TransactionListQuery, columns, parse
+from dashboard.web.forms import lists as list_forms
+from dashboard.web.forms.columns import columns
 from dashboard.web.pages.fencing import rows
 from dashboard.web.pages.recoveries import row_of
 from dashboard.web.rendering import answer, signed_in
@@ -67,13 +69,16 @@ class RecentTransition:
     action: Action | None
 
 
+class TransactionListQuery(list_forms.NumberedList, transaction_queries.SortedTransactions):
+    """The query string of the list."""
+
+
 @signed_in
 def transaction_list(request: HttpRequest) -> HttpResponse:
     """Show one page of the transactional ids that the query string asks for."""
-    frame = page_context.of(request)
-    wanted = parse(request.GET.dict(), frame.cluster, [row.name for row in frame.clusters])
+    wanted = list_forms.read(request, TransactionListQuery)
     # A filter by age lets rows in as time passes, without any change.
-    ageing = now_ms(request) if wanted.filter.min_age_s is not None else 0
+    ageing = now_ms(request) if wanted.min_age_s is not None else 0
     return answer(request, "transactions", lambda: _list(request, wanted), depends_on=ageing)
 
 
@@ -93,21 +98,21 @@ def _list(request: HttpRequest, wanted: TransactionListQuery) -> Mapping[str, An
     frame = page_context.of(request)
     several = len(frame.clusters) > 1 and not frame.cluster
     # Who waits is asked for open transactions alone: of a page of them in three queries.
-    waiting = wanted.filter.only_open
+    waiting = wanted.only_open
     shown = {"Cluster": several, _WAITING: waiting}
     headings = [each for each in _COLUMNS if shown.get(each[0], True)]
     page = transaction_queries.transactions(
-        wanted.filter, now_ms=now_ms(request), page=wanted.page, size=wanted.size
+        wanted, now_ms=now_ms(request), page=wanted.page, size=wanted.size
     )
     return {
         "wanted": wanted,
         "page": page,
-        "unsorted": "" if page.sorted else wanted.filter.sort,
+        "unsorted": "" if page.sorted else wanted.sort,
         "first": (page.number - 1) * page.size + 1,
         "last": (page.number - 1) * page.size + len(page.items),
-        "columns": columns(headings, wanted.filter.sort, descending=wanted.filter.descending),
-        "states": STATES,
-        "sizes": SIZES,
+        "columns": columns(headings, wanted.sort, descending=wanted.descending),
+        "states": choices(TransactionListQuery, "state"),
+        "sizes": list_forms.SIZES,
         "several": several,
         "waiting": waiting,
         "waits": blocking.of(page.items) if waiting else {},
