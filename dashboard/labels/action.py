@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from dashboard.labels.status import StatusLabel
-from fenceline.plans.plan import Act
+from fenceline.plans.plan import Act, Bound, Effect
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,3 +103,9 @@ OUTCOMES: Mapping[str, StatusLabel] = MappingProxyType(
         "skipped": StatusLabel("skipped", "unknown", "it was refused in the plan, and left alone"),
     }
 )
+_SIGNS = {Bound.EXACT: "", Bound.AT_LEAST: "≥ ", Bound.AT_MOST: "≤ "}
+
+
+def bound_sign(effect: Effect) -> str:
+    """Return what precedes an amount that is a bound: "≥ ", "≤ ", or nothing; at least 0 needs no sign."""
+    return _SIGNS[effect.bound] if effect.amount else ""

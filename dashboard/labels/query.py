@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from dashboard.labels.status import StatusLabel
+from fenceline.spark.batch_chain import ChainLink, LinkState
 from fenceline.spark.drivers import Driver, DriverStatus
 from fenceline.spark.records import QueryState
 
@@ -63,3 +64,18 @@ LINK_TONES: Mapping[str, str] = MappingProxyType(
     {"done": "ok", "waiting": "info", "broken": "critical", "unknown": "unknown", "absent": "unknown"}
 )
 SINK_ORDER: Sequence[str] = ("exactly_once", "kafka", "other", "unknown")
+
+
+def chain_look(chain: Sequence[ChainLink]) -> StatusLabel:
+    """Return a chain in two words: its broken link, what it waits for, or that it is done."""
+    for state, words, tone in (
+        (LinkState.BROKEN, "broken", "critical"),
+        (LinkState.WAITING, "waits", "info"),
+    ):
+        found = next((link for link in chain if link.state is state), None)
+        if found is not None:
+            verb = f"not {found.link}" if state is LinkState.BROKEN else f"to be {found.link}"
+            return StatusLabel(verb, tone, f"{words}: {found.evidence}")
+    if chain and chain[-1].state is LinkState.DONE:
+        return StatusLabel("checkpointed", "ok", "every link that it has is done")
+    return StatusLabel("not known", "unknown", "nothing tells how far it has come")

@@ -10,10 +10,11 @@ from django.http import HttpRequest
 from dashboard.actions import offers
 from dashboard.actions.offers import Offer
 from dashboard.models import FindingRecord, PinRecord, Query, Transaction
-from dashboard.system import access
+from dashboard.system import access, owners
 from dashboard.system.access import Actor
 from dashboard.web import page_context
 from dashboard.web.request_time import now_ms
+from fenceline.owners import Owner
 from fenceline.plans.plan import Act
 
 #: The cards of a page whose offers are asked for together.
@@ -30,6 +31,15 @@ class Button:
     subject: str
     words: str
     why_not: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FindingCard:
+    """What a rule found, who owns its subject, and the buttons beside it."""
+
+    finding: FindingRecord
+    owner: Owner | None
+    offers: Sequence[Button]
 
 
 def actor(request: HttpRequest) -> Actor:
@@ -61,6 +71,15 @@ def of_finding(request: HttpRequest, row: FindingRecord) -> Sequence[Button]:
         cards = {each.pk: each for each in page_context.of(request).all_findings[:_CARDS]} | {row.pk: row}
         known |= offers.of_findings(list(cards.values()), now_ms=now_ms(request))
     return buttons(request, known[row.pk])
+
+
+def finding_cards(
+    request: HttpRequest, rows: Sequence[FindingRecord], *, linked: bool = False
+) -> Sequence[FindingCard]:
+    """Return findings with their owners; `linked` ones, which stand outside of their subject's page, with
+    buttons."""
+    whose = owners.of_findings(rows)
+    return [FindingCard(each, whose[each.pk], of_finding(request, each) if linked else ()) for each in rows]
 
 
 def buttons(request: HttpRequest, offered: Iterable[Offer]) -> Sequence[Button]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from django.conf import settings
@@ -26,9 +26,12 @@ from dashboard.runtime.collector_names import (
     RECOVERIES,
     TRANSACTIONS,
 )
-from dashboard.web.freshness import Freshness, freshness, stale_after_ms
+from dashboard.web.freshness import CollectorState, Freshness, freshness, stale_after_ms, status
 from dashboard.web.request_time import now_ms
 from fenceline.facts import Severity
+
+if TYPE_CHECKING:
+    from dashboard.runtime.visibility import LiveCollector
 
 #: Pages of the sidebar: name of the route, words, key after `g`, and what it is for.
 PAGES = (
@@ -229,6 +232,11 @@ class Chrome:
         """Return how far the clusters of this page have been seen."""
         noun = _NOUNS.get(self._route) or _NOUNS.get(self._list, TRANSACTIONS)
         return freshness(self.cluster, self.clusters, now_ms(self._request), noun)
+
+    @cached_property
+    def collectors(self) -> Sequence[tuple[LiveCollector, CollectorState]]:
+        """Return the collectors of this page's clusters, and how each does."""
+        return [(row, status(row, now_ms(self._request))) for row in self.freshness.collectors]
 
 
 def selected_cluster(request: HttpRequest, clusters: Sequence[Cluster]) -> str:

@@ -14,6 +14,7 @@ from dashboard.actions import offers
 from dashboard.actions.execute import MOST_REASON
 from dashboard.actions.offers import Offer
 from dashboard.labels import action as action_labels
+from dashboard.labels.action import bound_sign
 from dashboard.models import Action
 from dashboard.streaming import queries as streaming_queries
 from dashboard.system import access
@@ -22,7 +23,7 @@ from dashboard.web import action_buttons, addresses
 from dashboard.web.action_buttons import Button
 from dashboard.web.request_time import now_ms
 from fenceline.formatting import count
-from fenceline.plans.plan import Act, Bound, Effect, Plan, RefusalReason, SubjectPlan
+from fenceline.plans.plan import Act, Plan, RefusalReason, SubjectPlan
 
 #: With more subjects than these each is folded away under its title.
 _UNFOLDED = 3
@@ -66,16 +67,6 @@ class PlanSubject:
     def forceable(self) -> bool:
         """Return whether an admin may have it planned all the same."""
         return self.of.refused and all(each.forceable for each in self.of.refusals)
-
-
-def bound_sign(effect: Effect) -> str:
-    """Return what precedes an amount that is a bound: "≥ ", "≤ ", or nothing; at least 0 needs no sign."""
-    if not effect.amount:
-        return ""
-    return _SIGNS[effect.bound]
-
-
-_SIGNS = {Bound.EXACT: "", Bound.AT_LEAST: "≥ ", Bound.AT_MOST: "≤ "}
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,8 @@ from dashboard.models import PartitionRecord, PinRecord, ReplicaLook
 from dashboard.partitions import queries as partition_queries
 from dashboard.streaming import lag
 from dashboard.system import access, owners
-from dashboard.web import addresses, page_context
+from dashboard.web import action_buttons, addresses, page_context
+from dashboard.web.action_buttons import Button
 from dashboard.web.empty_state import why_empty
 from dashboard.web.errors import forbidden
 from dashboard.web.forms import lists as list_forms
@@ -57,6 +58,8 @@ class PartitionRow:
 
     of: PartitionRecord
     pins: Sequence[PinRecord]
+    #: Offsets behind its LSO, None where they were not seen.
+    unstable: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,7 @@ class Open:
     why: str
     next_step: str
     owner: Owner | None
+    offers: Sequence[Button]
 
 
 @signed_in
@@ -130,7 +134,11 @@ def _list(
         "narrowed": narrowed,
         "page": page,
         "rows": [
-            PartitionRow(row, open_in.get((row.cluster_id, row.topic, row.partition), ()))
+            PartitionRow(
+                row,
+                open_in.get((row.cluster_id, row.topic, row.partition), ()),
+                partition_queries.unstable_offsets(row),
+            )
             for row in page.items
         ],
         "columns": columns(headings, only.sort, descending=only.descending),
@@ -156,13 +164,14 @@ def _detail(request: HttpRequest, cluster: str, topic: str, number: int) -> Mapp
         "row": row,
         "cluster": cluster,
         "name": str(row),
-        "findings": found,
+        "findings": action_buttons.finding_cards(request, found),
         "tone": next((each.severity for each in found if each.severity != Severity.INFO), ""),
-        "open": [_open(pin) for pin in partition_queries.pins([name]).get(name, ())],
+        "open": [_open(request, cluster, pin) for pin in partition_queries.pins([name]).get(name, ())],
         "owner": owners.whose(str(row), row.topic),
         "readers": readers[:_MOST_READERS],
         "more_readers": len(readers) > _MOST_READERS,
         "queries": lag.readers(row, most=_MOST_READERS),
+        "unstable": partition_queries.unstable_offsets(row),
         "waiting": sum(each.waiting == "probably" for each in readers),
         "ends": [(end, max(0, end.high_watermark - end.lso)) for end in reversed(ends)],
         "held": [(end.at_ms, max(0, end.high_watermark - end.lso)) for end in ends],
@@ -170,13 +179,14 @@ def _detail(request: HttpRequest, cluster: str, topic: str, number: int) -> Mapp
     }
 
 
-def _open(pin: PinRecord) -> Open:
+def _open(request: HttpRequest, cluster: str, pin: PinRecord) -> Open:
     why = because(VerdictReason(pin.ground))
     return Open(
         pin,
         f"{why[:1].upper()}{why[1:]}.",
         NEXT_STEPS[pin.ground],
         owners.of_transaction(pin.transactional_id),
+        action_buttons.of_pin(request, cluster, pin),
     )
 
 

@@ -8,10 +8,13 @@ from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
 
+from dashboard.labels.query import state_look
+from dashboard.labels.status import StatusLabel
 from dashboard.models import Batch, Query
 from dashboard.streaming import lag as reading
 from dashboard.streaming import queries as streaming_queries
 from dashboard.streaming.batch_state import chains_of, safe_each
+from dashboard.streaming.registry import driver_of, state_now
 from dashboard.web import page_context, query_headlines
 from dashboard.web import query_detail as one_query
 from dashboard.web.empty_state import why_empty
@@ -58,6 +61,7 @@ class QueryRow:
     rate: Rate
     lag: reading.QueryLag
     safe: RestartSafety
+    look: StatusLabel
 
 
 @signed_in
@@ -96,6 +100,7 @@ def rows(found: Sequence[Query], at_ms: int) -> Sequence[QueryRow]:
             rate=_rate(lately.get(each.pk, ())),
             lag=reading.lag(read[each.pk]),
             safe=safe[each.pk],
+            look=state_look(state_now(each, at_ms), driver_of(each, at_ms)),
         )
         for each in found
     ]

@@ -9,8 +9,11 @@ from typing import Any
 from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
 
-from dashboard.web import markdown, page_context
+from dashboard.web import action_buttons, markdown, page_context
 from dashboard.web.rendering import answer, signed_in
+
+#: How many findings a rule's page lists.
+_FINDINGS = 20
 
 
 @signed_in
@@ -33,6 +36,7 @@ def rule(request: HttpRequest, name: str) -> HttpResponse:
 
     def read() -> Mapping[str, Any]:
         found = [row for row in page_context.of(request).all_findings if row.rule == name]
-        return {"name": name, "body": body, "found": found}
+        cards = action_buttons.finding_cards(request, found[:_FINDINGS], linked=True)
+        return {"name": name, "body": body, "found": found, "cards": cards}
 
     return answer(request, "rule", read)

@@ -81,7 +81,6 @@ def _read(request: HttpRequest) -> Mapping[str, Any]:
         "config_path": settings.FENCELINE.path,
         "limits": settings.FENCELINE.limits.as_mapping(),
         "retention": settings.FENCELINE.retention.as_mapping(),
-        "collectors": frame.freshness.collectors,
         "checks": list(_checks(names, frame.freshness.collectors, now_ms(request))),
         "topics": _topics(visibility.positions(frame.cluster)),
         "gaps": [*visibility.sight(frame.cluster).gaps, *_closed(frame.cluster)],
