@@ -54,7 +54,7 @@ def action_list(request: HttpRequest) -> HttpResponse:
     may_audit = not access.lack(action_buttons.actor(request), access.AUDIT)
     shown = (passing, may_audit)
     return answer(
-        request, "actions", lambda: {**_list(request, wanted), "may_audit": may_audit}, depends_on=shown
+        request, "actions/list", lambda: {**_list(request, wanted), "may_audit": may_audit}, depends_on=shown
     )
 
 
@@ -94,7 +94,7 @@ def _show(request: HttpRequest, number: int) -> HttpResponse:
     action = _known(request, number)
     expired = now_ms(request) >= action.expires_ms
     told = (action.rev, action.state, expired, len(action.follow_up))
-    return answer(request, "action", lambda: shown_plan(request, action), depends_on=told)
+    return answer(request, "actions/detail", lambda: shown_plan(request, action), depends_on=told)
 
 
 def _confirm(request: HttpRequest, number: int) -> HttpResponse:
@@ -112,7 +112,7 @@ def _confirm(request: HttpRequest, number: int) -> HttpResponse:
     except execute.ExecutionRefused as refused:
         action.refresh_from_db()
         wrong = {"wrong": refused.text, "typed": typed, "reason": reason, "status": refused.status}
-        return answer(request, "action", lambda: {**shown_plan(request, action), **wrong})
+        return answer(request, "actions/detail", lambda: {**shown_plan(request, action), **wrong})
     return HttpResponseRedirect(reverse("action", args=[number]), status=303)
 
 
@@ -136,7 +136,7 @@ def _no_plan(request: HttpRequest, status: int, words: str, act: Act | None = No
         "subjects": asked.getlist("subject")[:MOST_SUBJECTS],
         "force": asked.get("force") == "1",
     }
-    return render(request, "action_unplanned.html", shown, status=status)
+    return render(request, "actions/unplanned.html", shown, status=status)
 
 
 def _list(request: HttpRequest, wanted: ActionListQuery) -> Mapping[str, Any]:

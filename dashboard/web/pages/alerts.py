@@ -50,7 +50,7 @@ def alert_list(request: HttpRequest) -> HttpResponse:
     frame = page_context.of(request)
     wanted = alert_forms.parse(request.GET.dict(), frame.cluster, [row.name for row in frame.clusters])
     # Whether something is "recently" resolved moves with the clock, and deliveries have no revision.
-    return answer(request, "alerts", lambda: _list(request, wanted), depends_on=_moves(request))
+    return answer(request, "alerts/list", lambda: _list(request, wanted), depends_on=_moves(request))
 
 
 @signed_in
@@ -59,7 +59,7 @@ def alert_detail(request: HttpRequest, number: int) -> HttpResponse:
     found = alert_queries.alert(number)
     if found is None:
         raise Http404("No such alert is known: the list of alerts has all that are kept.")
-    return answer(request, "alert", lambda: _detail(request, found), depends_on=_moves(request))
+    return answer(request, "alerts/detail", lambda: _detail(request, found), depends_on=_moves(request))
 
 
 def _moves(request: HttpRequest) -> object:

@@ -50,7 +50,7 @@ def entry_list(request: HttpRequest) -> HttpResponse:
     wanted = action_forms.parse_entries(request.GET.dict())
     found, more = audit_queries.newest(wanted.filter, before=wanted.before, limit=_ROWS)
     moves = [(row.pk, row.count) for row in found]
-    return answer(request, "audit", lambda: _list(request, wanted, found, more), depends_on=moves)
+    return answer(request, "audit/list", lambda: _list(request, wanted, found, more), depends_on=moves)
 
 
 def _list(

@@ -48,7 +48,7 @@ def delivery_list(request: HttpRequest) -> HttpResponse:
     wanted = alert_forms.parse_deliveries(request.GET.dict())
     found = alert_queries.deliveries(wanted.filter, before=wanted.before, limit=_ROWS + 1)
     moves = [(row.pk, row.state, row.attempts, row.next_at) for row in found]
-    return answer(request, "deliveries", lambda: _list(wanted, found), depends_on=moves)
+    return answer(request, "deliveries/list", lambda: _list(wanted, found), depends_on=moves)
 
 
 @signed_in
@@ -57,7 +57,7 @@ def delivery_detail(request: HttpRequest, number: int) -> HttpResponse:
     found = _found(number)
     problem = error_note(request)
     moves = (found.state, found.attempts, found.next_at, problem)
-    return answer(request, "delivery", lambda: _detail(request, found, problem), depends_on=moves)
+    return answer(request, "deliveries/detail", lambda: _detail(request, found, problem), depends_on=moves)
 
 
 @acting

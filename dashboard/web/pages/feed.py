@@ -43,7 +43,7 @@ def feed(request: HttpRequest) -> HttpResponse:
     frame = page_context.of(request)
     wanted = parse_feed(request.GET.dict(), frame.cluster, [row.name for row in frame.clusters])
     # The headline's "last 10 m" moves with the clock.
-    return answer(request, "feed", lambda: _read(request, wanted), depends_on=now_ms(request) // 15_000)
+    return answer(request, "feed/list", lambda: _read(request, wanted), depends_on=now_ms(request) // 15_000)
 
 
 def _read(request: HttpRequest, wanted: FeedQuery) -> Mapping[str, Any]:

@@ -65,7 +65,7 @@ def fencing(request: HttpRequest) -> HttpResponse:
     wanted = told.parse(request.GET.dict(), frame.cluster, clusters, now_ms=now_ms(request))
     # The range moves with the clock.
     moved = now_ms(request) // (RANGES[wanted.since][1] * 1_000)
-    return answer(request, "fencing", lambda: _read(request, wanted), depends_on=moved)
+    return answer(request, "fencing/list", lambda: _read(request, wanted), depends_on=moved)
 
 
 def rows(found: Sequence[TransitionRecord]) -> Sequence[TransitionRow]:

@@ -73,7 +73,7 @@ def group_list(request: HttpRequest) -> HttpResponse:
     """Show one page of the groups that the query string asks for."""
     frame = page_context.of(request)
     wanted = list_forms.parse_groups(request.GET.dict(), frame.cluster, [row.name for row in frame.clusters])
-    return answer(request, "groups", lambda: _list(request, wanted))
+    return answer(request, "groups/list", lambda: _list(request, wanted))
 
 
 @signed_in
@@ -81,7 +81,7 @@ def group_detail(request: HttpRequest, cluster: str, group_id: str) -> HttpRespo
     """Show how one group does in each of its partitions, or say plainly that it is not known."""
     if not any(row.name == cluster for row in page_context.of(request).clusters):
         raise Http404(f"No cluster “{cluster}” is configured.")
-    return answer(request, "group", lambda: _detail(request, cluster, group_id))
+    return answer(request, "groups/detail", lambda: _detail(request, cluster, group_id))
 
 
 def _list(

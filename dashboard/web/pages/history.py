@@ -95,7 +95,10 @@ def history(request: HttpRequest) -> HttpResponse:
     )
     known = standing.manifest and (standing.manifest.query, standing.manifest.batch)
     return answer(
-        request, "history", lambda: _shown(request, cluster, standing), depends_on=(known, standing.trouble)
+        request,
+        "history/page",
+        lambda: _shown(request, cluster, standing),
+        depends_on=(known, standing.trouble),
     )
 
 

@@ -38,7 +38,7 @@ def overview(request: HttpRequest) -> HttpResponse:
     """Show the verdict, the findings and the freshness of what they stand on."""
     # The strip moves with the clock.
     moved = (now_ms(request) // 60_000, collector_states(request))
-    return answer(request, "overview", lambda: _read(request), depends_on=moved)
+    return answer(request, "overview/page", lambda: _read(request), depends_on=moved)
 
 
 def collector_states(request: HttpRequest) -> object:

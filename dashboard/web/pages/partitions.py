@@ -80,7 +80,7 @@ def partition_list(request: HttpRequest) -> HttpResponse:
     wanted = list_forms.parse_partitions(
         request.GET.dict(), frame.cluster, [row.name for row in frame.clusters]
     )
-    return answer(request, "partitions", lambda: _list(request, wanted))
+    return answer(request, "partitions/list", lambda: _list(request, wanted))
 
 
 @signed_in
@@ -91,7 +91,7 @@ def partition_detail(request: HttpRequest, cluster: str, topic: str, partition: 
     # Whether an answer is late changes without any revision, and so do looks at replicas.
     moving = now_ms(request) // 1_000 if "asked" in request.GET else 0
     return answer(
-        request, "partition", lambda: _detail(request, cluster, topic, partition), depends_on=moving
+        request, "partitions/detail", lambda: _detail(request, cluster, topic, partition), depends_on=moving
     )
 
 

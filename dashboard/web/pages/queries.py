@@ -70,7 +70,7 @@ def query_list(request: HttpRequest) -> HttpResponse:
     frame = page_context.of(request)
     wanted = list_forms.parse_queries(request.GET.dict(), frame.cluster, [row.name for row in frame.clusters])
     passing = now_ms(request) // _PASSING_MS
-    return answer(request, "queries", lambda: _list(request, wanted), depends_on=passing)
+    return answer(request, "queries/list", lambda: _list(request, wanted), depends_on=passing)
 
 
 @signed_in
@@ -80,7 +80,10 @@ def query_detail(request: HttpRequest, cluster: str, ident: str) -> HttpResponse
         raise Http404(f"No cluster “{cluster}” is configured.")
     passing = now_ms(request) // _PASSING_MS
     return answer(
-        request, "query", lambda: one_query.query_context(request, cluster, ident), depends_on=passing
+        request,
+        "queries/detail",
+        lambda: one_query.query_context(request, cluster, ident),
+        depends_on=passing,
     )
 
 

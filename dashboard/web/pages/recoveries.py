@@ -67,7 +67,9 @@ def recovery_list(request: HttpRequest) -> HttpResponse:
         request.GET.dict(), frame.cluster, [row.name for row in frame.clusters]
     )
     # What "in 24 h" means moves with the clock.
-    return answer(request, "recoveries", lambda: _list(request, wanted), depends_on=now_ms(request) // 60_000)
+    return answer(
+        request, "recoveries/list", lambda: _list(request, wanted), depends_on=now_ms(request) // 60_000
+    )
 
 
 @signed_in
@@ -79,7 +81,7 @@ def recovery_detail(request: HttpRequest, cluster: str, number: int) -> HttpResp
         raise Http404("No such episode is known: the list of recoveries has all that are kept.")
     if request.GET.get("format") == "csv":
         return _csv(found)
-    return answer(request, "recovery", lambda: _detail(found))
+    return answer(request, "recoveries/detail", lambda: _detail(found))
 
 
 def row_of(found: Recovery) -> RecoveryRow:

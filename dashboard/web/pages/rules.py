@@ -24,7 +24,7 @@ def rule_list(request: HttpRequest) -> HttpResponse:
         active = Counter(row.rule for row in page_context.of(request).all_findings)
         return {"rules": [(entry, active[entry.name]) for entry in markdown.rule_index()]}
 
-    return answer(request, "rules", read)
+    return answer(request, "rules/list", read)
 
 
 @signed_in
@@ -39,4 +39,4 @@ def rule(request: HttpRequest, name: str) -> HttpResponse:
         cards = action_buttons.finding_cards(request, found[:_FINDINGS], linked=True)
         return {"name": name, "body": body, "found": found, "cards": cards}
 
-    return answer(request, "rule", read)
+    return answer(request, "rules/detail", read)

@@ -38,7 +38,7 @@ def silence_list(request: HttpRequest) -> HttpResponse:
     active = list(alert_queries.silences("active", now_ms=now))
     scheduled = list(alert_queries.silences("scheduled", now_ms=now))
     moves = ([row.pk for row in active], [row.pk for row in scheduled])
-    return answer(request, "silences", lambda: _list(request, active, scheduled), depends_on=moves)
+    return answer(request, "silences/list", lambda: _list(request, active, scheduled), depends_on=moves)
 
 
 @signed_in
@@ -46,7 +46,7 @@ def silence_detail(request: HttpRequest, number: int) -> HttpResponse:
     """Show one silence and what it keeps quiet now."""
     found, now = _found(number), now_ms(request)
     state = alert_queries.state_of(found, now_ms=now)
-    return answer(request, "silence", lambda: _detail(request, found, state), depends_on=state)
+    return answer(request, "silences/detail", lambda: _detail(request, found, state), depends_on=state)
 
 
 @signed_in
@@ -68,7 +68,7 @@ def new(request: HttpRequest) -> HttpResponse:
 def preview(request: HttpRequest) -> HttpResponse:
     """Show which alerts some matchers would keep quiet now, or what is wrong with them."""
     shown = _previewed(request.GET.get("matchers", ""))
-    response = render(request, "_fragments/silence_preview.html", shown)
+    response = render(request, "silences/_preview.html", shown)
     response.headers["Cache-Control"] = "no-store"
     return response
 
@@ -154,7 +154,7 @@ def _form(request: HttpRequest, values: Mapping[str, Any], wrong: Mapping[str, s
         "labels": validation.LABELS,
         "preview": _previewed(str(values.get("matchers", ""))),
     }
-    return render(request, "silence_new.html", shown, status=422 if wrong else 200)
+    return render(request, "silences/new.html", shown, status=422 if wrong else 200)
 
 
 def _draft(asked: QueryDict) -> silences.SilenceDraft:

@@ -69,7 +69,7 @@ class ReconciliationCheck:
 @signed_in
 def system(request: HttpRequest) -> HttpResponse:
     """Show what is watched, who watches it, and what could not be seen."""
-    return answer(request, "system", lambda: _read(request), depends_on=collector_states(request))
+    return answer(request, "system/page", lambda: _read(request), depends_on=collector_states(request))
 
 
 def _read(request: HttpRequest) -> Mapping[str, Any]:

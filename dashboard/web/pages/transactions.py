@@ -74,7 +74,7 @@ def transaction_list(request: HttpRequest) -> HttpResponse:
     wanted = parse(request.GET.dict(), frame.cluster, [row.name for row in frame.clusters])
     # A filter by age lets rows in as time passes, without any change.
     ageing = now_ms(request) if wanted.filter.min_age_s is not None else 0
-    return answer(request, "transactions", lambda: _list(request, wanted), depends_on=ageing)
+    return answer(request, "transactions/list", lambda: _list(request, wanted), depends_on=ageing)
 
 
 @signed_in
@@ -85,7 +85,10 @@ def transaction_detail(request: HttpRequest, cluster: str, transactional_id: str
     # A timeout passes without any change.
     passing = now_ms(request) // _PASSING_MS
     return answer(
-        request, "transaction", lambda: _detail(request, cluster, transactional_id), depends_on=passing
+        request,
+        "transactions/detail",
+        lambda: _detail(request, cluster, transactional_id),
+        depends_on=passing,
     )
 
 

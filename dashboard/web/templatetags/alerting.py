@@ -30,7 +30,7 @@ register.simple_tag(addresses.alert_subject, name="subject_url")
 register.simple_tag(addresses.action, name="action_url")
 
 
-@register.inclusion_tag("_fragments/alerts_tabs.html")
+@register.inclusion_tag("components/alert_tabs.html")
 def tabs(here: str) -> Mapping[str, object]:
     """Show the links between alerts, channels, deliveries and silences."""
     return {"tabs": _TABS, "tab": here}
