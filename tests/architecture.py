@@ -26,7 +26,7 @@ OUTSIDE = frozenset({
 #: What template tags import: the standard library aside, these packages, and of the dashboard these modules.
 TAGS_IMPORT = frozenset({*sys.stdlib_module_names, "django", "fenceline"})
 OF_THE_DASHBOARD = ("dashboard.labels", "dashboard.web.addresses", "dashboard.web.templatetags")
-MOST_LINES, MOST_MODULES = 400, 20
+MOST_LINES, MOST_MODULES, MOST_COLUMNS = 400, 20, 120
 
 
 def parsed(root: Path, *packages: str) -> Iterator[tuple[str, ast.Module]]:
@@ -95,6 +95,16 @@ def large_parts(root: Path) -> list[str]:
         found += [f"{name}: {lines} lines"] if lines > MOST_LINES else []
         folders[name.rpartition("/")[0]] += not name.endswith("__init__.py")
     return found + [f"{name}: {count} modules" for name, count in folders.items() if count > MOST_MODULES]
+
+
+def long_template_lines(root: Path) -> list[str]:
+    """Lines of templates that are too long to read: a sentence of many conditions belongs into Python."""
+    return [
+        f"{path.relative_to(root)}:{number}: {len(line)} columns"
+        for path in sorted((root / "templates").rglob("*.html"))
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if len(line) > MOST_COLUMNS
+    ]
 
 
 def _names(node: ast.Import) -> list[str]:

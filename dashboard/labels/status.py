@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
+from fenceline.facts import TransactionState
 from fenceline.kafka.groups import GroupStatus, Waiting
 from fenceline.kafka.partitions import VERDICTS, PartitionVerdict, VerdictReason
 from fenceline.recoveries import RecoveryOutcome
@@ -64,6 +65,15 @@ STATUS_LOOKS: Mapping[str, StatusLabel] = MappingProxyType(
             "UNKNOWN", "unknown", "too little is known of it yet, or it cannot be seen"
         ),
         GroupStatus.OK: StatusLabel("OK", "ok", "it keeps up"),
+    }
+)
+#: The classes of badges of a transaction's state.
+TRANSACTION_STATE_TONES: Mapping[str, str] = MappingProxyType(
+    {
+        TransactionState.COMPLETE_COMMIT: "tone-ok",
+        TransactionState.ONGOING: "tone-info",
+        TransactionState.PREPARE_COMMIT: "tone-info",
+        TransactionState.PREPARE_ABORT: "tone-warning",
     }
 )
 WAITING_LOOKS: Mapping[str, StatusLabel] = MappingProxyType(

@@ -128,14 +128,30 @@ class Chrome:
         return selected_cluster(self._request, self.clusters)
 
     @cached_property
+    def cluster_query(self) -> str:
+        """Return the query string that keeps the cluster, "" where there is nothing to choose."""
+        return f"?{urlencode({'cluster': self.cluster})}" if self.cluster and len(self.clusters) > 1 else ""
+
+    @property
+    def cluster_more(self) -> str:
+        """Return the same for behind another parameter."""
+        return self.cluster_query.replace("?", "&", 1)
+
+    @property
+    def where(self) -> str:
+        """Return the cluster of the page in a sentence."""
+        if self.cluster or len(self.clusters) == 1:
+            return self.cluster or self.clusters[0].name
+        return "any of the clusters"
+
+    @cached_property
     def nav(self) -> Sequence[SidebarLink]:
         """Return the sidebar's links, which keep the cluster."""
-        query = f"?{urlencode({'cluster': self.cluster})}" if self.cluster and len(self.clusters) > 1 else ""
         before = ["", *(heading for *_, heading in PAGES)]
         return [
             SidebarLink(
                 name,
-                reverse(name) + query,
+                reverse(name) + self.cluster_query,
                 words,
                 key,
                 self._list == name,

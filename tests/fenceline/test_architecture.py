@@ -21,6 +21,7 @@ CHECKS: dict[str, Check] = {
     "writes": architecture.writes_in_pages,
     "imports of tags": architecture.imports_in_tags,
     "sizes": architecture.large_parts,
+    "columns of templates": architecture.long_template_lines,
 }
 #: A check, a file and a line that breaks it.
 PLANTED = (
@@ -37,13 +38,14 @@ PLANTED = (
     ("imports of tags", "dashboard/web/templatetags/streams.py", "import dashboard.system.access"),
     ("imports of tags", "dashboard/web/templatetags/fenceline.py", "from dashboard.web import page_context"),
     ("sizes", "fenceline/limits.py", "#\n" * 400),
+    ("columns of templates", "templates/groups/list.html", f"<p>{'x' * 120}</p>"),
 )
 
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """A copy of every package, to break."""
-    for package in architecture.PACKAGES:
+    """A copy of every package and of the templates, to break."""
+    for package in (*architecture.PACKAGES, "templates"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("static", "*.pyc"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     return tmp_path

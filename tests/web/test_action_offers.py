@@ -18,6 +18,7 @@ from fenceline.kafka.transactional_ids import key_of
 from fenceline.plans.producers import plan_fence
 from tests.web import held, planned, roles, seed, streams
 from tests.web.acting import confirmed, operator, read
+from tests.web.flat import FlatClient
 
 __all__ = ["operator"]
 
@@ -142,7 +143,7 @@ def test_one_driver_crash_offers_no_fence_anywhere(
 
 @pytest.fixture
 def root() -> Client:
-    client = Client()
+    client = FlatClient()
     client.force_login(User.objects.create_superuser("root"))
     return client
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods
@@ -21,7 +21,7 @@ from dashboard.models import Action
 from dashboard.system import access
 from dashboard.web import action_buttons, page_context
 from dashboard.web.forms.actions import ActionListQuery, parse
-from dashboard.web.plan_context import shown_plan
+from dashboard.web.plan_context import Again, shown_plan
 from dashboard.web.rendering import acting as posting
 from dashboard.web.rendering import answer, refusal_of, signed_in
 from dashboard.web.request_time import now_ms
@@ -123,18 +123,21 @@ def _known(request: HttpRequest, number: int) -> Action:
     return found
 
 
+def _again(asked: QueryDict, act: Act) -> Again:
+    """Return the form that asks for the same plan again."""
+    subjects = asked.getlist("subject")[:MOST_SUBJECTS]
+    force = asked.get("force") == "1"
+    return Again("Plan again", asked.get("cluster", ""), act, subjects, force, why_not="")
+
+
 def _no_plan(request: HttpRequest, status: int, words: str, act: Act | None = None) -> HttpResponse:
     """Say why there is no plan, and what to do; nothing was sent."""
     asked = request.POST
-    again = status == 503 or status == 409
     shown = {
         "words": words,
         "status": status,
-        "act": act,
-        "again": again,
         "cluster": asked.get("cluster", ""),
-        "subjects": asked.getlist("subject")[:MOST_SUBJECTS],
-        "force": asked.get("force") == "1",
+        "again": _again(asked, act) if act and status in (503, 409) else None,
     }
     return render(request, "actions/unplanned.html", shown, status=status)
 

@@ -64,6 +64,7 @@ def _list(
         "next": more,
         "families": list(audit_queries.FAMILIES),
         "events": list(AuditEntry.Event),
+        "event_words": dict(AuditEntry.Event.choices).get(wanted.filter.event, ""),
         "headline": f"{count(changes, 'change')} and {count(failed, 'failed sign-in')} in the last 24 h",
     }
 

@@ -88,6 +88,7 @@ def _read(request: HttpRequest, wanted: FencingQuery) -> Mapping[str, Any]:
     return {
         "headline": _headline(steps, wanted, frame),
         "wanted": wanted,
+        "kind_words": LOOKS[TransitionKind(wanted.kind)].words if wanted.kind in LOOKS else "transition",
         "rows": rows(found.items),
         "searched_to_ms": found.searched_to_ms,
         "next": told.place(found.next),

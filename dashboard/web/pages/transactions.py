@@ -102,12 +102,14 @@ def _list(request: HttpRequest, wanted: TransactionListQuery) -> Mapping[str, An
     page = transaction_queries.transactions(
         wanted.filter, now_ms=now_ms(request), page=wanted.page, size=wanted.size
     )
+    last = (page.number - 1) * page.size + len(page.items)
     return {
         "wanted": wanted,
         "page": page,
+        "ends_early": page.number == page.pages and last < page.total,
         "unsorted": "" if page.sorted else wanted.filter.sort,
         "first": (page.number - 1) * page.size + 1,
-        "last": (page.number - 1) * page.size + len(page.items),
+        "last": last,
         "columns": columns(headings, wanted.filter.sort, descending=wanted.filter.descending),
         "states": STATES,
         "sizes": SIZES,

@@ -49,6 +49,12 @@ def status_look(status: str) -> StatusLabel:
 
 
 @register.filter
+def transaction_state_tone(state: str) -> str:
+    """Return the class of the badge of a transaction's state, "" for a state without a tone."""
+    return status_labels.TRANSACTION_STATE_TONES.get(state, "")
+
+
+@register.filter
 def waiting_look(waiting: str) -> StatusLabel:
     """Return how a group's standing to a pinned LSO reads and looks."""
     return status_labels.WAITING_LOOKS[waiting]
