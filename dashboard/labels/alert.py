@@ -11,40 +11,40 @@ from fenceline.alerts.labels import readable_name
 
 ALERT_STATES: Mapping[str, StatusLabel] = MappingProxyType(
     {
-        Alert.State.FIRING.value: StatusLabel("firing", "critical", "it is so now"),
-        Alert.State.PENDING.value: StatusLabel(
-            "pending", "info", "it was found, but not in enough looks yet"
-        ),
-        Alert.State.RESOLVED.value: StatusLabel("resolved", "ok", "it is over"),
+        Alert.State.FIRING.value: StatusLabel("firing", "critical", "the condition holds now"),
+        Alert.State.PENDING.value: StatusLabel("pending", "info", "found, but not in enough polls yet"),
+        Alert.State.RESOLVED.value: StatusLabel("resolved", "ok", "the condition has ended"),
     }
 )
 DELIVERY_STATES: Mapping[str, StatusLabel] = MappingProxyType(
     {
-        Delivery.State.PENDING.value: StatusLabel("pending", "info", "it is being sent, or tried again"),
-        Delivery.State.DELIVERED.value: StatusLabel("delivered", "ok", "its receiver took it"),
-        Delivery.State.FAILED.value: StatusLabel("failed", "critical", "its receiver never took it"),
+        Delivery.State.PENDING.value: StatusLabel("pending", "info", "being sent or retried"),
+        Delivery.State.DELIVERED.value: StatusLabel("delivered", "ok", "accepted by its receiver"),
+        Delivery.State.FAILED.value: StatusLabel("failed", "critical", "not accepted by its receiver"),
     }
 )
 SILENCE_STATES: Mapping[str, StatusLabel] = MappingProxyType(
     {
-        "active": StatusLabel("active", "info", "it keeps what matches quiet now"),
-        "scheduled": StatusLabel("scheduled", "unknown", "it has not begun"),
-        "expired": StatusLabel("expired", "unknown", "it is over"),
+        "active": StatusLabel("active", "info", "it suppresses matching alerts"),
+        "scheduled": StatusLabel("scheduled", "unknown", "it has not started"),
+        "expired": StatusLabel("expired", "unknown", "it has ended"),
     }
 )
 #: What made a delivery, as words of a filter.
 ORIGINS: Mapping[str, str] = MappingProxyType({"alert": "alerts", "test": "tests", "again": "sent again"})
+#: Whether an alert is notified, as words of a filter.
+VOICES: Mapping[str, str] = MappingProxyType({"loud": "notified", "quiet": "suppressed"})
 #: What each kind of channel is.
 CHANNEL_KINDS: Mapping[str, str] = MappingProxyType(
     {
-        Channel.Kind.WEBHOOK.value: "takes Alertmanager's webhook, signed",
-        Channel.Kind.ALERTMANAGER.value: "an Alertmanager that routes on",
-        Channel.Kind.APPRISE.value: "chat, mail or a pager through apprise",
+        Channel.Kind.WEBHOOK.value: "Alertmanager-compatible webhook (signed)",
+        Channel.Kind.ALERTMANAGER.value: "your own Alertmanager",
+        Channel.Kind.APPRISE.value: "chat, mail or pager through Apprise",
     }
 )
-_ENABLED = StatusLabel("enabled", "ok", "it is told")
-_FAILING = StatusLabel("failing", "warning", "its last messages were not taken")
-_DISABLED = StatusLabel("disabled", "critical", "nobody is told through it")
+_ENABLED = StatusLabel("enabled", "ok", "it receives notifications")
+_FAILING = StatusLabel("failing", "warning", "its last messages failed")
+_DISABLED = StatusLabel("disabled", "critical", "it receives no notifications")
 
 
 def channel_look(row: Channel) -> StatusLabel:

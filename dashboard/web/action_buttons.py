@@ -106,4 +106,4 @@ def _why_not(who: Actor, offer: Offer) -> str:
         return why_not
     if offer.forceable and not access.refusal(who, access.FORCE):
         return ""
-    return f"Not offered: {offer.refusals[0].words}"
+    return f"Not available: {offer.refusals[0].words}"

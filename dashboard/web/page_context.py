@@ -36,16 +36,16 @@ if TYPE_CHECKING:
 #: Pages of the sidebar: name of the route, words, key after `g`, and what it is for.
 PAGES = (
     ("overview", "Overview", "o", ""),
-    ("transactions", "Transactions", "t", "See"),
-    ("fencing", "Fencing", "f", "See"),
-    ("partitions", "Partitions", "p", "See"),
-    ("groups", "Groups", "g", "See"),
-    ("queries", "Queries", "q", "See"),
-    ("recoveries", "Recoveries", "r", "Act"),
-    ("actions", "Actions", "a", "Act"),
-    ("alerts", "Alerts", "l", "Act"),
-    ("history", "History", "h", "Run"),
-    ("system", "System", "s", "Run"),
+    ("transactions", "Transactions", "t", "Monitor"),
+    ("fencing", "Fencing", "f", "Monitor"),
+    ("partitions", "Partitions", "p", "Monitor"),
+    ("groups", "Groups", "g", "Monitor"),
+    ("queries", "Queries", "q", "Monitor"),
+    ("recoveries", "Recoveries", "r", "Respond"),
+    ("actions", "Actions", "a", "Respond"),
+    ("alerts", "Alerts", "l", "Respond"),
+    ("history", "History", "h", "Admin"),
+    ("system", "System", "s", "Admin"),
 )
 #: The list that a page about one thing belongs to.
 _LIST_OF = {
@@ -112,7 +112,7 @@ class SidebarLink:
 
 
 class Chrome:
-    """The frame of a page; each part asks the database when a template first shows it."""
+    """The frame of a page; each part queries the database when a template first uses it."""
 
     def __init__(self, request: HttpRequest) -> None:
         self._request = request

@@ -119,7 +119,7 @@ def _subjects(request: HttpRequest, action: Action, plan: Plan) -> Iterator[Plan
     for each, result in zip_longest(plan.subjects, action.results[: len(plan.subjects)]):
         kind, _, name = each.subject.partition(":")
         url = _url(plan.cluster, kind, name)
-        yield PlanSubject(each, url, _LINKS.get(kind, "Open it"), result, _instead(request, action, each))
+        yield PlanSubject(each, url, _LINKS.get(kind, "Open"), result, _instead(request, action, each))
 
 
 def _url(cluster: str, kind: str, name: str) -> str:
@@ -182,7 +182,7 @@ def _by_force(
     if plan.forced or not names or shown.state not in ("planned", "refused", "expired"):
         return None
     why_not = _why_not(request, plan) or access.refusal(action_buttons.actor(request), access.FORCE)
-    words = "Plan it by force…" if len(names) == 1 else f"Plan {len(names)} by force…"
+    words = "Plan by force…" if len(names) == 1 else f"Plan {len(names)} by force…"
     return Again(words, plan.cluster, plan.act.value, names, True, why_not)
 
 

@@ -78,7 +78,7 @@ def test_what_nobody_can_tell_offers_nothing_and_says_why(
     held.pinned(prod, "payments", 0, "unknown", ground=ground, transactional_id="")
     shown = read(page, "/partitions/prod/payments/0")
     assert 'name="act"' not in shown
-    assert "Not offered:" in shown
+    assert "Not available:" in shown
 
 
 def test_an_id_of_our_sink_offers_its_batch_instead_of_a_fence(

@@ -81,7 +81,7 @@ def test_a_row_says_what_changed_in_words(admin: Client) -> None:
         "groups: added admin, operator; removed viewer",
         "channel changed: pager",
         "role: viewer",
-        "a name that no user has",
+        "unknown username",
         "1,234 times within 1 h",
         "2 changes and 1,234 failed sign-ins in the last 24 h",
     ):

@@ -87,7 +87,7 @@ def test_nothing_in_it_runs(page: Client, documented: Path) -> None:
 def test_what_the_rule_finds_now_is_there_and_leads_on(page: Client, documented: Path) -> None:
     prod = seed.cluster()
     seed.seen(prod)
-    assert "It finds nothing now." in read(page, "/rules/open_too_long")
+    assert "No active findings." in read(page, "/rules/open_too_long")
     seed.transaction(prod, "payments-7")
     seed.finding(prod, "transaction:payments-7")
     seed.finding(prod, "transaction:other", rule="late", summary="quite another one")
@@ -103,7 +103,7 @@ def test_a_finding_leads_to_its_rule_from_every_page_that_shows_it(page: Client,
     seed.finding(prod, "transaction:payments-7")
     for url in ("/", "/transactions/prod/payments-7"):
         assert 'href="/rules/open_too_long"' in read(page, url), url
-    assert "what “open too long” means" in read(page, "/")
+    assert "about “open too long”" in read(page, "/")
 
 
 @pytest.mark.parametrize("name", ["late", "..", "../secret", "..%2Fsecret", "a/b", "%00", "open_too_long.md"])

@@ -65,7 +65,7 @@ def make_plan(request: HttpRequest) -> HttpResponse:
     try:
         act = Act(asked.get("act", ""))
     except ValueError:
-        return _no_plan(request, 400, "Nothing like this can be done: the form named no act that is known.")
+        return _no_plan(request, 400, "The form named an unknown action.")
     try:
         row = action_service.plan_for(
             action_buttons.actor(request),
@@ -119,7 +119,7 @@ def _confirm(request: HttpRequest, number: int) -> HttpResponse:
 def _known(request: HttpRequest, number: int) -> Action:
     found = action_store.action(number) if number < 2**63 else None
     if found is None or not any(row.pk == found.cluster_id for row in page_context.of(request).clusters):
-        raise Http404("No such action is known: the audit log has all of them.")
+        raise Http404("Unknown action.")
     return found
 
 
@@ -168,18 +168,18 @@ def _headline(frame: page_context.Chrome, summary: action_audit.ActionSummary) -
         return "No cluster is configured."
     if summary.executing:
         return (
-            "1 action is being executed."
+            "1 action in progress."
             if summary.executing == 1
-            else (f"{summary.executing:,} actions are being executed.")
+            else (f"{summary.executing:,} actions in progress.")
         )
     if summary.waiting:
         return (
-            "1 plan waits to be confirmed."
+            "1 plan pending confirmation."
             if summary.waiting == 1
-            else (f"{summary.waiting:,} plans wait to be confirmed.")
+            else (f"{summary.waiting:,} plans pending confirmation.")
         )
     if summary.undone:
-        return f"{summary.undone:,} of {summary.executed:,} actions of the last 24 h did not do all of it."
+        return f"{summary.undone:,} of {summary.executed:,} actions in the last 24 h were not fully done."
     if summary.executed:
-        return "Every action of the last 24 h did what it was to do."
-    return "Nobody acted in the last 24 h."
+        return "All actions in the last 24 h were done."
+    return "No actions in the last 24 h."

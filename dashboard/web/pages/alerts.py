@@ -20,7 +20,6 @@ from dashboard.web.forms import alerts as alert_forms
 from dashboard.web.forms.columns import SIZES
 from dashboard.web.rendering import answer, signed_in
 from dashboard.web.request_time import now_ms
-from fenceline.formatting import count
 
 #: How many changes, and acts, the page of one alert shows.
 _CHANGES = 50
@@ -58,7 +57,7 @@ def alert_detail(request: HttpRequest, number: int) -> HttpResponse:
     """Show one alert: its labels, its changes, and what came of each for every channel."""
     found = alert_queries.alert(number)
     if found is None:
-        raise Http404("No such alert is known: the list of alerts has all that are kept.")
+        raise Http404("Unknown alert.")
     return answer(request, "alerts/detail", lambda: _detail(request, found), depends_on=_moves(request))
 
 
@@ -105,13 +104,13 @@ def _headline(frame: page_context.Chrome, counts: Mapping[str, int]) -> str:
     if not frame.clusters:
         return "No cluster is configured."
     if frame.freshness.unseen:
-        return "Not everything has been seen yet."
+        return "The first read is still in progress."
     firing = counts[Alert.State.FIRING]
     if not firing:
-        return "No alert fires."
+        return "No firing alerts."
     waiting, quiet = alert_queries.untold(frame.cluster)
-    fires = f"{count(firing, 'alert')} {'fires' if firing == 1 else 'fire'}"
-    parts = [_some(quiet, firing, "quiet"), _some(waiting, firing, "about to be told")]
+    fires = f"{firing:,} firing {'alert' if firing == 1 else 'alerts'}"
+    parts = [_some(quiet, firing, "not notified"), _some(waiting, firing, "notification pending")]
     return (
         f"{'; '.join([fires, *filter(None, parts), *_missed(alert_queries.missed(frame.cluster), firing)])}."
     )
@@ -120,17 +119,16 @@ def _headline(frame: page_context.Chrome, counts: Mapping[str, int]) -> str:
 def _missed(number: int, of: int) -> Sequence[str]:
     if not number:
         return ()
-    which = f"{number:,} of them" if number < of else "it" if of == 1 else "any of them"
-    return (f"no receiver has taken the message of {which} so far",)
+    return (f"{number:,} not delivered" if of > 1 else "not delivered",)
 
 
 def _some(number: int, of: int, what: str) -> str:
-    """Return `2 of them are quiet`, `all of them are quiet`, "" for none."""
+    """Return `2 not notified`, or `none notified` of several, "" for none."""
     if not number:
         return ""
-    if number == of:
-        return f"{'it is' if of == 1 else 'all of them are'} {what}"
-    return f"{number:,} of them {'is' if number == 1 else 'are'} {what}"
+    if number == of and what == "not notified":
+        return "none notified" if of > 1 else what
+    return f"{number:,} {what}" if of > 1 else what
 
 
 def _detail(request: HttpRequest, found: Alert) -> Mapping[str, Any]:

@@ -161,7 +161,7 @@ test = _act(access.SEND, _test)
 def _found(number: int) -> Channel:
     found = alert_queries.channel(number)
     if found is None:
-        raise Http404("No such channel is known: the list of channels has all there are.")
+        raise Http404("Unknown channel.")
     return found
 
 

@@ -113,7 +113,7 @@ def _headline(steps: Sequence[Bucket], wanted: FencingQuery, frame: page_context
     if not frame.clusters:
         return "No cluster is configured."
     if frame.freshness.unseen:
-        return "Not everything has been seen yet."
+        return "The first read is still in progress."
     where = f"the last {wanted.range_words}"
     where += f" of {clip(wanted.filter.application)}" if wanted.filter.application else ""
     sums = [(LOOKS[kind], sum(step.counts.get(kind, 0) for step in steps)) for kind in _DONE_TO]

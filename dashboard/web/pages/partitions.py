@@ -45,9 +45,9 @@ _HEADINGS: Sequence[Heading] = (
     ("Log start", "", "col-start number", ""),
     ("LSO", "", "col-lso number", ""),
     ("High watermark", "", "col-high number", ""),
-    ("Held", "held", "col-held number", "desc"),
+    ("Uncommitted", "held", "col-held number", "desc"),
     ("Blocked for", "age", "col-age number", "asc"),
-    ("Held back by", "", "col-blocker", ""),
+    ("Blocked by", "", "col-blocker", ""),
     ("Leader", "", "col-leader number", ""),
 )
 
@@ -103,7 +103,7 @@ def ask_replicas(request: HttpRequest, cluster: str, topic: str, partition: int)
     if partition_queries.partition(cluster, topic, partition) is None or not any(
         row.name == cluster for row in page_context.of(request).clusters
     ):
-        raise Http404("No such partition is known.")
+        raise Http404("Unknown partition.")
     said = str(now_ms(request))
     try:
         app.send_task(

@@ -38,7 +38,7 @@ _HEADINGS: Sequence[Heading] = (
     ("Rows/s", "", "col-rate", ""),
     ("Lag to LSO", "", "col-unread number", ""),
     ("Lag to end", "", "col-lag number", ""),
-    ("A restart", "", "col-restart", ""),
+    ("On restart", "", "col-restart", ""),
     ("Safe to restart", "", "col-stop", ""),
 )
 

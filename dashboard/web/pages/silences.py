@@ -99,7 +99,7 @@ def end(request: HttpRequest, number: int) -> HttpResponse:
 def _found(number: int) -> Silence:
     found = alert_queries.silence(number)
     if found is None:
-        raise Http404("No such silence is known: the list of silences has all there were.")
+        raise Http404("Unknown silence.")
     return found
 
 
@@ -138,7 +138,7 @@ def _detail(request: HttpRequest, row: Silence, state: str) -> Mapping[str, Any]
 def _previewed(text: str) -> Mapping[str, Any]:
     """Return the alerts that matchers match, or what is wrong with them, for the preview."""
     if not text.strip():
-        return {"wrong": "Write matchers: what they would keep quiet now appears here.", "found": ()}
+        return {"wrong": "Enter matchers to see the alerts that match now.", "found": ()}
     try:
         matchers = silences.fit_matchers(matching.parse_matchers(text), none_allowed=False)
     except ValueError as error:

@@ -61,6 +61,12 @@ def kind_means(kind: str) -> str:
 
 
 @register.filter
+def voice_words(voice: str) -> str:
+    """Return whether alerts are notified, as words of a filter."""
+    return alert_labels.VOICES[voice]
+
+
+@register.filter
 def origin_words(origin: str) -> str:
     """Return what made a delivery, as words of a filter."""
     return alert_labels.ORIGINS[origin]

@@ -89,7 +89,9 @@ def called(who: Owner) -> SafeString:
 @register.simple_tag
 def blocker_link(blocker: LinkedTransaction, cluster: str) -> SafeString:
     """Return the transaction that holds something: its id, else its producer, else a dash that says why."""
-    perhaps = "" if getattr(blocker, "certain", True) else SafeString(' <span class="muted">(perhaps)</span>')
+    perhaps = (
+        "" if getattr(blocker, "certain", True) else SafeString(' <span class="muted">(possibly)</span>')
+    )
     name = blocker.transactional_id
     if name:
         where = addresses.transaction(cluster, name)
