@@ -108,7 +108,7 @@ def test_the_button_is_on_once_the_text_is_typed_exactly(server: Server, opened:
     send.click()
     # A reason is required: the browser asks for it and sends nothing.
     assert page.evaluate("document.querySelector('#confirm-reason').validity.valueMissing")
-    expect(page.locator(".id-line .badge").first).to_have_text("planned")
+    expect(page.locator(".id-line .badge").first).to_have_text("pending confirmation")
 
 
 def test_without_scripts_the_server_says_what_is_wrong(server: Server, opened: Opener) -> None:
@@ -116,11 +116,11 @@ def test_without_scripts_the_server_says_what_is_wrong(server: Server, opened: O
     server("plan", "payments-7")
     page = opened("/", java_script_enabled=False, faults=True)
     page.goto(newest_without_scripts(page))
-    page.get_by_label(re.compile("^Why")).fill("ticket 4411")
+    page.get_by_label(re.compile("^Reason")).fill("ticket 4411")
     page.get_by_label("Type payments-7").fill("payments")
     page.get_by_role("button", name="Fence producer").click()
     expect(page.get_by_role("alert")).to_contain_text("type exactly that")
-    expect(page.get_by_label(re.compile("^Why"))).to_have_value("ticket 4411")
+    expect(page.get_by_label(re.compile("^Reason"))).to_have_value("ticket 4411")
 
 
 def newest_without_scripts(page: Page) -> str:
@@ -134,11 +134,11 @@ def test_what_is_typed_stays_while_the_page_changes(server: Server, live: Opener
     page = live("/actions")
     page = live(newest(page))
     page.get_by_label("Type payments-7").fill("paym")
-    page.get_by_label(re.compile("^Why")).fill("half a reason")
+    page.get_by_label(re.compile("^Reason")).fill("half a reason")
     with page.expect_response(lambda answer: answer.request.headers.get("hx-request") == "true"):
         server("plan", "orders-1")
     expect(page.get_by_label("Type payments-7")).to_have_value("paym")
-    expect(page.get_by_label(re.compile("^Why"))).to_have_value("half a reason")
+    expect(page.get_by_label(re.compile("^Reason"))).to_have_value("half a reason")
     expect(page.get_by_role("button", name="Fence producer")).to_be_disabled()
 
 
@@ -204,7 +204,7 @@ def test_the_keyboard_goes_to_the_log_and_into_a_plan(server: Server, opened: Op
     page.keyboard.press("j")
     page.keyboard.press("Enter")
     page.wait_for_url(re.compile(r"/actions/\d+$"))
-    page.get_by_label(re.compile("^Why")).focus()
+    page.get_by_label(re.compile("^Reason")).focus()
     page.keyboard.type("ticket 4411")
     page.keyboard.press("Tab")
     page.keyboard.type("payments-7")

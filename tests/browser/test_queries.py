@@ -115,7 +115,7 @@ def test_what_has_run_out_says_so(server: Server, opened: Opener) -> None:
         "document.querySelector('.safe-left time').dateTime = new Date(fenceline.now() - 1).toISOString();"
         "fenceline.showAges()"
     )
-    expect(page.locator(".safe-left")).to_contain_text("no time left")
+    expect(page.locator(".safe-left")).to_contain_text("0 s left")
 
 
 def test_a_batch_appears_by_its_bell_alone(server: Server, live: Opener) -> None:
