@@ -43,6 +43,11 @@ class NamedPartition:
     waiting: Sequence[Waiter]
     queries: Sequence[BlockedQuery] = ()
 
+    @property
+    def unstable(self) -> int | None:
+        """Return how many offsets lie behind its LSO, None where that is not known."""
+        return None if self.seen is None else partition_queries.unstable_offsets(self.seen)
+
 
 def of(rows: Sequence[Transaction]) -> Mapping[int, Waits]:
     """Return how transactions stand, by the key of their row: in a few SQL queries for all of them."""

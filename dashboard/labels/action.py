@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from dashboard.labels.status import StatusLabel
-from fenceline.plans.plan import Act
+from fenceline.plans.plan import Act, Bound, Effect
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +33,10 @@ ACTS: Mapping[str, ActLook] = MappingProxyType(
             "Fence producer",
             "fence",
             "InitProducerId on the same transactional id: its coordinator aborts what is open, and the "
-            "producer that holds the id can write no more.",
+            "producer that holds the id is fenced.",
             (
                 "Records that are already committed stay.",
-                "No application is stopped or started: one that initialises the id again goes on.",
+                "No application is stopped or started: one that initialises the id again continues.",
                 "No other transactional id is touched.",
             ),
         ),
@@ -44,8 +44,8 @@ ACTS: Mapping[str, ActLook] = MappingProxyType(
             "Abort hanging transaction in",
             "Write abort marker",
             "abort marker",
-            "WriteTxnMarkers(ABORT) to the leader of the partition: it ends a transaction that no "
-            "coordinator will ever end.",
+            "WriteTxnMarkers(ABORT) to the leader of the partition: it ends a transaction that "
+            "no coordinator will complete.",
             (
                 "Records that are already committed stay.",
                 "No producer is fenced, and no transactional id changes its state.",
@@ -57,10 +57,10 @@ ACTS: Mapping[str, ActLook] = MappingProxyType(
             "Finish batch",
             "finish batch",
             "EndTxn(commit) for every transaction of the prepared batch that is still open, then the mark in "
-            "the ledger: what the driver would do first if it came back.",
+            "the ledger: what the driver does first after a restart.",
             (
                 "No record is written again, and none is lost.",
-                "The query is not started: when it comes back it finds the batch finished.",
+                "The query is not started: after a restart it finds the batch finished.",
                 "Spark's own checkpoint is not written to.",
             ),
         ),
@@ -69,7 +69,7 @@ ACTS: Mapping[str, ActLook] = MappingProxyType(
             "Roll back batch",
             "roll back batch",
             "The decision “aborted” in the ledger, then EndTxn(abort) for each open transaction of it: "
-            "a driver that comes back writes it again from the same input.",
+            "after a restart the driver writes it again from the same input.",
             (
                 "No batch that was prepared or committed is undone.",
                 "No input is skipped: the next run reads the same offsets.",
@@ -82,24 +82,30 @@ ACTS: Mapping[str, ActLook] = MappingProxyType(
 #: As `Action.State` says, and two that it does not: a plan that has expired, and one with nothing to do.
 STATES: Mapping[str, StatusLabel] = MappingProxyType(
     {
-        "planned": StatusLabel("planned", "info", "nothing has been sent: it waits to be confirmed"),
-        "refused": StatusLabel("refused", "unknown", "nothing of it may be done, and nothing was sent"),
-        "expired": StatusLabel("expired", "unknown", "nobody confirmed it in time, and nothing was sent"),
+        "planned": StatusLabel("pending confirmation", "info", "nothing has been sent"),
+        "refused": StatusLabel("refused", "unknown", "not permitted; nothing was sent"),
+        "expired": StatusLabel("expired", "unknown", "not confirmed in time; nothing was sent"),
         "executing": StatusLabel("executing", "info", "a worker is sending it"),
-        "done": StatusLabel("done", "ok", "everything that was to be done is done"),
-        "partly": StatusLabel("partly done", "warning", "some of it is done, some was stale or failed"),
-        "stale": StatusLabel("stale", "warning", "nothing was as it was seen, so nothing was sent"),
+        "done": StatusLabel("done", "ok", "everything was done"),
+        "partly": StatusLabel("partly done", "warning", "some was done, some was outdated or failed"),
+        "stale": StatusLabel("outdated", "warning", "every subject had changed; nothing was sent"),
         "failed": StatusLabel("failed", "critical", "the cluster refused, or could not be reached"),
-        "unknown": StatusLabel("unknown", "critical", "its worker died, and what it did cannot be observed"),
+        "unknown": StatusLabel("unknown", "critical", "its worker stopped; the result is not known"),
     }
 )
 #: What came of one subject.
 OUTCOMES: Mapping[str, StatusLabel] = MappingProxyType(
     {
         "done": StatusLabel("done", "ok", "it was done"),
-        "stale": StatusLabel("stale", "warning", "it was not as it was seen, and was left alone"),
+        "stale": StatusLabel("outdated", "warning", "it had changed and was skipped"),
         "failed": StatusLabel("failed", "critical", "the cluster refused, or could not be reached"),
-        "unknown": StatusLabel("unknown", "critical", "what was done to it cannot be observed"),
-        "skipped": StatusLabel("skipped", "unknown", "it was refused in the plan, and left alone"),
+        "unknown": StatusLabel("unknown", "critical", "the result cannot be observed"),
+        "skipped": StatusLabel("skipped", "unknown", "it was refused in the plan and skipped"),
     }
 )
+_SIGNS = {Bound.EXACT: "", Bound.AT_LEAST: "≥ ", Bound.AT_MOST: "≤ "}
+
+
+def bound_sign(effect: Effect) -> str:
+    """Return what precedes an amount that is a bound: "≥ ", "≤ ", or nothing; at least 0 needs no sign."""
+    return _SIGNS[effect.bound] if effect.amount else ""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from dashboard.labels.status import StatusLabel
+from fenceline.spark.batch_chain import ChainLink, LinkState
 from fenceline.spark.drivers import Driver, DriverStatus
 from fenceline.spark.records import QueryState
 
@@ -13,7 +14,9 @@ STATE_LOOKS: Mapping[str, StatusLabel] = MappingProxyType(
     {
         QueryState.FAILED: StatusLabel("failed", "critical", "it ended with an exception"),
         QueryState.UNHEARD: StatusLabel(
-            "no heartbeat", "unknown", "no listener reports it: files alone do not show whether a driver runs"
+            "no heartbeat",
+            "unknown",
+            "no listener reports it; a checkpoint does not show whether it runs",
         ),
         QueryState.STOPPED: StatusLabel("stopped", "unknown", "its driver ended it"),
         QueryState.RUNNING: StatusLabel("running", "ok", "its listener's heartbeat is on time"),
@@ -35,9 +38,9 @@ DECISION_LOOKS: Mapping[str, StatusLabel] = MappingProxyType(
         "lost": StatusLabel(
             "lost", "critical", "some of its transactions were gone before they were committed"
         ),
-        "prepared": StatusLabel("prepared", "warning", "decided to commit; not yet carried out to the end"),
+        "prepared": StatusLabel("prepared", "warning", "prepared but not committed"),
         "committed": StatusLabel("committed", "ok", "every transaction of it is committed"),
-        "aborted": StatusLabel("aborted", "unknown", "its transactions are aborted; the batch was run again"),
+        "aborted": StatusLabel("aborted", "unknown", "its transactions were aborted; the batch was repeated"),
     }
 )
 SINK_WORDS: Mapping[str, str] = MappingProxyType(
@@ -54,7 +57,7 @@ SINK_MEANS: Mapping[str, str] = MappingProxyType(
         "exactly_once": "Its sink writes each batch in transactions and keeps a ledger: exactly once.",
         "kafka": "Spark's own Kafka sink uses no transactions: after a failure a batch is written again, so "
         "its output is at-least-once.",
-        "other": "Fenceline does not know its sink: whether a batch written twice counts twice is up to it.",
+        "other": "Fenceline does not know its sink: a batch written twice may count twice.",
         "": "Its sink is not known: attach a listener to see it.",
     }
 )
@@ -63,3 +66,18 @@ LINK_TONES: Mapping[str, str] = MappingProxyType(
     {"done": "ok", "waiting": "info", "broken": "critical", "unknown": "unknown", "absent": "unknown"}
 )
 SINK_ORDER: Sequence[str] = ("exactly_once", "kafka", "other", "unknown")
+
+
+def chain_look(chain: Sequence[ChainLink]) -> StatusLabel:
+    """Return a chain in two words: its broken link, what it waits for, or that it is done."""
+    for state, words, tone in (
+        (LinkState.BROKEN, "broken", "critical"),
+        (LinkState.WAITING, "waiting", "info"),
+    ):
+        found = next((link for link in chain if link.state is state), None)
+        if found is not None:
+            verb = f"not {found.link}" if state is LinkState.BROKEN else f"to be {found.link}"
+            return StatusLabel(verb, tone, f"{words}: {found.evidence}")
+    if chain and chain[-1].state is LinkState.DONE:
+        return StatusLabel("checkpointed", "ok", "every step is done")
+    return StatusLabel("unknown", "unknown", "its progress is not known")

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
+from fenceline.facts import TransactionState
 from fenceline.kafka.groups import GroupStatus, Waiting
 from fenceline.kafka.partitions import VERDICTS, PartitionVerdict, VerdictReason
 from fenceline.recoveries import RecoveryOutcome
@@ -37,14 +38,14 @@ WORST_STATUSES: Sequence[GroupStatus] = (
 VERDICT_LOOKS: Mapping[str, StatusLabel] = MappingProxyType(
     {
         PartitionVerdict.HANGING: StatusLabel(
-            "hanging", "critical", "no coordinator owns it: nobody will ever end it"
+            "hanging", "critical", "orphaned: its coordinator will not complete it"
         ),
-        PartitionVerdict.LATE: StatusLabel("late", "warning", "its coordinator should have ended it by now"),
-        PartitionVerdict.UNKNOWN: StatusLabel("unknown", "unknown", "whose it is could not be seen"),
+        PartitionVerdict.LATE: StatusLabel("late", "warning", "overdue: its coordinator has not ended it"),
+        PartitionVerdict.UNKNOWN: StatusLabel("unknown", "unknown", "its coordinator could not be checked"),
         PartitionVerdict.OPEN: StatusLabel(
             "open", "info", "its coordinator owns it, and it is within its limit"
         ),
-        PartitionVerdict.CLEAR: StatusLabel("clear", "ok", "no transaction holds it back"),
+        PartitionVerdict.CLEAR: StatusLabel("clear", "ok", "no transaction blocks it"),
     }
 )
 STATUS_LOOKS: Mapping[str, StatusLabel] = MappingProxyType(
@@ -60,10 +61,17 @@ STATUS_LOOKS: Mapping[str, StatusLabel] = MappingProxyType(
         ),
         GroupStatus.REWIND: StatusLabel("REWIND", "warning", "its offset went back"),
         GroupStatus.WARN: StatusLabel("WARN", "warning", "it advances, but falls behind"),
-        GroupStatus.UNKNOWN: StatusLabel(
-            "UNKNOWN", "unknown", "too little is known of it yet, or it cannot be seen"
-        ),
-        GroupStatus.OK: StatusLabel("OK", "ok", "it keeps up"),
+        GroupStatus.UNKNOWN: StatusLabel("UNKNOWN", "unknown", "not enough data"),
+        GroupStatus.OK: StatusLabel("OK", "ok", "healthy"),
+    }
+)
+#: The classes of badges of a transaction's state.
+TRANSACTION_STATE_TONES: Mapping[str, str] = MappingProxyType(
+    {
+        TransactionState.COMPLETE_COMMIT: "tone-ok",
+        TransactionState.ONGOING: "tone-info",
+        TransactionState.PREPARE_COMMIT: "tone-info",
+        TransactionState.PREPARE_ABORT: "tone-warning",
     }
 )
 WAITING_LOOKS: Mapping[str, StatusLabel] = MappingProxyType(
@@ -74,7 +82,7 @@ WAITING_LOOKS: Mapping[str, StatusLabel] = MappingProxyType(
         Waiting.READS_PAST: StatusLabel(
             "reads uncommitted", "info", "it committed past the LSO, which only read_uncommitted can"
         ),
-        Waiting.NOT_YET: StatusLabel("not there yet", "unknown", "it is still on its way to the LSO"),
+        Waiting.NOT_YET: StatusLabel("not there yet", "unknown", "it has not reached the LSO yet"),
     }
 )
 OUTCOME_LOOKS: Mapping[str, StatusLabel] = MappingProxyType(
@@ -91,7 +99,7 @@ OUTCOME_LOOKS: Mapping[str, StatusLabel] = MappingProxyType(
             "consumers were unblocked; neither the id nor its application committed for 10 minutes",
         ),
         RecoveryOutcome.UNSEEN: StatusLabel(
-            "unseen", "unknown", "its partitions were not seen for a day, so how it ended is not known"
+            "unknown", "unknown", "its partitions were unavailable for a day"
         ),
         RecoveryOutcome.TOPIC_DELETED: StatusLabel(
             "topic deleted",
@@ -106,25 +114,21 @@ _MARKER = "Make sure that its producer is gone, then write an abort marker at it
 #: What to do about an open transaction; `fenceline.explanations.because` says why it is what it is.
 NEXT_STEPS: Mapping[str, str] = MappingProxyType(
     {
-        VerdictReason.OWNED: (
-            "Nothing yet: its producer ends it, or its coordinator aborts it at its timeout."
-        ),
+        VerdictReason.OWNED: ("None: its producer ends it, or its coordinator aborts it at its timeout."),
         VerdictReason.TWO_PHASE: (
             "Only its own system may end it: find the job whose checkpoint decides on it."
         ),
-        VerdictReason.PAST_TIMEOUT: (
-            "Look at the broker that coordinates it: it should have aborted it by itself."
-        ),
+        VerdictReason.PAST_TIMEOUT: ("Check the broker that coordinates it: it should have aborted it."),
         VerdictReason.STUCK_IN_PREPARE: (
-            "Look at this partition's leader and at the coordinator: one does not reach the other."
+            "Check this partition's leader and the coordinator: one cannot reach the other."
         ),
         VerdictReason.NOT_ITS_PARTITION: _MARKER,
         VerdictReason.NO_SUCH_PRODUCER: _MARKER,
         VerdictReason.MAY_BE_HIDDEN: (
-            "Grant DESCRIBE on every transactional id, or set sees_all_transactional_ids if you know better."
+            "Grant DESCRIBE on every transactional id, or set sees_all_transactional_ids."
         ),
-        VerdictReason.UNSEEN: "See on System what could not be seen; the verdict follows once it answers.",
-        VerdictReason.SEEN_ONCE: "Wait for the next look.",
+        VerdictReason.UNSEEN: "See the blind spots on System; the verdict follows once data is available.",
+        VerdictReason.SEEN_ONCE: "Wait for the next poll.",
     }
 )
 

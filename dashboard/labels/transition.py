@@ -48,33 +48,41 @@ LOOKS: Mapping[TransitionKind, TransitionStyle] = MappingProxyType(
             "admin abort", "admin aborts", "warning", "x", "an action of Fenceline aborted it (EndTxn)"
         ),
         TransitionKind.ABORT: TransitionStyle(
-            "unclear abort",
-            "unclear aborts",
+            "abort, cause unknown",
+            "aborts, cause unknown",
             "warning",
             ".",
-            "a client's own abort or the coordinator's: the log does not tell",
+            "by the client or by the coordinator: the records do not show which",
         ),
         TransitionKind.CLIENT_ABORT: TransitionStyle(
-            "client abort", "client aborts", "muted", "", "its own producer aborted it"
+            "client abort", "client aborts", "muted", "", "aborted by its producer (EndTxn)"
         ),
         TransitionKind.EMPTY_ABORT: TransitionStyle(
-            "empty abort", "empty aborts", "muted", ".", "its producer aborted with nothing open"
+            "abort of an empty transaction",
+            "aborts of empty transactions",
+            "muted",
+            ".",
+            "its producer aborted with nothing open",
         ),
         TransitionKind.SELF_RECOVERY: TransitionStyle(
-            "self-recovery",
-            "self-recoveries",
+            "epoch bump after an error",
+            "epoch bumps after an error",
             "info",
             "+",
             "the same producer took a new epoch after an error (KIP-360)",
         ),
         TransitionKind.REINIT: TransitionStyle(
-            "reinit", "reinits", "info", "/", "the id was initialised again while nothing was open"
+            "re-initialised",
+            "re-initialisations",
+            "info",
+            "/",
+            "the id was initialised again while nothing was open",
         ),
         TransitionKind.ROTATION: TransitionStyle(
-            "rotation", "rotations", "info", "", "its epochs were used up: it goes on under a new producer id"
+            "rotation", "rotations", "info", "", "epoch exhaustion: it continues under a new producer id"
         ),
         TransitionKind.EXPIRY: TransitionStyle(
-            "expiry", "expiries", "muted", "-", "its coordinator forgot the idle id"
+            "expiry", "expiries", "muted", "-", "its coordinator expired the idle id"
         ),
         TransitionKind.COMMIT: TransitionStyle("commit", "commits", "ok", "", "its producer committed it"),
         TransitionKind.BEGIN: TransitionStyle("begin", "begins", "info", "", "a first partition was added"),

@@ -95,6 +95,11 @@ class Transaction(models.Model):
     def __str__(self) -> str:
         return self.transactional_id
 
+    @property
+    def is_open(self) -> bool:
+        """Return whether it blocks a last stable offset."""
+        return self.state in OPEN_STATES
+
 
 class Recent(models.Model):
     """The last transitions of an id, of any kind; not in its row, so that the list's table stays narrow."""

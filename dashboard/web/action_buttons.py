@@ -10,10 +10,11 @@ from django.http import HttpRequest
 from dashboard.actions import offers
 from dashboard.actions.offers import Offer
 from dashboard.models import FindingRecord, PinRecord, Query, Transaction
-from dashboard.system import access
+from dashboard.system import access, owners
 from dashboard.system.access import Actor
 from dashboard.web import page_context
 from dashboard.web.request_time import now_ms
+from fenceline.owners import Owner
 from fenceline.plans.plan import Act
 
 #: The cards of a page whose offers are asked for together.
@@ -30,6 +31,15 @@ class Button:
     subject: str
     words: str
     why_not: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FindingCard:
+    """What a rule found, who owns its subject, and the buttons beside it."""
+
+    finding: FindingRecord
+    owner: Owner | None
+    offers: Sequence[Button]
 
 
 def actor(request: HttpRequest) -> Actor:
@@ -63,6 +73,15 @@ def of_finding(request: HttpRequest, row: FindingRecord) -> Sequence[Button]:
     return buttons(request, known[row.pk])
 
 
+def finding_cards(
+    request: HttpRequest, rows: Sequence[FindingRecord], *, linked: bool = False
+) -> Sequence[FindingCard]:
+    """Return findings with their owners; `linked` ones, which stand outside of their subject's page, with
+    buttons."""
+    whose = owners.of_findings(rows)
+    return [FindingCard(each, whose[each.pk], of_finding(request, each) if linked else ()) for each in rows]
+
+
 def buttons(request: HttpRequest, offered: Iterable[Offer]) -> Sequence[Button]:
     """Return offers as buttons for whoever looks."""
     return [
@@ -87,4 +106,4 @@ def _why_not(who: Actor, offer: Offer) -> str:
         return why_not
     if offer.forceable and not access.refusal(who, access.FORCE):
         return ""
-    return f"Not offered: {offer.refusals[0].words}"
+    return f"Not available: {offer.refusals[0].words}"

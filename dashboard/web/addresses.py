@@ -6,7 +6,7 @@ from urllib.parse import quote, urlencode
 
 from django.urls import reverse
 
-from dashboard.models import FindingRecord, Recovery
+from dashboard.models import Action, Alert, FindingRecord, Query, Recovery, Transaction, TransitionRecord
 from dashboard.system.owners import split
 from fenceline.decode import text
 from fenceline.kafka.transactional_ids import key_of
@@ -18,6 +18,16 @@ _LONGEST_IN_URL = 512
 def transaction(cluster: str, transactional_id: str) -> str:
     """Return the address of a transactional id's page."""
     return f"{reverse('transactions')}/{_part(cluster)}/{_segment(transactional_id)}"
+
+
+def transaction_of(row: Transaction | TransitionRecord) -> str:
+    """Return the address of the page of a row's transactional id."""
+    return transaction(row.cluster.name, row.transactional_id)
+
+
+def transaction_row(row: Transaction) -> str:
+    """Return the element id of a transaction's row in a list: the same on every refetch."""
+    return f"t-{row.cluster_id}-{bytes(row.key).hex()[:24]}"
 
 
 def partition(cluster: str, topic: str, number: int) -> str:
@@ -33,6 +43,16 @@ def group(cluster: str, group_id: str) -> str:
 def query(cluster: str, ident: str) -> str:
     """Return the address of a streaming query's page."""
     return f"{reverse('queries')}/{_part(cluster)}/{_part(ident)}"
+
+
+def query_of(row: Query) -> str:
+    """Return the address of a query's own page."""
+    return query(row.cluster.name, row.ident)
+
+
+def batch_of(row: Query, batch_id: int) -> str:
+    """Return the address of a batch of a query."""
+    return batch(row.cluster.name, row.ident, batch_id)
 
 
 def batch(cluster: str, ident: str, batch_id: int) -> str:
@@ -81,6 +101,21 @@ def finding_label(row: FindingRecord) -> str:
 def subject_label(about: str) -> str:
     """Return the words of the link to what findings and alerts are about."""
     return _LABELS.get(about.partition(":")[0], "See System")
+
+
+def alert_subject(row: Alert) -> str:
+    """Return the address of what an alert is about."""
+    return subject(row.cluster.name, row.subject)
+
+
+def alert_label(row: Alert) -> str:
+    """Return the words of the link to what an alert is about."""
+    return subject_label(row.subject)
+
+
+def action(row: Action) -> str:
+    """Return the address of an action's page: its plan, and what came of it."""
+    return reverse("action", args=[row.pk])
 
 
 def alert(number: int) -> str:

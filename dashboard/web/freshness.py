@@ -106,11 +106,11 @@ class CollectorState(NamedTuple):
 def status(row: LiveCollector, now_ms: int) -> CollectorState:
     """Return how a collector does."""
     if row.error:
-        return CollectorState("critical", "cannot see")
+        return CollectorState("critical", "failing")
     if not row.alive:
         return CollectorState("warning", "not running")
     if row.seen_through_ms is None:
-        return CollectorState("info", "first look")
+        return CollectorState("info", "first read")
     if now_ms - row.seen_through_ms > stale_after_ms():
         return CollectorState("warning", "catching up" if row.behind else "late")
     return CollectorState("ok", "up to date")

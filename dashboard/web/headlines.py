@@ -10,21 +10,6 @@ from dashboard.web.freshness import Blind, Freshness
 from fenceline.facts import Severity
 from fenceline.formatting import clock, count, duration
 
-_SMALL = (
-    "no",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-)
 #: A subject of 32 kB makes no headline.
 _LONGEST = 140
 
@@ -61,19 +46,21 @@ def verdict(
         return Headline("unknown", "No cluster is configured.", _HOW_TO_CONFIGURE)
     needs = [row for row in findings if row.severity != Severity.INFO]
     figures = _figures(len(clusters), ids, open_now, oldest_ms, now_ms)
-    figures += [f"{count(pinned, 'partition')} pinned"] if pinned else []
+    figures += [f"{count(pinned, 'partition')} blocked"] if pinned else []
     figures += [f"{count(blocked, 'group')} blocked"] if blocked else []
     if needs:
         return Headline(needs[0].severity, _worst(needs), [*figures, *_unseen(sight.blind)], needs[0].rule)
     if sight.blind:
         return Headline(
-            "warning", _blind(sight.blind, clusters), [*figures, "what was seen before shows nothing stuck"]
+            "warning",
+            _blind(sight.blind, clusters),
+            [*figures, "nothing was stuck in the last complete data"],
         )
     if sight.unseen:
         return Headline(
-            "unknown", f"{_listed(sight.unseen)} {_have(sight.unseen)} not been seen yet.", _progress(sight)
+            "unknown", f"{_listed(sight.unseen)} {_have(sight.unseen)} not been read yet.", _progress(sight)
         )
-    return Headline("ok", "Nothing is stuck.", figures)
+    return Headline("ok", "No transaction is stuck.", figures)
 
 
 _HOW_TO_CONFIGURE = (
@@ -86,22 +73,18 @@ def _worst(needs: Sequence[FindingRecord]) -> str:
     first = needs[0].summary.rstrip(".")
     first = first if len(first) <= _LONGEST else f"{first[:_LONGEST]}…"
     more = len(needs) - 1
-    return (
-        f"{first}."
-        if not more
-        else f"{first}, and {_in_words(more)} more {'needs' if more == 1 else 'need'} you."
-    )
+    return f"{first}." if not more else f"{first} (+{more:,} more)."
 
 
 def _blind(blind: Sequence[Blind], clusters: Sequence[str]) -> str:
     names = sorted({reason.cluster for reason in blind})
     since = clock(min(reason.since_ms for reason in blind))
     where = f" in {_listed(names)}" if len(clusters) > 1 else ""
-    return f"Whether anything is stuck{where} cannot be said: not all was seen since {since}."
+    return f"Data is incomplete{where} since {since}: whether anything is stuck is unknown."
 
 
 def _unseen(blind: Sequence[Blind]) -> Sequence[str]:
-    return [f"not all was seen since {clock(min(reason.since_ms for reason in blind))}"] if blind else []
+    return [f"data is incomplete since {clock(min(reason.since_ms for reason in blind))}"] if blind else []
 
 
 def _figures(clusters: int, ids: int, open_now: int, oldest_ms: int | None, now_ms: int) -> list[str]:
@@ -115,13 +98,9 @@ def _progress(sight: Freshness) -> Sequence[str]:
     behind = sum(row.behind or 0 for row in sight.collectors)
     read = sum(row.records for row in sight.collectors)
     if not sight.collectors:
-        return ["No collector has reported; the first one starts within seconds of a worker"]
-    to_go = f"{behind:,} to go" if behind else "the end is not known yet"
-    return [f"The first look is under way: {count(read, 'record')} read, {to_go}"]
-
-
-def _in_words(number: int) -> str:
-    return _SMALL[number] if number < len(_SMALL) else f"{number:,}"
+        return ["No collector has reported yet; collectors start within seconds of a worker"]
+    to_go = f"{behind:,} to go" if behind else "the end offset is not known yet"
+    return [f"First read in progress: {count(read, 'record')} read, {to_go}"]
 
 
 def _listed(names: Sequence[str]) -> str:

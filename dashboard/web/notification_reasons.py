@@ -19,8 +19,8 @@ _TONES = {"pending": "info", "grouped": "info", "no_channel": "warning", "disabl
 #: The page that the number of a reason leads to.
 _PAGES = {"silenced": "silence", "inhibited": "alert"}
 _TOLD = {
-    Delivery.State.DELIVERED: ("told", "ok"),
-    Delivery.State.PENDING: ("being told", "info"),
+    Delivery.State.DELIVERED: ("notified", "ok"),
+    Delivery.State.PENDING: ("sending", "info"),
     Delivery.State.FAILED: ("not delivered", "critical"),
 }
 
@@ -107,7 +107,7 @@ def _untold(rows: Sequence[NotificationOutcome]) -> Sequence[NotificationReason]
 
 def _why_not(fate: NotificationOutcome) -> NotificationReason:
     if fate.channel is None:
-        return NotificationReason("not told", "unknown", fate.why)
+        return NotificationReason("not notified", "unknown", fate.why)
     return NotificationReason(
-        "not told", "unknown", fate.why, reverse("channel", args=[fate.channel.pk]), fate.channel.name
+        "not notified", "unknown", fate.why, reverse("channel", args=[fate.channel.pk]), fate.channel.name
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from django.conf import settings
@@ -26,23 +26,26 @@ from dashboard.runtime.collector_names import (
     RECOVERIES,
     TRANSACTIONS,
 )
-from dashboard.web.freshness import Freshness, freshness, stale_after_ms
+from dashboard.web.freshness import CollectorState, Freshness, freshness, stale_after_ms, status
 from dashboard.web.request_time import now_ms
 from fenceline.facts import Severity
+
+if TYPE_CHECKING:
+    from dashboard.runtime.visibility import LiveCollector
 
 #: Pages of the sidebar: name of the route, words, key after `g`, and what it is for.
 PAGES = (
     ("overview", "Overview", "o", ""),
-    ("transactions", "Transactions", "t", "See"),
-    ("fencing", "Fencing", "f", "See"),
-    ("partitions", "Partitions", "p", "See"),
-    ("groups", "Groups", "g", "See"),
-    ("queries", "Queries", "q", "See"),
-    ("recoveries", "Recoveries", "r", "Act"),
-    ("actions", "Actions", "a", "Act"),
-    ("alerts", "Alerts", "l", "Act"),
-    ("history", "History", "h", "Run"),
-    ("system", "System", "s", "Run"),
+    ("transactions", "Transactions", "t", "Monitor"),
+    ("fencing", "Fencing", "f", "Monitor"),
+    ("partitions", "Partitions", "p", "Monitor"),
+    ("groups", "Groups", "g", "Monitor"),
+    ("queries", "Queries", "q", "Monitor"),
+    ("recoveries", "Recoveries", "r", "Respond"),
+    ("actions", "Actions", "a", "Respond"),
+    ("alerts", "Alerts", "l", "Respond"),
+    ("history", "History", "h", "Admin"),
+    ("system", "System", "s", "Admin"),
 )
 #: The list that a page about one thing belongs to.
 _LIST_OF = {
@@ -109,7 +112,7 @@ class SidebarLink:
 
 
 class Chrome:
-    """The frame of a page; each part asks the database when a template first shows it."""
+    """The frame of a page; each part queries the database when a template first uses it."""
 
     def __init__(self, request: HttpRequest) -> None:
         self._request = request
@@ -125,14 +128,30 @@ class Chrome:
         return selected_cluster(self._request, self.clusters)
 
     @cached_property
+    def cluster_query(self) -> str:
+        """Return the query string that keeps the cluster, "" where there is nothing to choose."""
+        return f"?{urlencode({'cluster': self.cluster})}" if self.cluster and len(self.clusters) > 1 else ""
+
+    @property
+    def cluster_more(self) -> str:
+        """Return the same for behind another parameter."""
+        return self.cluster_query.replace("?", "&", 1)
+
+    @property
+    def where(self) -> str:
+        """Return the cluster of the page in a sentence."""
+        if self.cluster or len(self.clusters) == 1:
+            return self.cluster or self.clusters[0].name
+        return "any of the clusters"
+
+    @cached_property
     def nav(self) -> Sequence[SidebarLink]:
         """Return the sidebar's links, which keep the cluster."""
-        query = f"?{urlencode({'cluster': self.cluster})}" if self.cluster and len(self.clusters) > 1 else ""
         before = ["", *(heading for *_, heading in PAGES)]
         return [
             SidebarLink(
                 name,
-                reverse(name) + query,
+                reverse(name) + self.cluster_query,
                 words,
                 key,
                 self._list == name,
@@ -229,6 +248,11 @@ class Chrome:
         """Return how far the clusters of this page have been seen."""
         noun = _NOUNS.get(self._route) or _NOUNS.get(self._list, TRANSACTIONS)
         return freshness(self.cluster, self.clusters, now_ms(self._request), noun)
+
+    @cached_property
+    def collectors(self) -> Sequence[tuple[LiveCollector, CollectorState]]:
+        """Return the collectors of this page's clusters, and how each does."""
+        return [(row, status(row, now_ms(self._request))) for row in self.freshness.collectors]
 
 
 def selected_cluster(request: HttpRequest, clusters: Sequence[Cluster]) -> str:

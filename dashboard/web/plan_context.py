@@ -14,6 +14,7 @@ from dashboard.actions import offers
 from dashboard.actions.execute import MOST_REASON
 from dashboard.actions.offers import Offer
 from dashboard.labels import action as action_labels
+from dashboard.labels.action import bound_sign
 from dashboard.models import Action
 from dashboard.streaming import queries as streaming_queries
 from dashboard.system import access
@@ -22,7 +23,7 @@ from dashboard.web import action_buttons, addresses
 from dashboard.web.action_buttons import Button
 from dashboard.web.request_time import now_ms
 from fenceline.formatting import count
-from fenceline.plans.plan import Act, Bound, Effect, Plan, RefusalReason, SubjectPlan
+from fenceline.plans.plan import Act, Plan, RefusalReason, SubjectPlan
 
 #: With more subjects than these each is folded away under its title.
 _UNFOLDED = 3
@@ -66,16 +67,6 @@ class PlanSubject:
     def forceable(self) -> bool:
         """Return whether an admin may have it planned all the same."""
         return self.of.refused and all(each.forceable for each in self.of.refusals)
-
-
-def bound_sign(effect: Effect) -> str:
-    """Return what precedes an amount that is a bound: "≥ ", "≤ ", or nothing; at least 0 needs no sign."""
-    if not effect.amount:
-        return ""
-    return _SIGNS[effect.bound]
-
-
-_SIGNS = {Bound.EXACT: "", Bound.AT_LEAST: "≥ ", Bound.AT_MOST: "≤ "}
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +119,7 @@ def _subjects(request: HttpRequest, action: Action, plan: Plan) -> Iterator[Plan
     for each, result in zip_longest(plan.subjects, action.results[: len(plan.subjects)]):
         kind, _, name = each.subject.partition(":")
         url = _url(plan.cluster, kind, name)
-        yield PlanSubject(each, url, _LINKS.get(kind, "Open it"), result, _instead(request, action, each))
+        yield PlanSubject(each, url, _LINKS.get(kind, "Open"), result, _instead(request, action, each))
 
 
 def _url(cluster: str, kind: str, name: str) -> str:
@@ -191,7 +182,7 @@ def _by_force(
     if plan.forced or not names or shown.state not in ("planned", "refused", "expired"):
         return None
     why_not = _why_not(request, plan) or access.refusal(action_buttons.actor(request), access.FORCE)
-    words = "Plan it by force…" if len(names) == 1 else f"Plan {len(names)} by force…"
+    words = "Plan by force…" if len(names) == 1 else f"Plan {len(names)} by force…"
     return Again(words, plan.cluster, plan.act.value, names, True, why_not)
 
 

@@ -16,7 +16,10 @@ from dashboard.streaming import lag
 from dashboard.streaming import queries as streaming_queries
 from dashboard.streaming.batch_state import chain_of, newest_batch, safe_to_restart
 from dashboard.streaming.batches import BatchEntry
+from dashboard.streaming.registry import driver_of, state_now
 from dashboard.system import owners
+from dashboard.web import action_buttons
+from dashboard.web.action_buttons import Button
 from dashboard.web.charts import query_figures
 from dashboard.web.checkpoint_context import inspected
 from dashboard.web.onboarding import attaching
@@ -43,7 +46,8 @@ def query_context(request: HttpRequest, cluster: str, ident: str) -> Mapping[str
         "safe": safe,
         # The first one is in the sentence, unless that says yes.
         "safe_reasons": safe.reasons if safe.safe else safe.reasons[1:],
-        "findings": found,
+        "state": query_labels.state_look(state_now(row, at_ms), driver_of(row, at_ms)),
+        "findings": action_buttons.finding_cards(request, found),
         "tone": next((each.severity for each in found if each.severity != Severity.INFO), ""),
         "owner": owners.of_query(row),
         "sink_means": query_labels.SINK_MEANS.get(row.sink, ""),
@@ -52,7 +56,10 @@ def query_context(request: HttpRequest, cluster: str, ident: str) -> Mapping[str
         **_reads(request, row, at_ms),
         **inspected(row, newest),
         "how": attaching(request),
-        "open_decisions": streaming_batches.open_decisions([row]),
+        "open_decisions": [
+            (each, action_buttons.of_batch(request, row, each.batch_id))
+            for each in streaming_batches.open_decisions([row])
+        ],
         "decided": streaming_batches.decided(row),
         "runs": streaming_queries.runs(row),
     }
@@ -71,9 +78,14 @@ def _chain(request: HttpRequest, row: Query, newest: Batch | None, at_ms: int) -
         "entry": entry,
         "links": links,
         "broken": broken(links),
+        "batch_offers": _batch_offers(request, row, entry) if broken(links) else (),
         "sent": streaming_batches.sent(row, decision),
         "expires_ms": _expires_ms(entry),
     }
+
+
+def _batch_offers(request: HttpRequest, row: Query, entry: BatchEntry | None) -> Sequence[Button]:
+    return () if entry is None else action_buttons.of_batch(request, row, entry.batch.batch_id)
 
 
 def _entry(row: Query, number: int | None, newest: Batch | None) -> BatchEntry | None:

@@ -55,7 +55,7 @@ def refusal_of(request: HttpRequest, back: str) -> HttpResponse | None:
     if not request.user.is_authenticated:
         return redirect_to_login(back)
     if not access.may_view(request.user):
-        return render(request, "no_role.html", status=403)
+        return render(request, "sign_in/no_role.html", status=403)
     return None
 
 
@@ -66,7 +66,9 @@ def answer(
     *,
     depends_on: object = (),
 ) -> HttpResponse:
-    """Answer with `NAME.html`, or with `_fragments/NAME.html` for a refetch, filled with what `read` returns.
+    """Answer with the template `NAME.html`, filled with what `read` returns.
+
+    The template extends `layout`: `base.html`, or for a refetch `refetch.html`, which has the live part.
 
     `read` is not called when the page in the browser is still the newest. A page changes with its clusters'
     revision, with how far they are seen, and with what it `depends_on` besides. A "status" among what
@@ -75,9 +77,9 @@ def answer(
     tag = _tag(request, depends_on)
     if _is_refetch(request) and request.headers.get("If-None-Match") == tag:
         return _dressed(HttpResponseNotModified(), request, tag)
-    template = f"_fragments/{name}.html" if _is_refetch(request) else f"{name}.html"
-    shown = dict(read())
-    return _dressed(render(request, template, shown, status=shown.get("status", 200)), request, tag)
+    layout = "refetch.html" if _is_refetch(request) else "base.html"
+    shown = {"layout": layout, **read()}
+    return _dressed(render(request, f"{name}.html", shown, status=shown.get("status", 200)), request, tag)
 
 
 def _is_refetch(request: HttpRequest) -> bool:

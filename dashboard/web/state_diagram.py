@@ -46,6 +46,11 @@ class Box:
     height: int = _HEIGHT
 
     @property
+    def css(self) -> str:
+        """Return its classes."""
+        return f"box box-lit box-{self.name}" if self.lit else "box"
+
+    @property
     def text_x(self) -> int:
         """Return the middle, across."""
         return self.x + self.width // 2

@@ -112,7 +112,7 @@ _ANOTHER_CLOCK = "another broker coordinates the id since then, or its clock was
 
 def _place(row: Transaction, log_partitions: int) -> str:
     if row.log_offset == NOT_FROM_LOG:
-        return "its state was told by the coordinator; no record of the log says so"
+        return "state reported by the coordinator; no record in the log"
     where = f"__transaction_state-{row.log_partition}, offset {row.log_offset:,}"
     if not log_partitions:
         return where
@@ -124,12 +124,12 @@ def _led(row: Transaction, broker: int | None) -> str:
     if broker is not None:
         return f" → broker {broker}"
     # Where no partition is known there is no leader to be missed.
-    return "" if row.log_partition == NOT_TOLD else "; which broker leads it was not seen yet"
+    return "" if row.log_partition == NOT_TOLD else "; its leader is not known yet"
 
 
 def _initialised(told: NewestTransaction) -> str:
     if told.initialised is None:
-        return "InitProducerId came before what is kept of this id"
+        return "InitProducerId precedes the recorded history"
     before = told.initialised.previous_epoch
     was = "" if before is None else f", after epoch {before}"
     return f"InitProducerId: {LOOKS[told.initialised.kind].words}{was}"
@@ -141,10 +141,10 @@ def _epoch(row: Transaction) -> str:
 
 def _session(row: Transaction) -> str:
     if row.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS:
-        return "two-phase commit: its transactions never time out"
+        return "two-phase commit: no timeout"
     if row.timeout_ms == NOT_TOLD:
-        return "its timeout was not told yet"
-    return f"each of its transactions may be open for {duration(row.timeout_ms)}"
+        return "timeout not known yet"
+    return f"transaction timeout {duration(row.timeout_ms)}"
 
 
 def _begun(
@@ -161,7 +161,7 @@ def _begun(
         yield TransactionStep("ahead", "Partitions added")
         return
     if told.end is not None and told.end.kind is TransitionKind.EMPTY_ABORT:
-        yield TransactionStep("done", "Nothing begun", "the client aborted before it had sent anything")
+        yield TransactionStep("done", "Nothing begun", "aborted before the first record")
         return
     begun = "" if told.begun is None else f"first partition added, offset {told.begun.offset:,}"
     yield TransactionStep("done", "Begun", begun, at_ms=row.started_ms)
@@ -178,9 +178,8 @@ def _begun(
 
 def _added(told: NewestTransaction) -> Iterator[TransactionStep]:
     """What was added after the beginning, and when: the records say when, the newest one says what in all."""
-    for number, extended in enumerate(told.extended[:_MOST_ADDED], 1):
-        ordinal = "More added" if number == 1 else "And more"
-        yield TransactionStep("done", ordinal, f"offset {extended.offset:,}", at_ms=extended.at_ms)
+    for extended in told.extended[:_MOST_ADDED]:
+        yield TransactionStep("done", "More added", f"offset {extended.offset:,}", at_ms=extended.at_ms)
     if len(told.extended) > _MOST_ADDED:
         rest = told.extended[_MOST_ADDED:]
         yield TransactionStep("done", f"And {count(len(rest), 'time')} more", at_ms=rest[-1].at_ms)
@@ -219,7 +218,7 @@ def _decided(
     words = f"Ended: {_COMPLETE[state]}" if state in _COMPLETE else f"Decided: {_PREPARED[state]}"
     if end is None:
         known = state in _PREPARED
-        why = "only the coordinator can finish it now" if known else "when is not kept, only its completion"
+        why = "only the coordinator can complete it" if known else "time not recorded, only the completion"
         return TransactionStep("done", words, why, at_ms=row.updated_ms if known else None)
     sure = "" if end.confidence is Confidence.CERTAIN else f" ({end.confidence})"
     cause = "" if end.kind is TransitionKind.COMMIT else f" · {LOOKS[end.kind].words}{sure}"

@@ -141,7 +141,7 @@ def signed_in(server: Server, browser: Browser) -> dict[str, Any]:
     context = browser.new_context()
     page = context.new_page()
     page.goto(f"{server.url}/system")
-    page.get_by_label("Name").fill(NAME)
+    page.get_by_label("Username").fill(NAME)
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Sign in").click()
     page.wait_for_url(f"{server.url}/system")

@@ -45,7 +45,7 @@ def viewer(server: Server, browser: Browser) -> Iterator[Page]:
     context = browser.new_context(base_url=server.url)
     page = context.new_page()
     page.goto("/login/")
-    page.get_by_label("Name").fill("vera")
+    page.get_by_label("Username").fill("vera")
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Sign in").click()
     page.wait_for_url(f"{server.url}/")
@@ -86,7 +86,7 @@ def test_the_button_is_on_once_the_text_is_typed_exactly(server: Server, opened:
     send.click()
     # A reason is required: the browser asks for it and sends nothing.
     assert page.evaluate("document.querySelector('#confirm-reason').validity.valueMissing")
-    expect(page.locator(".id-line .badge").first).to_have_text("planned")
+    expect(page.locator(".id-line .badge").first).to_have_text("pending confirmation")
 
 
 def test_without_scripts_the_server_says_what_is_wrong(server: Server, opened: Opener) -> None:
@@ -94,11 +94,11 @@ def test_without_scripts_the_server_says_what_is_wrong(server: Server, opened: O
     server("plan", "payments-7")
     page = opened("/", java_script_enabled=False, faults=True)
     page.goto(newest_without_scripts(page))
-    page.get_by_label(re.compile("^Why")).fill("ticket 4411")
+    page.get_by_label(re.compile("^Reason")).fill("ticket 4411")
     page.get_by_label("Type payments-7").fill("payments")
     page.get_by_role("button", name="Fence producer").click()
     expect(page.get_by_role("alert")).to_contain_text("type exactly that")
-    expect(page.get_by_label(re.compile("^Why"))).to_have_value("ticket 4411")
+    expect(page.get_by_label(re.compile("^Reason"))).to_have_value("ticket 4411")
 
 
 def newest_without_scripts(page: Page) -> str:
@@ -112,11 +112,11 @@ def test_what_is_typed_stays_while_the_page_changes(server: Server, live: Opener
     page = live("/actions")
     page = live(newest(page))
     page.get_by_label("Type payments-7").fill("paym")
-    page.get_by_label(re.compile("^Why")).fill("half a reason")
+    page.get_by_label(re.compile("^Reason")).fill("half a reason")
     with page.expect_response(lambda answer: answer.request.headers.get("hx-request") == "true"):
         server("plan", "orders-1")
     expect(page.get_by_label("Type payments-7")).to_have_value("paym")
-    expect(page.get_by_label(re.compile("^Why"))).to_have_value("half a reason")
+    expect(page.get_by_label(re.compile("^Reason"))).to_have_value("half a reason")
     expect(page.get_by_role("button", name="Fence producer")).to_be_disabled()
 
 
@@ -127,7 +127,7 @@ def test_the_same_page_follows_the_execution_by_its_bells_alone(server: Server, 
     page = live(newest(page))
     page.evaluate("window.stays = true")
     server("act", "executing")
-    expect(page.locator(".now-true")).to_contain_text("ada has confirmed it")
+    expect(page.locator(".now-true")).to_contain_text("ada confirmed it")
     expect(page.locator("#confirm")).to_have_count(0)
     server("act", "done")
     expect(page.locator(".id-line .badge").first).to_have_text("done")
@@ -182,7 +182,7 @@ def test_the_keyboard_goes_to_the_log_and_into_a_plan(server: Server, opened: Op
     page.keyboard.press("j")
     page.keyboard.press("Enter")
     page.wait_for_url(re.compile(r"/actions/\d+$"))
-    page.get_by_label(re.compile("^Why")).focus()
+    page.get_by_label(re.compile("^Reason")).focus()
     page.keyboard.type("ticket 4411")
     page.keyboard.press("Tab")
     page.keyboard.type("payments-7")
@@ -192,6 +192,6 @@ def test_the_keyboard_goes_to_the_log_and_into_a_plan(server: Server, opened: Op
 def test_the_feed_tells_a_takeover_by_its_bell_alone(server: Server, live: Opener) -> None:
     server("reset", "acting")
     page = live("/feed?q=orders-gateway-900")
-    expect(page.get_by_text("Nothing matches")).to_be_visible()
+    expect(page.get_by_text("No results")).to_be_visible()
     server("fence", "orders-gateway-900")
     expect(page.locator("tbody tr", has_text="takeover")).to_be_visible()

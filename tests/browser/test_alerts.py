@@ -53,9 +53,9 @@ def test_empty_lists_pass_axe_and_fit_every_width(server: Server, opened: Opener
 def test_an_alert_appears_by_its_bell_alone(server: Server, live: Opener) -> None:
     server("reset", "watched")
     page = live("/alerts")
-    expect(page.get_by_role("heading", level=1)).to_have_text("No alert fires.")
+    expect(page.get_by_role("heading", level=1)).to_have_text("No firing alerts.")
     server("fire", "payments-9")
-    expect(page.get_by_role("heading", level=1)).to_have_text("1 alert fires.")
+    expect(page.get_by_role("heading", level=1)).to_have_text("1 firing alert.")
     expect(page.locator("#nav-alerts")).to_contain_text("1")
     page.keyboard.press("j")
     page.keyboard.press("Enter")
@@ -74,19 +74,19 @@ def test_an_alert_is_silenced_from_its_line_after_a_look_at_what_else_goes_quiet
     page = opened("/alerts?q=payments-7", faults=True)
     page.get_by_role("link", name=re.compile("^Silence… open too long payments-7")).click()
     expect(page.locator("#preview li")).to_have_count(1)
-    page.get_by_label("Which alerts").fill('alertname="open_too_long", severity="critical"')
+    page.get_by_label("Matchers").fill('alertname="open_too_long", severity="critical"')
     expect(page.locator("#preview li")).to_have_count(3)
-    page.get_by_label("Which alerts").fill("nonsense")
+    page.get_by_label("Matchers").fill("nonsense")
     expect(page.locator("#preview")).to_contain_text("cannot be read")
-    page.get_by_label("Why").fill("maintenance")
+    page.get_by_label("Reason").fill("maintenance")
     page.get_by_role("button", name="Silence").click()
     expect(page.locator("#matchers-wrong")).to_contain_text("cannot be read")
-    expect(page.get_by_label("Why")).to_have_value("maintenance")
-    page.get_by_label("Which alerts").fill('severity="critical"')
+    expect(page.get_by_label("Reason")).to_have_value("maintenance")
+    page.get_by_label("Matchers").fill('severity="critical"')
     page.get_by_role("button", name="Silence").click()
-    expect(page.locator(".now-true")).to_contain_text("It quiets 3 alerts now")
+    expect(page.locator(".now-true")).to_contain_text("Suppresses 3 alerts now")
     page.get_by_role("button", name="End now").click()
-    expect(page.locator(".now-true")).to_contain_text("operator ended it")
+    expect(page.locator(".now-true")).to_contain_text("by operator")
 
 
 def test_a_channel_is_added_and_its_secret_copied_once(server: Server, opened: Opener) -> None:
@@ -106,7 +106,7 @@ def test_a_channel_is_added_and_its_secret_copied_once(server: Server, opened: O
     assert secret.startswith("whsec_")
     page.reload()
     expect(page.get_by_role("heading", level=1)).to_have_text("This secret is not shown again")
-    page.get_by_role("link", name="To the channel").click()
+    page.get_by_role("link", name="Open the channel").click()
     expect(page.locator("#content")).to_contain_text("https://receiver.invalid/hook?token=***")
 
 
@@ -118,6 +118,6 @@ def test_a_test_says_on_the_page_what_came_of_it(server: Server, opened: Opener)
     expect(page.locator("#test ~ [role=status]")).to_contain_text(
         "Not sent to 127.0.0.1: It is a loopback address"
     )
-    page.get_by_role("link", name="what was sent, what was answered").click()
+    page.get_by_role("link", name="request and response").click()
     expect(page.locator("h1")).to_contain_text("Delivery")
     expect(page.locator(".try")).to_contain_text("no answer")

@@ -65,17 +65,17 @@ def test_focus_on_a_row_stays_on_it_when_rows_come_before_it(server: Server, liv
 def test_a_row_that_no_longer_matches_leaves(server: Server, live: Opener) -> None:
     server("reset", "busy", 40)
     page = live("/transactions?state=Ongoing&q=orders-aborting")
-    expect(page.get_by_text("No transaction matches")).to_be_visible()
+    expect(page.get_by_text("No matching transactions")).to_be_visible()
     server("change", "orders-aborting", "Ongoing")
     expect(page.locator("tbody tr")).to_have_count(1)
     server("change", "orders-aborting", "CompleteAbort")
-    expect(page.get_by_text("No transaction matches")).to_be_visible()
+    expect(page.get_by_text("No matching transactions")).to_be_visible()
 
 
 def test_the_verdict_the_title_and_the_icon_follow_a_finding(server: Server, live: Opener) -> None:
     server("reset", "calm")
     page = live("/")
-    expect(page.locator("h1")).to_have_text("Nothing is stuck.")
+    expect(page.locator("h1")).to_have_text("No transaction is stuck.")
     expect(page).to_have_title("Overview · Fenceline")
     server("find", "only")
     expect(page.locator("h1")).to_have_text("only is open for more than 1 m.")
@@ -100,7 +100,7 @@ def test_sight_that_stops_without_a_word_is_told_by_the_browser(server: Server, 
     # Nobody rings any more: the page finds out by its own clock.
     expect(page.locator("#live")).to_have_attribute("data-state", "stale")
     expect(page.locator("#blind")).to_be_visible()
-    expect(page.locator("h1")).to_contain_text("cannot be said")
+    expect(page.locator("h1")).to_contain_text("is unknown")
 
 
 def test_many_bells_make_few_requests_and_the_last_state_is_shown(server: Server, live: Opener) -> None:
@@ -230,7 +230,7 @@ def test_an_open_page_ends_with_the_role_of_its_user(server: Server, browser: Br
     try:
         page = context.new_page()
         page.goto("/transactions")
-        page.get_by_label("Name").fill("leaver")
+        page.get_by_label("Username").fill("leaver")
         page.get_by_label("Password").fill(PASSWORD)
         page.keyboard.press("Enter")
         page.locator('#live[data-socket="up"]').wait_for()

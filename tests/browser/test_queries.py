@@ -96,7 +96,7 @@ def test_what_has_run_out_says_so(server: Server, opened: Opener) -> None:
         "document.querySelector('.safe-left time').dateTime = new Date(fenceline.now() - 1).toISOString();"
         "fenceline.showAges()"
     )
-    expect(page.locator(".safe-left")).to_contain_text("no time left")
+    expect(page.locator(".safe-left")).to_contain_text("0 s left")
 
 
 def test_a_batch_appears_by_its_bell_alone(server: Server, live: Opener) -> None:
@@ -146,7 +146,7 @@ def test_the_keyboard_goes_from_the_list_to_a_batch_and_its_transactions(
     page.wait_for_url(f"**{ONE}")
     page.get_by_role("link", name="batch 1,203").click()
     page.wait_for_url(f"**{ONE}?batch=1203#chain")
-    page.get_by_role("link", name="see batch 1,204").click()
+    page.get_by_role("link", name="newest: batch 1,204").click()
     page.wait_for_url(re.compile(r"\?#chain$"))
     page.locator(".sent").get_by_role("link", name="orders_enrich-3f9c11d2-p1-g7-b0-s1").click()
     page.wait_for_url("**/transactions/prod/orders_enrich-3f9c11d2-p1-g7-b0-s1")

@@ -47,7 +47,7 @@ def test_a_stranger_signs_in_and_arrives_where_he_wanted(server: Server, browser
     try:
         page = context.new_page()
         page.goto("/transactions?state=open")
-        page.get_by_label("Name").fill(NAME)
+        page.get_by_label("Username").fill(NAME)
         page.get_by_label("Password").fill("wrong")
         page.keyboard.press("Enter")
         expect(page.get_by_role("alert")).to_contain_text("do not match")
@@ -94,7 +94,7 @@ def test_keys_are_letters_inside_inputs_and_can_be_turned_off(server: Server, op
     expect(page.get_by_role("button", name="Pause")).to_be_visible()
     page.keyboard.press("Escape")
     page.keyboard.press("?")
-    page.get_by_label("Turn single keys off").check()
+    page.get_by_label("Disable shortcuts").check()
     page.get_by_role("button", name="Close").click()
     page.keyboard.press("p")
     expect(page.get_by_role("button", name="Pause")).to_be_visible()

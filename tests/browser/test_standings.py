@@ -104,7 +104,7 @@ def test_a_pin_appears_by_its_bell_alone(server: Server, live: Opener) -> None:
     expect(page.locator("tbody tr", has_text="stock-audit-1")).to_be_visible()
     server("pin", "fresh")
     expect(page.locator("tbody tr", has_text="fresh-0")).to_be_visible()
-    expect(partition.locator(".now-true")).to_contain_text("Its LSO has stood at 48,211")
+    expect(partition.locator(".now-true")).to_contain_text("LSO stuck at 48,211")
 
 
 def test_an_open_fold_stays_open_while_the_page_changes(server: Server, live: Opener) -> None:
@@ -123,9 +123,9 @@ def test_an_open_fold_stays_open_while_the_page_changes(server: Server, live: Op
 def test_replicas_are_asked_by_a_press(server: Server, opened: Opener) -> None:
     server("reset", "held")
     page = opened("/partitions/prod/payments/0")
-    page.get_by_role("button", name="Ask every replica").click()
+    page.get_by_role("button", name="Query all replicas").click()
     page.wait_for_url("**/partitions/prod/payments/0?asked=*#replicas")
-    expect(page.locator("#replicas ~ form [role=status]")).to_contain_text("Asking; answers appear here.")
+    expect(page.locator("#replicas ~ form [role=status]")).to_contain_text("Waiting for answers.")
 
 
 def test_lost_ranges_are_copied_and_downloaded(server: Server, opened: Opener) -> None:

@@ -38,7 +38,7 @@ from dashboard.models import (
 )
 from dashboard.runtime import collector_store, leases, loop
 from dashboard.tasks import tail_loop, tails
-from dashboard.web.templatetags.fenceline import transaction_url
+from dashboard.web.addresses import transaction_of
 from fenceline.decode import text
 from fenceline.facts import Confidence, TransactionRecord, TransactionState, Transition, TransitionKind
 from fenceline.kafka import transition_ring
@@ -327,7 +327,7 @@ def shown_everywhere(client: Client, cluster: str, raw: bytes) -> None:
     name = text.escape(raw)
     row = Transaction.objects.get(key=key_of(raw))
     assert text.unescape(row.transactional_id) == raw
-    address = transaction_url(row)
+    address = transaction_of(row)
     for path in f"/api/v1{address}", f"/api/v1/transitions?transactional_id={quote(name)}":
         answer = client.get(path)
         assert answer.status_code == 200, answer.content

@@ -11,7 +11,14 @@ from django.test import Client
 from dashboard.config import CheckpointRoot, ClusterConfig, Config
 from dashboard.models import Cluster
 from tests.web import held, seed
+from tests.web.flat import FlatClient
 from tests.web.roles import give
+
+
+@pytest.fixture
+def client() -> Client:
+    """A client whose pages come without the white space that a browser drops."""
+    return FlatClient()
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from django.contrib.auth.models import Group, User
 from django.test import Client
 
 from dashboard.system import access
+from tests.web.flat import FlatClient
 
 
 def give(user: User, role: str) -> None:
@@ -18,7 +19,7 @@ def signed_in(role: str) -> Client:
     """Return the client of a user with a role, called like it."""
     user, _ = User.objects.get_or_create(username=f"the {role}")
     give(user, role)
-    client = Client()
+    client = FlatClient()
     client.force_login(user)
     return client
 

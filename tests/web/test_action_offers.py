@@ -18,6 +18,7 @@ from fenceline.kafka.transactional_ids import key_of
 from fenceline.plans.producers import plan_fence
 from tests.web import held, planned, roles, seed, streams
 from tests.web.acting import confirmed, operator, read
+from tests.web.flat import FlatClient
 
 __all__ = ["operator"]
 
@@ -77,7 +78,7 @@ def test_what_nobody_can_tell_offers_nothing_and_says_why(
     held.pinned(prod, "payments", 0, "unknown", ground=ground, transactional_id="")
     shown = read(page, "/partitions/prod/payments/0")
     assert 'name="act"' not in shown
-    assert "Not offered:" in shown
+    assert "Not available:" in shown
 
 
 def test_an_id_of_our_sink_offers_its_batch_instead_of_a_fence(
@@ -142,7 +143,7 @@ def test_one_driver_crash_offers_no_fence_anywhere(
 
 @pytest.fixture
 def root() -> Client:
-    client = Client()
+    client = FlatClient()
     client.force_login(User.objects.create_superuser("root"))
     return client
 

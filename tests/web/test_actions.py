@@ -32,9 +32,9 @@ def test_a_plan_says_what_would_be_done_in_numbers(page: Client, operator: User)
     assert "At least 1,707 records behind the LSO of payments-0 become readable." in shown
     assert "payments-0 48,211 49,981" in shown
     assert "payments-1 7,000 —" in shown
-    assert "Released: billing , payments_ledger" in shown
+    assert "Unblocked: billing , payments_ledger" in shown
     assert "Records that are already committed stay." in shown
-    assert "Verified again at execution." in shown
+    assert "Checked again before sending." in shown
     assert "Confirm as operator" in shown
     assert 'data-types="payments-7"' in markup
     assert f'name="digest" value="{action.digest}"' in markup
@@ -55,7 +55,7 @@ def test_nothing_to_do_says_why_and_what_else(page: Client, operator: User, prod
     refused = planned.batch(row.ident, 1_204, planned.NOT_PREPARED)
     action = planned.kept(planned.plan(refused, act=Act.FINISH_BATCH))
     shown = read(page, f"/actions/{action.pk}")
-    assert "Nothing of it may be done, and nothing was sent." in shown
+    assert "Refused: nothing was sent." in shown
     assert 'id="confirm"' not in shown
     assert "Roll back batch 1,204…" in shown
     assert f'name="subject" value="{row.ident}@1204"' in shown
@@ -95,7 +95,7 @@ def test_a_forced_plan_says_what_was_overruled_and_only_an_admin_confirms_it(
 def test_an_expired_plan_says_so_and_offers_to_plan_again(page: Client, operator: User) -> None:
     action = planned.kept(planned.plan(made_ms=seed.now_ms() - LIVES_MS - 1))
     shown = read(page, f"/actions/{action.pk}")
-    assert "Plan again to look again." in shown
+    assert "may be outdated" in shown
     assert "Plan again</button>" in shown
     assert 'id="confirm"' not in shown
     answer = confirmed(page, action)
@@ -106,8 +106,8 @@ def test_an_expired_plan_says_so_and_offers_to_plan_again(page: Client, operator
 @pytest.mark.parametrize(
     ("asked", "status", "said"),
     [
-        ({"act": "explode"}, 400, "named no act"),
-        ({"act": ""}, 400, "named no act"),
+        ({"act": "explode"}, 400, "named an unknown action"),
+        ({"act": ""}, 400, "named an unknown action"),
         ({"cluster": "nowhere"}, 404, "No cluster “nowhere” is configured."),
         ({"subject": []}, 400, "A plan has 1 to 50 subjects, and these are 0."),
         ({"subject": [f"id-{n}" for n in range(51)]}, 400, "and these are 51."),
@@ -145,7 +145,7 @@ def test_a_confirmed_plan_is_sent_once_and_its_page_is_the_audit_entry(
     answer = confirmed(page, action)
     assert (answer.status_code, answer["Location"]) == (303, f"/actions/{action.pk}")
     shown = text(read(page, f"/actions/{action.pk}"))
-    assert "operator has confirmed it" in shown
+    assert "operator confirmed it" in shown
     assert "ticket 4411" in shown
     assert confirmed(page, action).status_code == 303  # A double click.
     assert len(sent) == 1
@@ -195,10 +195,10 @@ def test_a_stranger_who_confirms_comes_back_after_signing_in(client: Client, pro
     ("state", "outcomes", "said", "again"),
     [
         ("done", ["done"], "Done at", ""),
-        ("stale", ["stale"], "The plan was stale: nothing was sent.", "Plan again"),
-        ("failed", ["failed"], "It failed: nothing was done.", "Plan again"),
-        ("unknown", ["unknown"], "What it did is not known.", "Plan again"),
-        ("partly", ["done", "stale"], "Not all of it was done.", "Plan the other 1 again"),
+        ("stale", ["stale"], "The plan was outdated: nothing was sent.", "Plan again"),
+        ("failed", ["failed"], "Failed: nothing was done.", "Plan again"),
+        ("unknown", ["unknown"], "Result unknown.", "Plan again"),
+        ("partly", ["done", "stale"], "Partly done.", "Plan the other 1 again"),
     ],
 )
 def test_every_end_says_what_to_do(

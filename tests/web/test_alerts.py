@@ -108,15 +108,15 @@ def test_an_alert_of_another_cluster_is_shown_only_there(page: Client, several: 
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        ([], "No alert fires."),
-        ([[]], "1 alert fires."),
-        ([[], []], "2 alerts fire."),
-        ([["silenced"]], "1 alert fires; it is quiet."),
-        ([["silenced"], ["inhibited"]], "2 alerts fire; all of them are quiet."),
-        ([["silenced"], [], []], "3 alerts fire; 1 of them is quiet."),
-        ([["grouped"], [], []], "3 alerts fire; 1 of them is about to be told."),
+        ([], "No firing alerts."),
+        ([[]], "1 firing alert."),
+        ([[], []], "2 firing alerts."),
+        ([["silenced"]], "1 firing alert; not notified."),
+        ([["silenced"], ["inhibited"]], "2 firing alerts; none notified."),
+        ([["silenced"], [], []], "3 firing alerts; 1 not notified."),
+        ([["grouped"], [], []], "3 firing alerts; 1 notification pending."),
         ([["silenced"], ["grouped", "below_severity"], []],
-         "3 alerts fire; 1 of them is quiet; 1 of them is about to be told."),
+         "3 firing alerts; 1 not notified; 1 notification pending."),
     ],
 )  # fmt: skip
 def test_the_headline_says_whether_anybody_is_told(
@@ -130,12 +130,12 @@ def test_the_headline_says_whether_anybody_is_told(
 @pytest.mark.parametrize(
     ("states", "said"),
     [
-        (["delivered"], "1 alert fires."),
-        (["pending"], "1 alert fires; no receiver has taken the message of it so far."),
-        (["failed", "pending"], "2 alerts fire; no receiver has taken the message of any of them so far."),
+        (["delivered"], "1 firing alert."),
+        (["pending"], "1 firing alert; not delivered."),
+        (["failed", "pending"], "2 firing alerts; 2 not delivered."),
         (["failed", "delivered"],
-         "2 alerts fire; no receiver has taken the message of 1 of them so far."),
-        ([["failed", "delivered"]], "1 alert fires."),
+         "2 firing alerts; 1 not delivered."),
+        ([["failed", "delivered"]], "1 firing alert."),
     ],
 )  # fmt: skip
 def test_what_was_sent_and_not_taken_is_told_to_nobody(
@@ -152,7 +152,7 @@ def test_what_was_sent_and_not_taken_is_told_to_nobody(
 def test_before_the_first_look_nothing_is_claimed(page: Client) -> None:
     of = seed.cluster()
     seed.seen(of)
-    assert "Not everything has been seen yet." in read(page, "/alerts")
+    assert "The first read is still in progress." in read(page, "/alerts")
     assert "Not collected yet" in read(page, "/alerts")
 
 
@@ -195,10 +195,10 @@ def test_who_was_told_is_said_with_what_came_of_it(page: Client, prod: Cluster) 
     other = voiced.channel("other")
     voiced.change(row, [ops.pk, "delivery", told.pk], [other.pk, "quiet", "it wants critical and worse"])
     first, second, third, fourth = reasons(page, row)
-    assert first.startswith("told ops")
+    assert first.startswith("notified ops")
     assert second.startswith("not delivered pager hooks.example.org answered 500. Check the receiver.")
-    assert third.startswith("being told late")
-    assert fourth == "not told other it wants critical and worse"
+    assert third.startswith("sending late")
+    assert fourth == "not notified other it wants critical and worse"
     text = read(page, "/alerts")
     for each in (told, failed, coming):
         assert f'href="/deliveries/{each.pk}"' in text
@@ -208,8 +208,8 @@ def test_a_delivery_or_channel_that_is_gone_is_said(page: Client, prod: Cluster)
     row = voiced.alert(prod, "transaction:x", "resolved")
     voiced.change(row, [77, "delivery", 4711], [78, "quiet", "it was told already"], new="resolved")
     assert reasons(page, row) == [
-        "not told delivery 4711 is not kept any more",
-        "not told it was told already",
+        "not notified delivery 4711 is not kept any more",
+        "not notified it was told already",
     ]
 
 
@@ -297,9 +297,9 @@ def test_many_are_walked_through_in_pages_and_few_queries(page: Client, prod: Cl
 
 
 def test_it_says_that_nobody_is_told_without_a_channel(page: Client, prod: Cluster) -> None:
-    assert "Nobody is told of anything: there is no channel." in read(page, "/alerts")
+    assert "No notification channel is configured." in read(page, "/alerts")
     channel = voiced.channel(enabled=False)
-    assert "every channel is disabled" in read(page, "/alerts")
+    assert "All notification channels are disabled" in read(page, "/alerts")
     channel.enabled = True
     channel.save()
     assert "Nobody is told" not in read(page, "/alerts")
@@ -331,15 +331,15 @@ def test_no_query_string_fails(key: str, value: str) -> None:
 
 def test_the_sidebar_counts_what_fires_and_the_overview_what_is_quiet(page: Client, prod: Cluster) -> None:
     assert "nav-alerts" in read(page, "/")
-    assert "alerts fire" not in read(page, "/")
+    assert "firing alert" not in read(page, "/")
     voiced.alert(prod, "transaction:a", severity="warning")
     voiced.alert(prod, "transaction:b", quiet=[["silenced", "1", "by ada"]])
     voiced.alert(prod, "transaction:c", severity="info")
     voiced.alert(prod, "transaction:d", "resolved")
     seed.finding(prod, "transaction:b")
     text = read(page, "/")
-    assert 'tone-critical">2<span class="visually-hidden"> alerts fire' in text
-    assert 'href="/alerts?state=firing&amp;voice=quiet">1 firing alert is quiet</a>' in text
+    assert 'tone-critical">2<span class="visually-hidden"> firing alerts' in text
+    assert 'href="/alerts?state=firing&amp;voice=quiet">1 firing alert not notified</a>' in text
     headers = {"HX-Request": "true"}
     assert 'id="nav-alerts" hx-swap-oob="true"' in page.get("/groups", headers=headers).content.decode()
 

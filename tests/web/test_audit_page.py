@@ -13,6 +13,7 @@ from django.urls import reverse
 from dashboard.models import AuditEntry
 from tests.web import roles, seed
 from tests.web.acting import read, text
+from tests.web.flat import FlatClient
 from tests.web.recorded import entry
 
 pytestmark = pytest.mark.django_db
@@ -80,7 +81,7 @@ def test_a_row_says_what_changed_in_words(admin: Client) -> None:
         "groups: added admin, operator; removed viewer",
         "channel changed: pager",
         "role: viewer",
-        "a name that no user has",
+        "unknown username",
         "1,234 times within 1 h",
         "2 changes and 1,234 failed sign-ins in the last 24 h",
     ):
@@ -130,7 +131,7 @@ def test_it_is_read_only_and_readable_while_read_only(admin: Client, settings: A
     settings.READ_ONLY = True
     assert lines(admin) == [row.pk]
     assert admin.post("/audit").status_code == 405
-    root = Client()
+    root = FlatClient()
     root.force_login(User.objects.create_superuser("root"))
     where = "/admin/dashboard/auditentry/"
     assert "pager" in read(root, where)

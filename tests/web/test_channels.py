@@ -176,7 +176,7 @@ def test_what_cannot_be_used_is_told(
 def test_everything_that_is_wrong_is_told_at_once_and_what_was_written_stays(admin: Client) -> None:
     asked = {"name": "", "kind": "webhook", "url": "gopher://x", "min_severity": "x", "matchers": "<b>"}
     text = admin.post("/channels/add", asked).content.decode()
-    assert "4 things have to be corrected" in text
+    assert "4 errors" in text
     assert "&lt;b&gt;" in text
     assert "gopher://x" in text
 
@@ -204,7 +204,7 @@ def test_the_form_shows_what_is_kept_but_not_the_address(admin: Client) -> None:
 
 def test_it_is_disabled_with_a_reason_and_enabled_as_if_nothing_had_failed(admin: Client) -> None:
     row = voiced.channel(failures=4)
-    assert "Its last 4 messages were not taken." in read(admin, f"/channels/{row.pk}")
+    assert "Its last 4 messages failed." in read(admin, f"/channels/{row.pk}")
     admin.post(f"/channels/{row.pk}/disable")
     row.refresh_from_db()
     assert not row.enabled
@@ -218,9 +218,9 @@ def test_it_is_disabled_with_a_reason_and_enabled_as_if_nothing_had_failed(admin
 def test_while_a_message_is_sent_again_it_does_not_claim_to_be_told(admin: Client) -> None:
     row = voiced.channel()
     voiced.delivery(row, "pending", attempts=0)
-    assert "It is told." in read(admin, f"/channels/{row.pk}")
+    assert "Healthy." in read(admin, f"/channels/{row.pk}")
     voiced.delivery(row, "pending")
-    assert "A message has not been taken so far:" in read(admin, f"/channels/{row.pk}")
+    assert "A message is being retried." in read(admin, f"/channels/{row.pk}")
 
 
 def test_why_it_was_disabled_stays_when_it_is_disabled_again(admin: Client) -> None:
@@ -232,7 +232,7 @@ def test_why_it_was_disabled_stays_when_it_is_disabled_again(admin: Client) -> N
 def test_deleting_says_first_what_goes_with_it(admin: Client) -> None:
     row = voiced.channel()
     voiced.delivery(row)
-    assert "Its 1 delivery goes with it" in read(admin, f"/channels/{row.pk}/delete")
+    assert "This deletes 1 delivery" in read(admin, f"/channels/{row.pk}/delete")
     assert Channel.objects.exists()
     assert admin.post(f"/channels/{row.pk}/delete-now")["Location"] == "/channels"
     assert not Channel.objects.exists()

@@ -152,7 +152,7 @@ def test_an_error_is_told_without_its_trace(page: Client) -> None:
         answer = page.get("/")
     text = answer.content.decode()
     assert answer.status_code == 500
-    assert "This page could not be made" in text
+    assert "This page failed" in text
     assert "secret detail" not in text
     assert "Traceback" not in text
 
@@ -160,7 +160,7 @@ def test_an_error_is_told_without_its_trace(page: Client) -> None:
 def test_a_page_that_is_not_there_says_so(page: Client) -> None:
     answer = page.get("/nowhere")
     assert answer.status_code == 404
-    assert "Nothing is at this address" in answer.content.decode()
+    assert "Page not found" in answer.content.decode()
 
 
 def test_what_is_not_known_is_said_by_its_name(page: Client) -> None:

@@ -69,7 +69,7 @@ def test_every_page_names_who_fenced(page: Client, operator: User, prod: Cluster
     moment = datetime.fromtimestamp(at_ms / 1_000, UTC).strftime("%H:%M:%S")
     assert f"Idle, fenced by ada ( action {action.pk} ) at " in said
     assert moment in said
-    assert "No producer has come back since." in said
+    assert "No producer has initialised it since." in said
     assert "Its producer initialised" not in said
     assert "Waiting for a producer" in said
     evidence = f"Fenced by ada, action {action.pk}"
@@ -85,7 +85,7 @@ def test_every_page_names_who_fenced(page: Client, operator: User, prod: Cluster
 def test_a_producer_that_came_back_ends_the_sentence(page: Client, operator: User, prod: Cluster) -> None:
     fenced(prod, back=True)
     said = text(read(page, f"/transactions/prod/{NAME}"))
-    assert "No producer has come back" not in said
+    assert "No producer has initialised it" not in said
     assert "Its producer initialised" in said
 
 

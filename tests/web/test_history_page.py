@@ -132,7 +132,7 @@ def test_before_the_first_run_the_page_says_how_to_run_the_job(page: Client, pla
 def test_without_a_place_the_page_says_where_to_name_one(page: Client) -> None:
     seed.seen(seed.cluster())
     shown = read(page)
-    assert "No place for reports is configured" in shown
+    assert "History is not configured" in shown
     assert "[history] url = " in shown
 
 

@@ -28,8 +28,8 @@ def test_lists_alone_are_live_and_the_page_says_what_is_missing(page: Client) ->
     seed.transaction(cluster)
     for path in ("/", "/transactions"):
         text = shown(page, path)
-        assert "is known from its coordinators' lists alone" in text
-        assert "Not everything was seen since" not in text
+        assert "is known from its coordinators' lists only" in text
+        assert "Data is incomplete since" not in text
         assert NO_READ in text
     assert NO_READ in shown(page, "/system")
 
@@ -38,7 +38,7 @@ def test_trouble_of_the_reconciler_does_not_make_pages_old(page: Client) -> None
     cluster = seed.cluster()
     seed.seen(cluster)
     seed.collector(cluster, "reconcile", error="cannot reach it", seen_through_ms=seed.now_ms() - 600_000)
-    assert "Not everything was seen since" not in shown(page, "/transactions")
+    assert "Data is incomplete since" not in shown(page, "/transactions")
 
 
 def test_system_tells_agreement_and_cost(page: Client) -> None:

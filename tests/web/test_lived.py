@@ -191,7 +191,7 @@ def test_the_page_tells_each_step_its_instant_and_its_evidence(page: Client) -> 
     assert re.search(r"first partition added, offset [\d,]+", text)
     assert re.search(r"from \d+ ms after the decision on", text)
     assert re.search(r"Ended: committed", text)
-    assert "How long its commits take" in text
+    assert "Commit durations" in text
     assert 'data-chart="timeline-chart-figure"' in text
 
 
@@ -220,7 +220,7 @@ def test_an_id_that_expired_keeps_its_page_while_its_history_is_kept(page: Clien
     happened.save(prod, [*walk.written, Tombstone("gone-1", at_ms)])
     assert not Transaction.objects.exists()
     text = read(page, "gone-1")
-    assert "Its coordinator has forgotten it" in text
+    assert "Expired by its coordinator" in text
     assert "commit" in text
     assert "expiry" in text
     Recent.objects.all().delete()

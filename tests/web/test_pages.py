@@ -29,12 +29,12 @@ def read(page: Client, url: str, **headers: str) -> str:
 def test_nothing_at_all_is_shown_as_nothing(page: Client, url: str, headers: dict[str, str]) -> None:
     text = read(page, url, **headers)
     assert "No cluster is configured" in text
-    assert "Nothing is stuck" not in text
+    assert "No transaction is stuck" not in text
 
 
 def test_a_new_cluster_is_said_not_to_be_seen_yet(page: Client) -> None:
     seed.cluster()
-    assert "prod has not been seen yet." in read(page, "/")
+    assert "prod has not been read yet." in read(page, "/")
     assert "No collector has reported" in read(page, "/")
     assert "Not collected yet" in read(page, "/transactions")
 
@@ -42,7 +42,7 @@ def test_a_new_cluster_is_said_not_to_be_seen_yet(page: Client) -> None:
 def test_a_first_look_under_way_tells_how_far_it_is(page: Client) -> None:
     seed.collector(seed.cluster(), seen_through_ms=None, behind=1_200_000, records=34_000)
     assert "34,000 records read, 1,200,000 to go" in read(page, "/")
-    assert "first look" in read(page, "/system")
+    assert "first read" in read(page, "/system")
 
 
 def test_a_calm_cluster_is_fine_and_says_what_was_looked_at(page: Client) -> None:
@@ -50,17 +50,17 @@ def test_a_calm_cluster_is_fine_and_says_what_was_looked_at(page: Client) -> Non
     seed.seen(prod)
     seed.transaction(prod, state=TransactionState.COMPLETE_COMMIT, partitions={})
     text = read(page, "/")
-    assert "Nothing is stuck." in text
+    assert "No transaction is stuck." in text
     assert "1 transactional id" in text
     assert "No transaction is open" in text
-    assert "Not everything was seen" not in text
+    assert "Data is incomplete" not in text
 
 
 def test_the_worst_finding_is_the_verdict_and_the_rest_is_counted(page: Client) -> None:
     prod = seed.cluster()
     seed.busy(prod, 40)
     text = read(page, "/")
-    assert "payments-ledger-7 is open for more than 1 m, and one more needs you." in text
+    assert "payments-ledger-7 is open for more than 1 m (+1 more)." in text
     assert text.index("payments-ledger-7 is open") < text.index("inventory-sync-stuck-3 is open")
     assert "(2) Overview · Fenceline" in text
 
@@ -84,10 +84,10 @@ def test_a_cluster_that_is_not_seen_now_is_never_called_fine(
     seed.collector(seed.cluster(), seen_through_ms=seed.now_ms() - 61_000, **fields)
     for url in PAGES:
         text = read(page, url)
-        assert "Not everything was seen since" in text, url
+        assert "Data is incomplete since" in text, url
         assert reason in text, url
-    assert "Nothing is stuck." not in read(page, "/")
-    assert "Whether anything is stuck cannot be said" in read(page, "/")
+    assert "No transaction is stuck." not in read(page, "/")
+    assert "whether anything is stuck is unknown" in read(page, "/")
 
 
 def test_a_collector_that_is_late_for_less_than_a_minute_is_one_line(page: Client) -> None:
@@ -97,9 +97,9 @@ def test_a_collector_that_is_late_for_less_than_a_minute_is_one_line(page: Clien
     seed.collector(prod, "judge", behind=None)
     for url in PAGES:
         text = read(page, url)
-        assert "transaction_state of prod is late: this page shows what was seen until" in text, url
-        assert "Not everything was seen since" not in text, url
-    assert "Nothing is stuck." not in read(page, "/")
+        assert "transaction_state of prod is late: this page shows data up to" in text, url
+        assert "<b>Data is incomplete since" not in text, url
+    assert "No transaction is stuck." not in read(page, "/")
 
 
 def test_a_stale_collector_is_a_gap_on_system(page: Client) -> None:
@@ -118,7 +118,7 @@ def test_a_gap_is_named_with_its_reason_on_every_page(page: Client) -> None:
     row = seed.transaction(prod)
     for url in (*PAGES, f"/transactions/prod/{row.transactional_id}"):
         assert "connection refused. Is it running" in read(page, url), url
-    assert "Nothing is stuck." not in read(page, "/")
+    assert "No transaction is stuck." not in read(page, "/")
 
 
 def test_a_finding_on_a_blind_cluster_is_shown_with_the_doubt(page: Client) -> None:
@@ -128,8 +128,8 @@ def test_a_finding_on_a_blind_cluster_is_shown_with_the_doubt(page: Client) -> N
     seed.finding(prod, "transaction:a", complete=False)
     text = read(page, "/")
     assert "a is open for more than 1 m." in text
-    assert "not all was seen since" in text
-    assert "not everything this rule needs can be seen now" in text
+    assert "data is incomplete since" in text
+    assert "some of the data that this rule needs is missing" in text
 
 
 def test_a_dead_judge_takes_the_fine_away(page: Client) -> None:
@@ -137,7 +137,7 @@ def test_a_dead_judge_takes_the_fine_away(page: Client) -> None:
     seed.collector(prod)
     late = datetime.now(UTC) - timedelta(minutes=1)
     seed.collector(prod, "judge", expires_at=late, seen_through_ms=seed.now_ms() - 60_000)
-    assert "Nothing is stuck." not in read(page, "/")
+    assert "No transaction is stuck." not in read(page, "/")
 
 
 def test_many_rows_are_paged(page: Client) -> None:
@@ -168,7 +168,7 @@ def test_four_reasons_for_an_empty_list_read_differently(page: Client) -> None:
     tail.delete()
     seed.seen(prod)
     assert "No transactional ids exist" in read(page, "/transactions")
-    assert "No transaction matches" in read(page, "/transactions?q=x&state=open")
+    assert "No matching transactions" in read(page, "/transactions?q=x&state=open")
     assert "Clear the filter" in read(page, "/transactions?q=x&state=open")
 
 
@@ -179,12 +179,12 @@ def test_each_noun_s_empty_list_says_why(page: Client, noun: str) -> None:
     assert "Not collected yet" in read(page, f"/{noun}")
     blind = seed.collector(prod, noun, seen_through_ms=None, error="not authorized to describe topics")
     text = read(page, f"/{noun}")
-    assert f"Cannot see {noun} of prod since" in text
+    assert f"Cannot read {noun} of prod since" in text
     assert "not authorized to describe topics" in text
     blind.delete()
     held.watched(prod)
     text = read(page, f"/{noun}")
-    assert any(words in text for words in ("is watched yet", "No consumer group exists", "Nothing had to"))
+    assert any(words in text for words in ("No partitions yet", "No consumer groups", "No recoveries"))
     text = read(page, f"/{noun}?q=nothing-like-it")
     assert "Clear the filter" in text
 
@@ -198,9 +198,9 @@ def test_a_noun_that_is_not_seen_now_says_so_on_its_own_pages(page: Client, noun
     held.partition(prod)
     held.offset(held.group(prod))
     prod.collector_set.filter(name=noun).update(seen_through_ms=seed.now_ms() - 60_000)
-    assert "Not everything was seen since" in read(page, f"/{noun}")
-    assert "Not everything was seen since" not in read(page, "/transactions")
-    told = "Whether anything is stuck cannot be said" in read(page, "/")
+    assert "Data is incomplete since" in read(page, f"/{noun}")
+    assert "Data is incomplete since" not in read(page, "/transactions")
+    told = "whether anything is stuck is unknown" in read(page, "/")
     assert told is (noun != "recoveries")
 
 
@@ -226,7 +226,7 @@ def test_a_choice_of_cluster_holds_for_the_whole_page(page: Client) -> None:
     seed.seen(staging)
     seed.transaction(staging, "only-here")
     text = read(page, "/?cluster=staging")
-    assert "Nothing is stuck." in text
+    assert "No transaction is stuck." in text
     assert "/transactions?cluster=staging" in text
     text = read(page, "/transactions?cluster=staging")
     assert text.count('<tr id="t-') == 1

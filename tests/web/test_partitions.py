@@ -95,7 +95,7 @@ def test_internal_topics_are_hidden_but_their_trouble_is_counted(page: Client, p
     held.pinned(prod, "__consumer_offsets", 17)
     held.partition(prod, "__transaction_state", 3)
     text = read(page, "/partitions")
-    assert "show 2 internal, 1 pinned" in text
+    assert "show 2 internal, 1 blocked" in text
     assert "__consumer_offsets-17" not in text
 
 
@@ -137,20 +137,20 @@ def test_a_pinned_partition_says_since_when_and_how_much(
 ) -> None:
     held.pinned(prod, "payments", verdict=verdict.value, age_ms=90_000)
     text = read(page, ONE)
-    assert "Its LSO has stood at 48,211 for" in text
-    assert "1,770 offsets lie behind it, at most as many records" in text
+    assert "LSO stuck at 48,211 for" in text
+    assert "up to 1,770 records are uncommitted" in text
     assert ("kafka-transactions.sh" in text) is (verdict is PartitionVerdict.HANGING)
 
 
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({}, "Nothing holds it back."),
-        ({"high_watermark": 48_300}, "Its LSO moves."),
-        ({"error": "leader not available"}, "It cannot be seen now."),
+        ({}, "No transaction blocks it."),
+        ({"high_watermark": 48_300}, "Its LSO advances."),
+        ({"error": "leader not available"}, "Unavailable."),
         (
             {"lso": None, "high_watermark": None, "ends": "", "seen_ms": None},
-            "Its offsets were not seen yet.",
+            "Its offsets are not known yet.",
         ),
     ],
 )
@@ -180,7 +180,7 @@ def test_who_waits_and_who_reads_past_are_told_apart(page: Client, prod: Cluster
     held.offset(held.group(prod, "rpw"), unstable=True, offset=None)
     held.offset(held.group(prod, "elsewhere"), "payments", 1)
     text = read(page, ONE)
-    assert "1 group waits" in text
+    assert "1 group likely blocked" in text
     order = [text.index(f"<bdi>{name}</bdi>") for name in ("rpw", "billing", "mirror", "slow")]
     assert order == sorted(order)
     for words in ("commit pending", "likely blocked", "reads uncommitted", "not there yet"):
@@ -193,9 +193,9 @@ def test_whose_it_is_is_said(page: Client, prod: Cluster, settings: Any) -> None
     settings.FENCELINE = held.owned(settings.FENCELINE, owner)
     held.pinned(prod, "payments", transactional_id="payments-7")
     text = read(page, ONE)
-    assert "It belongs to <b>Payments</b> · #payments-oncall" in text
+    assert "Owner: <b>Payments</b> · #payments-oncall" in text
     assert 'href="https://runbooks.example/payments"' in text
-    assert "Call <b>Payments</b>" in text
+    assert "Owner: <b>Payments</b>" in text
 
 
 def test_a_partition_that_is_not_watched_is_said_not_to_be(page: Client, prod: Cluster) -> None:
@@ -236,7 +236,7 @@ class TestReplicas:
         ((name, arguments, options),) = sent
         assert (name, arguments) == ("collectors.look_at_replicas", ("prod", "payments", 0))
         assert options["queue"] == "default"
-        assert "Asking; answers appear here." in read(page, answer["Location"].partition("#")[0])
+        assert "Waiting for answers." in read(page, answer["Location"].partition("#")[0])
 
     @pytest.mark.parametrize(("role", "read_only"), [("viewer", False), ("operator", True)])
     def test_who_may_not_ask_sees_why(
@@ -252,7 +252,7 @@ class TestReplicas:
         held.partition(prod)
         give(user, role)
         settings.READ_ONLY = read_only
-        assert re.search(r"<button[^>]* disabled>Ask every replica</button>", read(page, ONE))
+        assert re.search(r"<button[^>]* disabled>Query all replicas</button>", read(page, ONE))
         answer = page.post(f"{ONE}/replicas")
         assert answer.status_code == 403
         assert ("READ_ONLY" if read_only else "dashboard.ask_replicas") in answer.content.decode()
@@ -262,14 +262,14 @@ class TestReplicas:
         held.partition(prod)
         asked = seed.now_ms() - 2_000
         held.looked(prod, "payments", 0, 1, [held.producer(4017, 48_211, "payments-7"), held.producer(5000)])
-        assert "Asking; answers" in read(page, f"{ONE}?asked={asked}")
+        assert "Waiting for answers" in read(page, f"{ONE}?asked={asked}")
         held.looked(prod, "payments", 0, 2, [held.producer(4017, 48_211, "payments-7"), held.producer(5000)])
         held.looked(prod, "payments", 0, 3, error="connection refused")
         text = read(page, f"{ONE}?asked={asked}")
         assert "Asking" not in text
         assert 'broker 3 · <span class="trouble">connection refused</span>' in text
-        assert "none: idempotent only, or not known" in text
-        assert "The replicas tell different things" not in text
+        assert "none (idempotent only) or unknown" in text
+        assert "The replicas differ" not in text
 
     def test_nobody_who_answers_is_said(self, page: Client, prod: Cluster) -> None:
         held.partition(prod)
@@ -279,7 +279,7 @@ class TestReplicas:
         held.partition(prod)
         held.looked(prod, "payments", 0, 1, [])
         held.looked(prod, "payments", 0, 2, [held.producer(4017, 48_211)])
-        assert "The replicas tell different things" in read(page, ONE)
+        assert "The replicas differ" in read(page, ONE)
 
     def test_redis_away_is_said(self, page: Client, prod: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
         def refuse(*_: object, **__: object) -> None:

@@ -42,7 +42,7 @@ def test_a_broken_link_names_its_recovery_and_its_transactions(page: Client, pro
     streams.abandoned(prod)
     text = read(page, ONE)
     assert "Batch 1,204 is not committed." in text
-    assert "Restart the query: it finishes this batch from its ledger before it plans another." in text
+    assert "Restart the query: it commits this batch from its ledger first." in text
     assert "recoverAndCommit" in text
     for number in range(4):
         name = f"orders_enrich-3f9c11d2-p{number}-g7-b0-s{number}"
@@ -50,7 +50,7 @@ def test_a_broken_link_names_its_recovery_and_its_transactions(page: Client, pro
     assert text.count("</i>Ongoing</span>") == 3
     assert text.count("</i>CompleteCommit</span>") == 1
     assert "Restart orders_enrich before " in text
-    assert re.search(r'data-until="no time" [^>]+>11 m \d+ s</time> left for 1 prepared batch', text)
+    assert re.search(r'data-until="0 s" [^>]+>11 m \d+ s</time> left for 1 prepared batch', text)
 
 
 def test_an_earlier_batch_is_opened_with_what_became_of_it(page: Client, prod: Cluster) -> None:
@@ -61,10 +61,10 @@ def test_an_earlier_batch_is_opened_with_what_became_of_it(page: Client, prod: C
     streams.coordinated(row, decided, *[TransactionState.COMPLETE_COMMIT] * 4)
     assert 'href="?batch=1202#chain"' in read(page, ONE)
     text = read(page, f"{ONE}?batch=1202")
-    assert "not the newest" in text
+    assert "newest: batch" in text
     assert text.count("no coordinator record of this id is known") == 4  # Not those of the other half.
-    assert "Nothing is kept of batch 7" in read(page, f"{ONE}?batch=7")
-    assert "not the newest" not in read(page, f"{ONE}?batch=x")
+    assert "No data for batch 7" in read(page, f"{ONE}?batch=7")
+    assert "newest: batch" not in read(page, f"{ONE}?batch=x")
 
 
 def test_an_id_that_went_on_is_told_by_its_ledger(page: Client, prod: Cluster) -> None:
@@ -75,8 +75,8 @@ def test_an_id_that_went_on_is_told_by_its_ledger(page: Client, prod: Cluster) -
     streams.coordinated(row, newest, *[TransactionState.COMPLETE_COMMIT] * 4)
     text = read(page, f"{ONE}?batch=1201")
     # The ledger's word is named as such: a coordinator that cannot confirm it any more is no confirmation.
-    assert text.count("id used again; ledger: committed") == 4
-    assert "id used again" not in read(page, ONE)
+    assert text.count("id reused; ledger: committed") == 4
+    assert "id reused" not in read(page, ONE)
 
 
 def test_a_lost_batch_says_that_no_restart_mends_it(page: Client, prod: Cluster) -> None:
@@ -84,7 +84,7 @@ def test_a_lost_batch_says_that_no_restart_mends_it(page: Client, prod: Cluster)
     streams.planned(row, 1_204)
     streams.decision(row, 1_204, "lost", lost=[streams.transactional_id(row, 0, 1_204)], done_by="operator")
     text = read(page, ONE)
-    assert "No restart brings these records back" in text
+    assert "A restart does not restore these records" in text
     assert "by an operator" in text
     assert "13120" in text  # What it read.
 
@@ -146,8 +146,8 @@ def test_each_verdict_on_a_restart_is_said(page: Client, prod: Cluster, verdict:
     detail = streams.detail(restart={"first_batch": None, "severity": "critical", "remedy": "do this"})
     streams.query(prod, restart=verdict.value, restart_words="fails: so and so", detail=detail)
     text = read(page, ONE)
-    assert "A restart fails: so and so." in text
-    assert "Before it: do this." in text
+    assert "On restart: fails: so and so." in text
+    assert "First: do this." in text
     assert f"{verdict.value.replace('_', ' ')}</span>" in read(page, "/queries")
 
 
@@ -161,7 +161,7 @@ def test_the_inspector_tells_broken_and_foreign_files(page: Client, prod: Cluste
     text = read(page, ONE)
     for said in (
         "offsets/17", "line 2 ends too early", "_SUCCESS", "dedupe, default in 8 partitions",
-        "tracked asynchronously", "batches 1,103 to 1,203 are kept", "spark.sql.shuffle.partitions",
+        "tracked asynchronously", "batches 1,103 to 1,203 kept", "spark.sql.shuffle.partitions",
     ):  # fmt: skip
         assert said in text, said
 
@@ -184,7 +184,7 @@ def test_sources_tell_position_lag_and_what_blocks_them(page: Client, prod: Clus
     assert 'href="/transactions/prod/payments-7"' in text
     assert 'href="/partitions/prod/payments/0"' in text
     assert "1,770" in text
-    assert "at a pinned LSO" in read(page, "/queries")
+    assert "at a blocked LSO" in read(page, "/queries")
     assert f'href="{ONE}"' in read(page, "/partitions/prod/payments/0")
 
 
@@ -192,7 +192,7 @@ def test_records_deleted_unread_come_first_and_are_counted(page: Client, prod: C
     streams.partitions(prod)
     streams.batch(streams.query(prod), 1_203, offsets=[["0", streams.offsets("order_events", 4, 13_120)]])
     text = read(page, ONE)
-    assert "30 offsets that it has not read are deleted." in text
+    assert "30 unread offsets were deleted." in text
     assert text.index("order_events-2</bdi>") < text.index("order_events-0</bdi>")
 
 
@@ -216,7 +216,7 @@ def test_any_source_is_told_as_it_is(page: Client, prod: Cluster, raw: str | Non
     assert not lag.positions(raw)
     streams.batch(streams.query(prod), 1_203, offsets=[["0", raw]])
     text = read(page, ONE)
-    said = "nothing was read yet" if raw is None else "not Kafka's; read up to"
+    said = "nothing read yet" if raw is None else "not Kafka's; read up to"
     assert said in html.unescape(text)
 
 
@@ -226,7 +226,7 @@ def test_batches_are_paged_and_keep_our_own_history(page: Client, prod: Cluster)
         Batch(query=row, batch_id=n, planned_ms=seed.now_ms(), rev=1) for n in range(130)
     )
     text = read(page, ONE)
-    assert "130 kept; Spark itself keeps about 100" in text
+    assert "130 recorded; Spark keeps about 100" in text
     assert "1–25 of 130" in text
     assert "126–130 of 130" in read(page, f"{ONE}?page=6")
 
@@ -255,7 +255,7 @@ def test_rows_written_are_shown_from_the_ledger_in_table_and_chart(page: Client,
     cells = re.findall(r"<td[^>]* data-rows-written>(.*?)</td>", read(page, ONE), re.DOTALL)
     assert len(cells) == 8, "four batches in the table and in the chart's own"
     assert [f"{counted:,}" in cell for cell in cells] == [True, False, False, False] * 2
-    assert all("unknown: Spark counts none" in cell for cell in cells if f"{counted:,}" not in cell)
+    assert all("unknown: Spark does not count" in cell for cell in cells if f"{counted:,}" not in cell)
     drawn = query_figures.rows(list(Batch.objects.order_by("batch_id")), {1_203: counted})
     by_name = {trace["name"]: trace["y"] for trace in drawn["data"]}
     assert by_name["rows written"] == [None, None, None, counted]
@@ -273,7 +273,7 @@ def test_runs_tell_what_their_listener_could_not(page: Client, prod: Cluster) ->
     streams.run(row, spooled=3, dropped=2, spool_age_ms=61_000, exception="java.lang.Error: boom", ended_ms=1)
     text = read(page, ONE)
     assert "2 dropped" in text
-    assert "3 waiting, the oldest for 1 m 1 s" in text
+    assert "3 spooled, oldest 1 m 1 s" in text
     assert "java.lang.Error: boom" in text
 
 
@@ -281,6 +281,6 @@ def test_a_transaction_names_the_query_and_batch_it_belongs_to(page: Client, pro
     row = streams.abandoned(prod)
     text = read(page, f"/transactions/prod/{streams.transactional_id(row, 1, 1_204)}")
     assert f'href="{ONE}"' in text
-    assert f'<a href="{ONE}?batch=1204#chain">batch 1,204</a> was decided last' in text
+    assert f'<a href="{ONE}?batch=1204#chain">batch 1,204</a> is the last decided batch' in text
     seed.transaction(prod, "plain-1")
     assert "The sink of" not in read(page, "/transactions/prod/plain-1")

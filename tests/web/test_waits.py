@@ -35,11 +35,11 @@ def test_the_groups_that_stand_where_it_is_open_wait_for_it(page: Client, prod: 
     held.waits(held.group(prod, "billing"), pin)
     held.offset(held.group(prod, "mirror"), waiting="reads_past", offset=49_981)
     text = read(page)
-    assert "2 partitions in this transaction · 1 group waits" in text
+    assert "2 partitions in this transaction · 1 group blocked" in text
     assert 'href="/groups/prod/billing"' in text
     assert 'href="/groups/prod/mirror"' not in text
     assert 'href="/partitions/prod/payments/0"' in text
-    assert "another holds it" not in text
+    assert "blocked by another" not in text
     listed = read(page, "/transactions?state=open")
     assert '<td class="col-waiting number">1 group</td>' in listed
     assert "col-waiting" not in read(page, "/transactions")
@@ -52,9 +52,9 @@ def test_a_query_that_stands_where_it_holds_the_lso_is_named_too(page: Client, p
     stands = streams.query(prod, finished=7)
     streams.batch(stands, 7, offsets=[["0", json.dumps({"payments": {"0": pin.start_offset, "1": 5}})]])
     text = read(page)
-    assert "2 partitions in this transaction · 1 query at its LSO" in text
+    assert "2 partitions in this transaction · 1 query blocked at its LSO" in text
     assert f'query <a href="/queries/prod/{stands.ident}"><bdi>orders_enrich</bdi></a>' in text
-    assert text.count('<span class="muted">nobody</span>') == 1
+    assert text.count('<span class="muted">none</span>') == 1
 
 
 def test_who_waits_for_another_one_in_the_same_partition_is_not_its_waiter(
@@ -67,7 +67,7 @@ def test_who_waits_for_another_one_in_the_same_partition_is_not_its_waiter(
     assert second.transactional_id == "payments-7"
     text = read(page)
     assert "/groups/prod/billing" not in text
-    assert "another holds it" in text
+    assert "blocked by another" in text
 
 
 def test_a_producer_without_a_known_id_is_matched_by_its_number(page: Client, prod: Cluster) -> None:
@@ -114,12 +114,12 @@ class TestReadProcessWrite:
         text = read(page)
         assert 'href="/groups/prod/app"' in text
         assert 'href="/groups/prod/other"' not in text
-        assert "(perhaps)" not in text
+        assert "(possibly)" not in text
         assert "a read-process-write transaction" in text
 
     def test_how_sure_that_is_is_said(self, page: Client, prod: Cluster) -> None:
         pending(held.group(prod, "app", log_partition=17), certain=False)
-        assert "input-3 (perhaps)" in read(page)
+        assert "input-3 (possibly)" in read(page)
 
     def test_else_candidates_are_said_to_be_candidates(self, page: Client, prod: Cluster) -> None:
         held.group(prod, "other", log_partition=17)
@@ -131,15 +131,15 @@ class TestReadProcessWrite:
 
     def test_a_pending_commit_of_another_transaction_is_not_its(self, page: Client, prod: Cluster) -> None:
         pending(held.group(prod, "app", log_partition=17), name="payments-8")
-        assert "(perhaps)" not in read(page)
-        assert "1 group waits" not in read(page)
+        assert "(possibly)" not in read(page)
+        assert "1 group blocked" not in read(page)
 
 
 def test_the_coordinator_is_the_leader_of_its_partition(page: Client, prod: Cluster) -> None:
     seed.transaction(prod, "payments-7", log_partition=7)
     text = read(page)
-    assert "which broker leads it was not seen yet" in text
-    assert "who leads its partition of __transaction_state was not seen yet" in text
+    assert "its leader is not known yet" in text
+    assert "the leader of its partition of __transaction_state is not known yet" in text
     held.partition(prod, "__transaction_state", 7, leader=2)
     text = read(page)
     assert "→ broker 2" in text
@@ -163,8 +163,8 @@ def test_whose_it_is_is_said_by_id_or_application(page: Client, prod: Cluster, s
     settings.FENCELINE = held.owned(settings.FENCELINE, held.owner("payments"))
     seed.transaction(prod, "payments-7")
     seed.finding(prod, "transaction:payments-7")
-    assert "and that to <b>Payments</b> · #payments-oncall" in read(page)
-    assert "call <b>Payments</b>" in read(page, "/")
+    assert "owner: <b>Payments</b> · #payments-oncall" in read(page)
+    assert "owner: <b>Payments</b>" in read(page, "/")
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_the_first_page_counts_what_is_held_and_who_waits(page: Client, prod: Cl
     held.waits(held.group(prod, "billing", "BLOCKED", blocked=1), held.pinned(prod, "payments"))
     held.pinned(prod, "__consumer_offsets", 17)
     text = read(page, "/")
-    assert "<li>2 partitions pinned</li>" in text
+    assert "<li>2 partitions blocked</li>" in text
     assert "<li>1 group blocked</li>" in text
     assert 'href="/partitions?verdict=open&amp;internal=1"' in text
     assert 'href="/groups?status=BLOCKED"' in text

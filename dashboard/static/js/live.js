@@ -41,7 +41,7 @@ window.fenceline = window.fenceline || {};
     if (!socketUp && !everUp && backoff <= 500) return ["connecting", seen ? `as of ${seen}` : "connecting"];
     if (!socketUp) return ["polling", `${every}: the live socket is down`];
     if (stale()) return ["stale", `nothing newer seen than ${seen}`];
-    return seen ? ["live", `live · as of ${seen}`] : ["connecting", "connected · nothing seen yet"];
+    return seen ? ["live", `live · as of ${seen}`] : ["connecting", "connected · no data yet"];
   };
 
   const showLamp = () => {

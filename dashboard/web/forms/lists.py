@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal, Self, TypeVar, get_args
+from typing import Annotated, Literal, TypeVar, get_args
 
 from django.http import HttpRequest
 from pydantic import BeforeValidator, Field, ValidationError
@@ -31,11 +31,6 @@ class ListQuery(Criteria):
     """A query string of a list; `ignored` says in words what in it could not be used."""
 
     ignored: tuple[str, ...] = ()
-
-    @property
-    def filter(self) -> Self:
-        """The criteria, as templates name them."""
-        return self
 
     @property
     def narrowed(self) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods
@@ -21,7 +21,7 @@ from dashboard.models import Action
 from dashboard.system import access
 from dashboard.web import action_buttons, page_context
 from dashboard.web.forms import lists as list_forms
-from dashboard.web.plan_context import shown_plan
+from dashboard.web.plan_context import Again, shown_plan
 from dashboard.web.rendering import acting as posting
 from dashboard.web.rendering import answer, refusal_of, signed_in
 from dashboard.web.request_time import now_ms
@@ -57,7 +57,7 @@ def action_list(request: HttpRequest) -> HttpResponse:
     may_audit = not access.lack(action_buttons.actor(request), access.AUDIT)
     shown = (passing, may_audit)
     return answer(
-        request, "actions", lambda: {**_list(request, wanted), "may_audit": may_audit}, depends_on=shown
+        request, "actions/list", lambda: {**_list(request, wanted), "may_audit": may_audit}, depends_on=shown
     )
 
 
@@ -68,7 +68,7 @@ def make_plan(request: HttpRequest) -> HttpResponse:
     try:
         act = Act(asked.get("act", ""))
     except ValueError:
-        return _no_plan(request, 400, "Nothing like this can be done: the form named no act that is known.")
+        return _no_plan(request, 400, "The form named an unknown action.")
     try:
         row = action_service.plan_for(
             action_buttons.actor(request),
@@ -97,7 +97,7 @@ def _show(request: HttpRequest, number: int) -> HttpResponse:
     action = _known(request, number)
     expired = now_ms(request) >= action.expires_ms
     told = (action.rev, action.state, expired, len(action.follow_up))
-    return answer(request, "action", lambda: shown_plan(request, action), depends_on=told)
+    return answer(request, "actions/detail", lambda: shown_plan(request, action), depends_on=told)
 
 
 def _confirm(request: HttpRequest, number: int) -> HttpResponse:
@@ -115,31 +115,34 @@ def _confirm(request: HttpRequest, number: int) -> HttpResponse:
     except execute.ExecutionRefused as refused:
         action.refresh_from_db()
         wrong = {"wrong": refused.text, "typed": typed, "reason": reason, "status": refused.status}
-        return answer(request, "action", lambda: {**shown_plan(request, action), **wrong})
+        return answer(request, "actions/detail", lambda: {**shown_plan(request, action), **wrong})
     return HttpResponseRedirect(reverse("action", args=[number]), status=303)
 
 
 def _known(request: HttpRequest, number: int) -> Action:
     found = action_store.action(number) if number < 2**63 else None
     if found is None or not any(row.pk == found.cluster_id for row in page_context.of(request).clusters):
-        raise Http404("No such action is known: the audit log has all of them.")
+        raise Http404("Unknown action.")
     return found
+
+
+def _again(asked: QueryDict, act: Act) -> Again:
+    """Return the form that asks for the same plan again."""
+    subjects = asked.getlist("subject")[:MOST_SUBJECTS]
+    force = asked.get("force") == "1"
+    return Again("Plan again", asked.get("cluster", ""), act, subjects, force, why_not="")
 
 
 def _no_plan(request: HttpRequest, status: int, words: str, act: Act | None = None) -> HttpResponse:
     """Say why there is no plan, and what to do; nothing was sent."""
     asked = request.POST
-    again = status == 503 or status == 409
     shown = {
         "words": words,
         "status": status,
-        "act": act,
-        "again": again,
         "cluster": asked.get("cluster", ""),
-        "subjects": asked.getlist("subject")[:MOST_SUBJECTS],
-        "force": asked.get("force") == "1",
+        "again": _again(asked, act) if act and status in (503, 409) else None,
     }
-    return render(request, "action_unplanned.html", shown, status=status)
+    return render(request, "actions/unplanned.html", shown, status=status)
 
 
 def _list(request: HttpRequest, wanted: ActionListQuery) -> Mapping[str, Any]:
@@ -166,18 +169,18 @@ def _headline(frame: page_context.Chrome, summary: action_audit.ActionSummary) -
         return "No cluster is configured."
     if summary.executing:
         return (
-            "1 action is being executed."
+            "1 action in progress."
             if summary.executing == 1
-            else (f"{summary.executing:,} actions are being executed.")
+            else (f"{summary.executing:,} actions in progress.")
         )
     if summary.waiting:
         return (
-            "1 plan waits to be confirmed."
+            "1 plan pending confirmation."
             if summary.waiting == 1
-            else (f"{summary.waiting:,} plans wait to be confirmed.")
+            else (f"{summary.waiting:,} plans pending confirmation.")
         )
     if summary.undone:
-        return f"{summary.undone:,} of {summary.executed:,} actions of the last 24 h did not do all of it."
+        return f"{summary.undone:,} of {summary.executed:,} actions in the last 24 h were not fully done."
     if summary.executed:
-        return "Every action of the last 24 h did what it was to do."
-    return "Nobody acted in the last 24 h."
+        return "All actions in the last 24 h were done."
+    return "No actions in the last 24 h."

@@ -20,7 +20,6 @@ from dashboard.web.empty_state import why_empty
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.rendering import answer, signed_in
 from dashboard.web.request_time import now_ms
-from fenceline.formatting import count
 
 #: How many changes, and acts, the page of one alert shows.
 _CHANGES = 50
@@ -55,7 +54,7 @@ def alert_list(request: HttpRequest) -> HttpResponse:
     """Show one page of the alerts that the query string asks for."""
     wanted = list_forms.read(request, AlertListQuery)
     # Whether something is "recently" resolved moves with the clock, and deliveries have no revision.
-    return answer(request, "alerts", lambda: _list(request, wanted), depends_on=_moves(request))
+    return answer(request, "alerts/list", lambda: _list(request, wanted), depends_on=_moves(request))
 
 
 @signed_in
@@ -63,8 +62,8 @@ def alert_detail(request: HttpRequest, number: int) -> HttpResponse:
     """Show one alert: its labels, its changes, and what came of each for every channel."""
     found = alert_queries.alert(number)
     if found is None:
-        raise Http404("No such alert is known: the list of alerts has all that are kept.")
-    return answer(request, "alert", lambda: _detail(request, found), depends_on=_moves(request))
+        raise Http404("Unknown alert.")
+    return answer(request, "alerts/detail", lambda: _detail(request, found), depends_on=_moves(request))
 
 
 def _moves(request: HttpRequest) -> object:
@@ -110,13 +109,13 @@ def _headline(frame: page_context.Chrome, counts: Mapping[str, int]) -> str:
     if not frame.clusters:
         return "No cluster is configured."
     if frame.freshness.unseen:
-        return "Not everything has been seen yet."
+        return "The first read is still in progress."
     firing = counts[Alert.State.FIRING]
     if not firing:
-        return "No alert fires."
+        return "No firing alerts."
     waiting, quiet = alert_queries.untold(frame.cluster)
-    fires = f"{count(firing, 'alert')} {'fires' if firing == 1 else 'fire'}"
-    parts = [_some(quiet, firing, "quiet"), _some(waiting, firing, "about to be told")]
+    fires = f"{firing:,} firing {'alert' if firing == 1 else 'alerts'}"
+    parts = [_some(quiet, firing, "not notified"), _some(waiting, firing, "notification pending")]
     return (
         f"{'; '.join([fires, *filter(None, parts), *_missed(alert_queries.missed(frame.cluster), firing)])}."
     )
@@ -125,17 +124,16 @@ def _headline(frame: page_context.Chrome, counts: Mapping[str, int]) -> str:
 def _missed(number: int, of: int) -> Sequence[str]:
     if not number:
         return ()
-    which = f"{number:,} of them" if number < of else "it" if of == 1 else "any of them"
-    return (f"no receiver has taken the message of {which} so far",)
+    return (f"{number:,} not delivered" if of > 1 else "not delivered",)
 
 
 def _some(number: int, of: int, what: str) -> str:
-    """Return `2 of them are quiet`, `all of them are quiet`, "" for none."""
+    """Return `2 not notified`, or `none notified` of several, "" for none."""
     if not number:
         return ""
-    if number == of:
-        return f"{'it is' if of == 1 else 'all of them are'} {what}"
-    return f"{number:,} of them {'is' if number == 1 else 'are'} {what}"
+    if number == of and what == "not notified":
+        return "none notified" if of > 1 else what
+    return f"{number:,} {what}" if of > 1 else what
 
 
 def _detail(request: HttpRequest, found: Alert) -> Mapping[str, Any]:

@@ -54,7 +54,7 @@ def entry_list(request: HttpRequest) -> HttpResponse:
     wanted = list_forms.read(request, AuditListQuery)
     found, more = audit_queries.newest(wanted, before=wanted.before, limit=_ROWS)
     moves = [(row.pk, row.count) for row in found]
-    return answer(request, "audit", lambda: _list(request, wanted, found, more), depends_on=moves)
+    return answer(request, "audit/list", lambda: _list(request, wanted, found, more), depends_on=moves)
 
 
 def _list(
@@ -68,6 +68,7 @@ def _list(
         "next": more,
         "families": list(audit_queries.FAMILIES),
         "events": list(AuditEntry.Event),
+        "event_words": dict(AuditEntry.Event.choices).get(wanted.event or "", ""),
         "headline": f"{count(changes, 'change')} and {count(failed, 'failed sign-in')} in the last 24 h",
     }
 

@@ -31,7 +31,7 @@ def channel_list(request: HttpRequest) -> HttpResponse:
     rows = alert_queries.channels()
     last = alert_queries.last_deliveries(rows)
     moves = [(row.pk, row.failures, row.enabled, _moves(last.get(row.pk))) for row in rows]
-    return answer(request, "channels", lambda: _list(request, rows, last), depends_on=moves)
+    return answer(request, "channels/list", lambda: _list(request, rows, last), depends_on=moves)
 
 
 @signed_in
@@ -43,7 +43,9 @@ def channel_detail(request: HttpRequest, number: int) -> HttpResponse:
         alert_queries.DeliveryCriteria(channel=found.pk), before=None, limit=_DELIVERIES
     )
     moves = (found.failures, found.enabled, found.old_secret == "", problem, [_moves(row) for row in last])
-    return answer(request, "channel", lambda: _detail(request, found, test, last, problem), depends_on=moves)
+    return answer(
+        request, "channels/detail", lambda: _detail(request, found, test, last, problem), depends_on=moves
+    )
 
 
 @signed_in
@@ -98,9 +100,9 @@ def secret(request: HttpRequest, number: int) -> HttpResponse:
     found = _found(number)
     unseen = request.session.get(_UNSEEN, [])
     if found.pk not in unseen or _refusal(request):
-        return _private(render(request, "channel_secret.html", {"row": found, "secret": ""}))
+        return _private(render(request, "channels/secret.html", {"row": found, "secret": ""}))
     request.session[_UNSEEN] = [each for each in unseen if each != found.pk]
-    return _private(render(request, "channel_secret.html", {"row": found, "secret": found.secret}))
+    return _private(render(request, "channels/secret.html", {"row": found, "secret": found.secret}))
 
 
 @signed_in
@@ -110,7 +112,7 @@ def ask_delete(request: HttpRequest, number: int) -> HttpResponse:
     if refused := _refusal(request):
         return forbidden(request, refused)
     return render(
-        request, "channel_delete.html", {"row": found, "number": alert_queries.deliveries_of(found)}
+        request, "channels/delete.html", {"row": found, "number": alert_queries.deliveries_of(found)}
     )
 
 
@@ -159,7 +161,7 @@ test = _act(access.SEND, _test)
 def _found(number: int) -> Channel:
     found = alert_queries.channel(number)
     if found is None:
-        raise Http404("No such channel is known: the list of channels has all there are.")
+        raise Http404("Unknown channel.")
     return found
 
 
@@ -234,7 +236,7 @@ def _form(
             for name, words, *_ in channels.WAITS
         ],
     }
-    return _private(render(request, "channel_form.html", shown, status=422 if wrong else 200))
+    return _private(render(request, "channels/form.html", shown, status=422 if wrong else 200))
 
 
 def _written(row: Channel) -> dict[str, Any]:

@@ -53,7 +53,7 @@ def delivery_list(request: HttpRequest) -> HttpResponse:
     wanted = list_forms.read(request, DeliveryListQuery)
     found = alert_queries.deliveries(wanted, before=wanted.before, limit=_ROWS + 1)
     moves = [(row.pk, row.state, row.attempts, row.next_at) for row in found]
-    return answer(request, "deliveries", lambda: _list(wanted, found), depends_on=moves)
+    return answer(request, "deliveries/list", lambda: _list(wanted, found), depends_on=moves)
 
 
 @signed_in
@@ -62,7 +62,7 @@ def delivery_detail(request: HttpRequest, number: int) -> HttpResponse:
     found = _found(number)
     problem = error_note(request)
     moves = (found.state, found.attempts, found.next_at, problem)
-    return answer(request, "delivery", lambda: _detail(request, found, problem), depends_on=moves)
+    return answer(request, "deliveries/detail", lambda: _detail(request, found, problem), depends_on=moves)
 
 
 @acting

@@ -64,7 +64,7 @@ def feed(request: HttpRequest) -> HttpResponse:
     """Show the newest aborts and fences that the query string asks for."""
     wanted = list_forms.read(request, FeedQuery)
     # The headline's "last 10 m" moves with the clock.
-    return answer(request, "feed", lambda: _read(request, wanted), depends_on=now_ms(request) // 15_000)
+    return answer(request, "feed/list", lambda: _read(request, wanted), depends_on=now_ms(request) // 15_000)
 
 
 def _read(request: HttpRequest, wanted: FeedQuery) -> Mapping[str, Any]:

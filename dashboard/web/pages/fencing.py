@@ -112,7 +112,7 @@ def fencing(request: HttpRequest) -> HttpResponse:
     wanted = list_forms.read(request, FencingQuery)
     # The range moves with the clock.
     moved = now_ms(request) // (wanted.step_s * 1_000)
-    return answer(request, "fencing", lambda: _read(request, wanted), depends_on=moved)
+    return answer(request, "fencing/list", lambda: _read(request, wanted), depends_on=moved)
 
 
 def rows(found: Sequence[TransitionRecord]) -> Sequence[TransitionRow]:
@@ -135,6 +135,7 @@ def _read(request: HttpRequest, wanted: FencingQuery) -> Mapping[str, Any]:
     return {
         "headline": _headline(steps, wanted, frame),
         "wanted": wanted,
+        "kind_words": LOOKS[TransitionKind(wanted.kind)].words if wanted.kind in LOOKS else "transition",
         "rows": rows(found.items),
         "searched_to_ms": found.searched_to_ms,
         "next": list_forms.place(found.next),
@@ -159,7 +160,7 @@ def _headline(steps: Sequence[Bucket], wanted: FencingQuery, frame: page_context
     if not frame.clusters:
         return "No cluster is configured."
     if frame.freshness.unseen:
-        return "Not everything has been seen yet."
+        return "The first read is still in progress."
     where = f"the last {wanted.range_words}"
     where += f" of {clip(wanted.application)}" if wanted.application else ""
     sums = [(LOOKS[kind], sum(step.counts.get(kind, 0) for step in steps)) for kind in _DONE_TO]

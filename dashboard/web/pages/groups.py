@@ -13,7 +13,7 @@ from dashboard.groups import queries as group_queries
 from dashboard.labels.status import trend
 from dashboard.models import Group, GroupOffset
 from dashboard.system import owners
-from dashboard.web import page_context
+from dashboard.web import action_buttons, page_context
 from dashboard.web.empty_state import why_empty
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.columns import Heading, columns
@@ -65,6 +65,7 @@ class CommittedPartition:
     lag_lso: int | None
     lag_hw: int | None
     trend: LagTrendLine
+    blockers: Sequence[group_queries.BlockingTransaction]
 
 
 class GroupListQuery(list_forms.NumberedList, group_queries.SortedGroups):
@@ -75,7 +76,7 @@ class GroupListQuery(list_forms.NumberedList, group_queries.SortedGroups):
 def group_list(request: HttpRequest) -> HttpResponse:
     """Show one page of the groups that the query string asks for."""
     wanted = list_forms.read(request, GroupListQuery)
-    return answer(request, "groups", lambda: _list(request, wanted))
+    return answer(request, "groups/list", lambda: _list(request, wanted))
 
 
 @signed_in
@@ -83,7 +84,7 @@ def group_detail(request: HttpRequest, cluster: str, group_id: str) -> HttpRespo
     """Show how one group does in each of its partitions, or say plainly that it is not known."""
     if not any(row.name == cluster for row in page_context.of(request).clusters):
         raise Http404(f"No cluster “{cluster}” is configured.")
-    return answer(request, "group", lambda: _detail(request, cluster, group_id))
+    return answer(request, "groups/detail", lambda: _detail(request, cluster, group_id))
 
 
 def _list(request: HttpRequest, wanted: GroupListQuery) -> Mapping[str, Any]:
@@ -119,7 +120,7 @@ def _detail(request: HttpRequest, cluster: str, group_id: str) -> Mapping[str, A
         "cluster": cluster,
         "page": page,
         "parts": [_part(each) for each in page.items],
-        "findings": found,
+        "findings": action_buttons.finding_cards(request, found),
         "tone": next((each.severity for each in found if each.severity != Severity.INFO), ""),
         "owner": owners.whose(row.group_id, row.family),
         "trend": _trend(row.trend, 2),
@@ -139,7 +140,7 @@ def _explanation(found: Sequence[group_queries.GroupFamily]) -> str:
 
 def _part(row: GroupOffset) -> CommittedPartition:
     lag_lso, lag_hw = group_queries.lag(row, row.lso), group_queries.lag(row, row.high_watermark)
-    return CommittedPartition(row, lag_lso, lag_hw, _trend(row.points, 2))
+    return CommittedPartition(row, lag_lso, lag_hw, _trend(row.points, 2), group_queries.blockers(row))
 
 
 def _trend(kept: str, which: int) -> LagTrendLine:

@@ -29,7 +29,7 @@ from fenceline.reports import Manifest, ReportFigures, total
 #: How far back the page looks, in days.
 RANGES = {"7d": 7, "30d": 30, "90d": 90, "1y": 365}
 #: What ids are ranked by, with its words.
-RANKS = {"commits": "commits", "aborts": "aborts", "epochs": "epochs used up"}
+RANKS = {"commits": "commits", "aborts": "aborts", "epochs": "epochs used"}
 _APPLICATIONS, _IDS = 50, 20
 _DAY_MS = 86_400_000
 #: The connector that goes with the Spark which this version is tested with.
@@ -93,7 +93,10 @@ def history(request: HttpRequest) -> HttpResponse:
     standing = parquet.standing(settings.FENCELINE.history_url, cluster) if configured() else ReportStatus()
     known = standing.manifest and (standing.manifest.query, standing.manifest.batch)
     return answer(
-        request, "history", lambda: _shown(request, cluster, standing), depends_on=(known, standing.trouble)
+        request,
+        "history/page",
+        lambda: _shown(request, cluster, standing),
+        depends_on=(known, standing.trouble),
     )
 
 
@@ -211,7 +214,7 @@ def _headline(
     if found.trouble is not None:
         return f"{found.trouble.what}."
     if manifest is None:
-        return "No place for reports is configured."
+        return "History is not configured."
     ended = whole.commits + whole.aborts
     of = f" of {clip(wanted.application)}" if wanted.application else ""
     if not ended:
@@ -219,7 +222,7 @@ def _headline(
     share = 100 * whole.aborts / ended
     said = "none" if not whole.aborts else f"{share:.2f} %" if share >= 0.01 else "less than 0.01 %"
     days = RANGES[wanted.since]
-    return f"{count(ended, 'transaction')}{of} ended in {days} days, {said} of them without their records."
+    return f"{count(ended, 'transaction')}{of} ended in {days} days, {said} of them aborted."
 
 
 def _strange(manifest: Manifest | None) -> Sequence[tuple[str, int, int, int, str]]:

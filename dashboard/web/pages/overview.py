@@ -14,7 +14,7 @@ from dashboard.labels.status import WORST_VERDICTS
 from dashboard.partitions import queries as partition_queries
 from dashboard.streaming import queries as streaming_queries
 from dashboard.transactions import queries as transaction_queries
-from dashboard.web import page_context
+from dashboard.web import action_buttons, page_context
 from dashboard.web.charts import figures
 from dashboard.web.headlines import verdict
 from dashboard.web.pages.queries import rows as query_rows
@@ -29,6 +29,8 @@ _STRIP_KINDS = ((TransitionKind.COMMIT,), *(kinds for _, kinds, _ in figures.STR
 _LONGEST_OPEN = 8
 #: How many of the queries that need somebody most it lists.
 _MOST_QUERIES = 6
+#: How many findings it lists.
+_FINDINGS = 50
 
 
 @signed_in
@@ -36,7 +38,7 @@ def overview(request: HttpRequest) -> HttpResponse:
     """Show the verdict, the findings and the freshness of what they stand on."""
     # The strip moves with the clock.
     moved = (now_ms(request) // 60_000, collector_states(request))
-    return answer(request, "overview", lambda: _read(request), depends_on=moved)
+    return answer(request, "overview/page", lambda: _read(request), depends_on=moved)
 
 
 def collector_states(request: HttpRequest) -> object:
@@ -70,6 +72,7 @@ def _read(request: HttpRequest) -> Mapping[str, Any]:
         "pinned": pinned,
         "waiting": waiting,
         "verdict": said,
+        "cards": action_buttons.finding_cards(request, frame.all_findings[:_FINDINGS], linked=True),
         "quiet": alert_queries.untold(frame.cluster)[1],
         "states": states,
         "ids": sum(states.values()),

@@ -17,7 +17,8 @@ from dashboard.models import PartitionRecord, PinRecord, ReplicaLook
 from dashboard.partitions import queries as partition_queries
 from dashboard.streaming import lag
 from dashboard.system import access, owners
-from dashboard.web import addresses, page_context
+from dashboard.web import action_buttons, addresses, page_context
+from dashboard.web.action_buttons import Button
 from dashboard.web.empty_state import why_empty
 from dashboard.web.errors import forbidden
 from dashboard.web.forms import lists as list_forms
@@ -46,9 +47,9 @@ _HEADINGS: Sequence[Heading] = (
     ("Log start", "", "col-start number", ""),
     ("LSO", "", "col-lso number", ""),
     ("High watermark", "", "col-high number", ""),
-    ("Held", "held", "col-held number", "desc"),
+    ("Uncommitted", "held", "col-held number", "desc"),
     ("Blocked for", "age", "col-age number", "asc"),
-    ("Held back by", "", "col-blocker", ""),
+    ("Blocked by", "", "col-blocker", ""),
     ("Leader", "", "col-leader number", ""),
 )
 
@@ -59,6 +60,8 @@ class PartitionRow:
 
     of: PartitionRecord
     pins: Sequence[PinRecord]
+    #: Offsets behind its LSO, None where they were not seen.
+    unstable: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,7 @@ class Open:
     why: str
     next_step: str
     owner: Owner | None
+    offers: Sequence[Button]
 
 
 class PartitionListQuery(list_forms.NumberedList, partition_queries.SortedPartitions):
@@ -79,7 +83,7 @@ class PartitionListQuery(list_forms.NumberedList, partition_queries.SortedPartit
 def partition_list(request: HttpRequest) -> HttpResponse:
     """Show one page of the partitions that the query string asks for."""
     wanted = list_forms.read(request, PartitionListQuery)
-    return answer(request, "partitions", lambda: _list(request, wanted))
+    return answer(request, "partitions/list", lambda: _list(request, wanted))
 
 
 @signed_in
@@ -90,7 +94,7 @@ def partition_detail(request: HttpRequest, cluster: str, topic: str, partition: 
     # Whether an answer is late changes without any revision, and so do looks at replicas.
     moving = now_ms(request) // 1_000 if "asked" in request.GET else 0
     return answer(
-        request, "partition", lambda: _detail(request, cluster, topic, partition), depends_on=moving
+        request, "partitions/detail", lambda: _detail(request, cluster, topic, partition), depends_on=moving
     )
 
 
@@ -102,7 +106,7 @@ def ask_replicas(request: HttpRequest, cluster: str, topic: str, partition: int)
     if partition_queries.partition(cluster, topic, partition) is None or not any(
         row.name == cluster for row in page_context.of(request).clusters
     ):
-        raise Http404("No such partition is known.")
+        raise Http404("Unknown partition.")
     said = str(now_ms(request))
     try:
         app.send_task(
@@ -130,7 +134,11 @@ def _list(request: HttpRequest, wanted: PartitionListQuery) -> Mapping[str, Any]
         "narrowed": wanted.narrowed,
         "page": page,
         "rows": [
-            PartitionRow(row, open_in.get((row.cluster_id, row.topic, row.partition), ()))
+            PartitionRow(
+                row,
+                open_in.get((row.cluster_id, row.topic, row.partition), ()),
+                partition_queries.unstable_offsets(row),
+            )
             for row in page.items
         ],
         "columns": columns(headings, wanted.sort, descending=wanted.descending),
@@ -156,13 +164,14 @@ def _detail(request: HttpRequest, cluster: str, topic: str, number: int) -> Mapp
         "row": row,
         "cluster": cluster,
         "name": str(row),
-        "findings": found,
+        "findings": action_buttons.finding_cards(request, found),
         "tone": next((each.severity for each in found if each.severity != Severity.INFO), ""),
-        "open": [_open(pin) for pin in partition_queries.pins([name]).get(name, ())],
+        "open": [_open(request, cluster, pin) for pin in partition_queries.pins([name]).get(name, ())],
         "owner": owners.whose(str(row), row.topic),
         "readers": readers[:_MOST_READERS],
         "more_readers": len(readers) > _MOST_READERS,
         "queries": lag.readers(row, most=_MOST_READERS),
+        "unstable": partition_queries.unstable_offsets(row),
         "waiting": sum(each.waiting == "probably" for each in readers),
         "ends": [(end, max(0, end.high_watermark - end.lso)) for end in reversed(ends)],
         "held": [(end.at_ms, max(0, end.high_watermark - end.lso)) for end in ends],
@@ -170,13 +179,14 @@ def _detail(request: HttpRequest, cluster: str, topic: str, number: int) -> Mapp
     }
 
 
-def _open(pin: PinRecord) -> Open:
+def _open(request: HttpRequest, cluster: str, pin: PinRecord) -> Open:
     why = because(VerdictReason(pin.ground))
     return Open(
         pin,
         f"{why[:1].upper()}{why[1:]}.",
         NEXT_STEPS[pin.ground],
         owners.of_transaction(pin.transactional_id),
+        action_buttons.of_pin(request, cluster, pin),
     )
 
 

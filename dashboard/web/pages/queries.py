@@ -8,10 +8,13 @@ from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
 
+from dashboard.labels.query import state_look
+from dashboard.labels.status import StatusLabel
 from dashboard.models import Batch, Query
 from dashboard.streaming import lag as reading
 from dashboard.streaming import queries as streaming_queries
 from dashboard.streaming.batch_state import chains_of, safe_each
+from dashboard.streaming.registry import driver_of, state_now
 from dashboard.web import page_context, query_headlines
 from dashboard.web import query_detail as one_query
 from dashboard.web.empty_state import why_empty
@@ -35,7 +38,7 @@ _HEADINGS: Sequence[Heading] = (
     ("Rows/s", "", "col-rate", ""),
     ("Lag to LSO", "", "col-unread number", ""),
     ("Lag to end", "", "col-lag number", ""),
-    ("A restart", "", "col-restart", ""),
+    ("On restart", "", "col-restart", ""),
     ("Safe to restart", "", "col-stop", ""),
 )
 
@@ -58,6 +61,7 @@ class QueryRow:
     rate: Rate
     lag: reading.QueryLag
     safe: RestartSafety
+    look: StatusLabel
 
 
 class QueryListQuery(list_forms.NumberedList, streaming_queries.SortedQueries):
@@ -69,7 +73,7 @@ def query_list(request: HttpRequest) -> HttpResponse:
     """Show one page of the streaming queries that the query string asks for."""
     wanted = list_forms.read(request, QueryListQuery)
     passing = now_ms(request) // _PASSING_MS
-    return answer(request, "queries", lambda: _list(request, wanted), depends_on=passing)
+    return answer(request, "queries/list", lambda: _list(request, wanted), depends_on=passing)
 
 
 @signed_in
@@ -79,7 +83,10 @@ def query_detail(request: HttpRequest, cluster: str, ident: str) -> HttpResponse
         raise Http404(f"No cluster “{cluster}” is configured.")
     passing = now_ms(request) // _PASSING_MS
     return answer(
-        request, "query", lambda: one_query.query_context(request, cluster, ident), depends_on=passing
+        request,
+        "queries/detail",
+        lambda: one_query.query_context(request, cluster, ident),
+        depends_on=passing,
     )
 
 
@@ -99,6 +106,7 @@ def rows(found: Sequence[Query], at_ms: int) -> Sequence[QueryRow]:
             rate=_rate(lately.get(each.pk, ())),
             lag=reading.lag(read[each.pk]),
             safe=safe[each.pk],
+            look=state_look(state_now(each, at_ms), driver_of(each, at_ms)),
         )
         for each in found
     ]

@@ -68,7 +68,9 @@ def recovery_list(request: HttpRequest) -> HttpResponse:
     """Show the newest episodes that the query string asks for."""
     wanted = list_forms.read(request, RecoveryListQuery)
     # What "in 24 h" means moves with the clock.
-    return answer(request, "recoveries", lambda: _list(request, wanted), depends_on=now_ms(request) // 60_000)
+    return answer(
+        request, "recoveries/list", lambda: _list(request, wanted), depends_on=now_ms(request) // 60_000
+    )
 
 
 @signed_in
@@ -77,10 +79,10 @@ def recovery_detail(request: HttpRequest, cluster: str, number: int) -> HttpResp
     frame = page_context.of(request)
     found = recovery_queries.recovery(cluster, number) if number < 2**63 else None
     if found is None or not any(row.name == cluster for row in frame.clusters):
-        raise Http404("No such episode is known: the list of recoveries has all that are kept.")
+        raise Http404("Unknown recovery.")
     if request.GET.get("format") == "csv":
         return _csv(found)
-    return answer(request, "recovery", lambda: _detail(found))
+    return answer(request, "recoveries/detail", lambda: _detail(found))
 
 
 def row_of(found: Recovery) -> RecoveryRow:
@@ -121,15 +123,15 @@ def _headline(frame: page_context.Chrome, summary: recovery_queries.RecoverySumm
     if not frame.clusters:
         return "No cluster is configured."
     if frame.freshness.unseen:
-        return "Not everything has been seen yet."
+        return "The first read is still in progress."
     if summary.open:
-        return f"{count(summary.open, 'episode')} {'is' if summary.open == 1 else 'are'} still open."
+        return f"{summary.open:,} open {'recovery' if summary.open == 1 else 'recoveries'}."
     if summary.not_resumed:
         number = count(summary.not_resumed, "producer")
-        return f"Nothing is blocked any more; {number} did not come back in the last 24 h."
+        return f"No consumer is blocked; {number} did not come back in the last 24 h."
     if summary.number:
-        return "All that was aborted in the last 24 h has gone on."
-    return "Nothing had to recover in the last 24 h."
+        return "Every producer aborted in the last 24 h has committed again."
+    return "No recoveries in the last 24 h."
 
 
 def _detail(found: Recovery) -> Mapping[str, Any]:
@@ -183,15 +185,15 @@ def _resumed(found: Recovery) -> TransactionStep:
         by = found.resumed_by if len(found.resumed_by) <= 80 else f"{found.resumed_by[:80]}…"
         took = duration(max(0, found.resumed_ms - found.opened_ms))
         return TransactionStep(
-            "done", "Work goes on", f"{took} after the abort, {by} committed", at_ms=found.resumed_ms
+            "done", "Committed again", f"{took} after the abort, by {by}", at_ms=found.resumed_ms
         )
     if found.outcome == RecoveryOutcome.OPEN:
         return TransactionStep(
-            "waiting", "Waiting for the id, or its application, to commit again", "for 10 m at most"
+            "waiting", "Waiting for the id, or its application, to commit again", "for at most 10 min"
         )
     if found.outcome == RecoveryOutcome.TOPIC_DELETED:
-        return TransactionStep("ahead", "Whether its producer committed again was not followed")
-    return TransactionStep("ahead", "Nobody was seen to commit again")
+        return TransactionStep("ahead", "Not followed: the topic was deleted")
+    return TransactionStep("ahead", "No commit observed")
 
 
 def _text(lost: Sequence[LostRecords]) -> str:

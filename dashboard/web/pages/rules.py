@@ -9,9 +9,12 @@ from typing import Any
 from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponsePermanentRedirect
 
-from dashboard.web import addresses, markdown, page_context
+from dashboard.web import action_buttons, addresses, markdown, page_context
 from dashboard.web.rendering import answer, signed_in
 from fenceline.rule_names import current_name
+
+#: How many findings a rule's page lists.
+_FINDINGS = 20
 
 
 @signed_in
@@ -22,7 +25,7 @@ def rule_list(request: HttpRequest) -> HttpResponse:
         active = Counter(row.rule for row in page_context.of(request).all_findings)
         return {"rules": [(entry, active[entry.name]) for entry in markdown.rule_index()]}
 
-    return answer(request, "rules", read)
+    return answer(request, "rules/list", read)
 
 
 @signed_in
@@ -37,6 +40,7 @@ def rule(request: HttpRequest, name: str) -> HttpResponse:
 
     def read() -> Mapping[str, Any]:
         found = [row for row in page_context.of(request).all_findings if row.rule == name]
-        return {"name": name, "body": body, "found": found}
+        cards = action_buttons.finding_cards(request, found[:_FINDINGS], linked=True)
+        return {"name": name, "body": body, "found": found, "cards": cards}
 
-    return answer(request, "rule", read)
+    return answer(request, "rules/detail", read)

@@ -24,7 +24,7 @@ _BUSY_S = 5
 class SignIn(LoginView):
     """Sign in with name and password, one at a time."""
 
-    template_name = "login.html"
+    template_name = "sign_in/login.html"
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """Check the password when it is its turn; 429 where too many wait."""
@@ -67,7 +67,7 @@ def _lock_text(lock: Lock, left: timedelta, address: str) -> str:
 
 def _refused(request: HttpRequest, words: str, retry_after_s: int) -> HttpResponse:
     shown = {"form": AuthenticationForm(), "next": request.POST.get("next", ""), "refusal": words}
-    response = render(request, "login.html", shown, status=429)
+    response = render(request, "sign_in/login.html", shown, status=429)
     response["Retry-After"] = str(retry_after_s)
     response["Cache-Control"] = "no-store"
     return response

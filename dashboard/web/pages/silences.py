@@ -37,7 +37,7 @@ def silence_list(request: HttpRequest) -> HttpResponse:
     active = list(alert_queries.silences("active", now_ms=now))
     scheduled = list(alert_queries.silences("scheduled", now_ms=now))
     moves = ([row.pk for row in active], [row.pk for row in scheduled])
-    return answer(request, "silences", lambda: _list(request, active, scheduled), depends_on=moves)
+    return answer(request, "silences/list", lambda: _list(request, active, scheduled), depends_on=moves)
 
 
 @signed_in
@@ -45,7 +45,7 @@ def silence_detail(request: HttpRequest, number: int) -> HttpResponse:
     """Show one silence and what it keeps quiet now."""
     found, now = _found(number), now_ms(request)
     state = alert_queries.state_of(found, now_ms=now)
-    return answer(request, "silence", lambda: _detail(request, found, state), depends_on=state)
+    return answer(request, "silences/detail", lambda: _detail(request, found, state), depends_on=state)
 
 
 @signed_in
@@ -67,7 +67,7 @@ def new(request: HttpRequest) -> HttpResponse:
 def preview(request: HttpRequest) -> HttpResponse:
     """Show which alerts some matchers would keep quiet now, or what is wrong with them."""
     shown = _previewed(request.GET.get("matchers", ""))
-    response = render(request, "_fragments/silence_preview.html", shown)
+    response = render(request, "silences/_preview.html", shown)
     response.headers["Cache-Control"] = "no-store"
     return response
 
@@ -98,7 +98,7 @@ def end(request: HttpRequest, number: int) -> HttpResponse:
 def _found(number: int) -> Silence:
     found = alert_queries.silence(number)
     if found is None:
-        raise Http404("No such silence is known: the list of silences has all there were.")
+        raise Http404("Unknown silence.")
     return found
 
 
@@ -135,7 +135,7 @@ def _detail(request: HttpRequest, row: Silence, state: str) -> Mapping[str, Any]
 def _previewed(text: str) -> Mapping[str, Any]:
     """Return the alerts that matchers match, or what is wrong with them, for the preview."""
     if not text.strip():
-        return {"wrong": "Write matchers: what they would keep quiet now appears here.", "found": ()}
+        return {"wrong": "Enter matchers to see the alerts that match now.", "found": ()}
     try:
         matchers = silences.fit_matchers(matching.parse_matchers(text), none_allowed=False)
     except ValueError as error:
@@ -151,7 +151,7 @@ def _form(request: HttpRequest, values: Mapping[str, Any], wrong: Mapping[str, s
         "labels": validation.LABELS,
         "preview": _previewed(str(values.get("matchers", ""))),
     }
-    return render(request, "silence_new.html", shown, status=422 if wrong else 200)
+    return render(request, "silences/new.html", shown, status=422 if wrong else 200)
 
 
 def _draft(asked: QueryDict) -> silences.SilenceDraft:

@@ -69,7 +69,7 @@ class ReconciliationCheck:
 @signed_in
 def system(request: HttpRequest) -> HttpResponse:
     """Show what is watched, who watches it, and what could not be seen."""
-    return answer(request, "system", lambda: _read(request), depends_on=collector_states(request))
+    return answer(request, "system/page", lambda: _read(request), depends_on=collector_states(request))
 
 
 def _read(request: HttpRequest) -> Mapping[str, Any]:
@@ -81,7 +81,6 @@ def _read(request: HttpRequest) -> Mapping[str, Any]:
         "config_path": settings.FENCELINE.path,
         "limits": settings.FENCELINE.limits.as_mapping(),
         "retention": settings.FENCELINE.retention.as_mapping(),
-        "collectors": frame.freshness.collectors,
         "checks": list(_checks(names, frame.freshness.collectors, now_ms(request))),
         "topics": _topics(visibility.positions(frame.cluster)),
         "gaps": [*visibility.sight(frame.cluster).gaps, *_closed(frame.cluster)],

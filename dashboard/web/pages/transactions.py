@@ -19,7 +19,7 @@ from dashboard.streaming import batches as streaming_batches
 from dashboard.system import owners
 from dashboard.transactions import attributions
 from dashboard.transactions import queries as transaction_queries
-from dashboard.web import page_context, state_diagram, transaction_steps, transaction_timeline
+from dashboard.web import action_buttons, page_context, state_diagram, transaction_steps, transaction_timeline
 from dashboard.web.charts import figures as charts
 from dashboard.web.empty_state import why_empty
 from dashboard.web.forms import lists as list_forms
@@ -79,7 +79,7 @@ def transaction_list(request: HttpRequest) -> HttpResponse:
     wanted = list_forms.read(request, TransactionListQuery)
     # A filter by age lets rows in as time passes, without any change.
     ageing = now_ms(request) if wanted.min_age_s is not None else 0
-    return answer(request, "transactions", lambda: _list(request, wanted), depends_on=ageing)
+    return answer(request, "transactions/list", lambda: _list(request, wanted), depends_on=ageing)
 
 
 @signed_in
@@ -90,7 +90,10 @@ def transaction_detail(request: HttpRequest, cluster: str, transactional_id: str
     # A timeout passes without any change.
     passing = now_ms(request) // _PASSING_MS
     return answer(
-        request, "transaction", lambda: _detail(request, cluster, transactional_id), depends_on=passing
+        request,
+        "transactions/detail",
+        lambda: _detail(request, cluster, transactional_id),
+        depends_on=passing,
     )
 
 
@@ -104,31 +107,32 @@ def _list(request: HttpRequest, wanted: TransactionListQuery) -> Mapping[str, An
     page = transaction_queries.transactions(
         wanted, now_ms=now_ms(request), page=wanted.page, size=wanted.size
     )
+    last = (page.number - 1) * page.size + len(page.items)
     return {
         "wanted": wanted,
         "page": page,
+        "ends_early": page.number == page.pages and last < page.total,
         "unsorted": "" if page.sorted else wanted.sort,
         "first": (page.number - 1) * page.size + 1,
-        "last": (page.number - 1) * page.size + len(page.items),
+        "last": last,
         "columns": columns(headings, wanted.sort, descending=wanted.descending),
         "states": choices(TransactionListQuery, "state"),
         "sizes": list_forms.SIZES,
         "several": several,
         "waiting": waiting,
         "waits": blocking.of(page.items) if waiting else {},
-        "found": _found_by_name(frame.findings),
+        "found": _findings_of(page.items, frame.findings),
         "empty": "" if page.items else why_empty(frame, narrowed=wanted.narrowed),
     }
 
 
-def _found_by_name(findings: Sequence[FindingRecord]) -> dict[tuple[str, str], FindingRecord]:
-    """Return the worst finding about each transaction, by cluster and id."""
-    prefix = "transaction:"
-    return {
-        (row.cluster.name, row.subject.removeprefix(prefix)): row
-        for row in reversed(findings)
-        if row.subject.startswith(prefix)
-    }
+def _findings_of(
+    rows: Sequence[Transaction], findings: Sequence[FindingRecord]
+) -> Mapping[int, FindingRecord]:
+    """Return the worst finding about each of some transactions, by the key of its row."""
+    by_name = {(row.cluster_id, row.subject): row for row in reversed(findings)}
+    names = ((row.pk, (row.cluster_id, f"transaction:{row.transactional_id}")) for row in rows)
+    return {pk: by_name[name] for pk, name in names if name in by_name}
 
 
 def _detail(request: HttpRequest, cluster: str, transactional_id: str) -> Mapping[str, Any]:
@@ -162,7 +166,8 @@ def _known(request: HttpRequest, row: Transaction) -> Mapping[str, Any]:
         "owner": owners.of_transaction(row.transactional_id),
         "written_for": streaming_batches.written_for(row.cluster_id, row.transactional_id),
         "deadline": transaction_steps.deadline(row, now_ms(request)),
-        "findings": findings,
+        "findings": action_buttons.finding_cards(request, findings),
+        "offers": action_buttons.of_transaction(request, row, found.pins),
         "tone": next((found.severity for found in findings if found.severity != Severity.INFO), ""),
         "machine": state_diagram.drawn(row.state),
         "partitions": [part for part in partitions if part.topic != transaction_steps.OFFSETS],

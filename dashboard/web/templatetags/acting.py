@@ -1,48 +1,17 @@
-"""What may be done about something, and how actions look: buttons, states, addresses."""
+"""How actions look on a page: acts, states, outcomes, addresses."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 from django import template
-from django.urls import reverse
 
 from dashboard.labels import action as action_labels
 from dashboard.labels.action import ActLook
 from dashboard.labels.status import StatusLabel
-from dashboard.models import Action, FindingRecord, PinRecord, Query, Transaction
-from dashboard.web import action_buttons, plan_context
-from dashboard.web.action_buttons import Button
-from fenceline.plans.plan import Effect
+from dashboard.web import addresses
 
 register = template.Library()
-
-
-@register.simple_tag(takes_context=True)
-def transaction_offers(
-    context: dict[str, Any], row: Transaction, pins: Sequence[PinRecord]
-) -> Sequence[Button]:
-    """Return what may be done about a transactional id."""
-    return action_buttons.of_transaction(context["request"], row, pins)
-
-
-@register.simple_tag(takes_context=True)
-def pin_offers(context: dict[str, Any], cluster: str, pin: PinRecord) -> Sequence[Button]:
-    """Return what may be done about an open transaction in a partition."""
-    return action_buttons.of_pin(context["request"], cluster, pin)
-
-
-@register.simple_tag(takes_context=True)
-def batch_offers(context: dict[str, Any], query: Query, batch_id: int) -> Sequence[Button]:
-    """Return what may be done about a batch of our sink."""
-    return action_buttons.of_batch(context["request"], query, batch_id)
-
-
-@register.simple_tag(takes_context=True)
-def finding_offers(context: dict[str, Any], finding: FindingRecord) -> Sequence[Button]:
-    """Return what may be done about what a rule found."""
-    return action_buttons.of_finding(context["request"], finding)
+register.filter("bound_sign", action_labels.bound_sign)
+register.simple_tag(addresses.action, name="action_url")
 
 
 @register.filter
@@ -61,15 +30,3 @@ def action_state_look(state: str) -> StatusLabel:
 def result_look(outcome: str) -> StatusLabel:
     """Return how what came of one subject reads and looks."""
     return action_labels.OUTCOMES[outcome]
-
-
-@register.filter
-def bound_sign(effect: Effect) -> str:
-    """Return what stands before an amount that is a bound."""
-    return plan_context.bound_sign(effect)
-
-
-@register.simple_tag
-def action_url(row: Action) -> str:
-    """Return the address of an action's page: its plan, and what came of it."""
-    return reverse("action", args=[row.pk])

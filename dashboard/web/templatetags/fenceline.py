@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 from django import template
 from django.contrib.staticfiles import finders
@@ -18,15 +18,16 @@ from django.utils.safestring import SafeString, mark_safe
 
 from dashboard.labels.rule import rule_label
 from dashboard.labels.transition import LOOKS, TransitionStyle
-from dashboard.models import FindingRecord, Transaction, TransitionRecord
-from dashboard.web import addresses, freshness
-from fenceline.facts import NOT_TOLD, OPEN_STATES, TWO_PHASE_COMMIT_TIMEOUT_MS, TransitionKind
+from dashboard.web import addresses
+from fenceline.facts import NOT_TOLD, TWO_PHASE_COMMIT_TIMEOUT_MS, TransitionKind
 from fenceline.formatting import duration as in_words
 
-if TYPE_CHECKING:
-    from dashboard.runtime.visibility import LiveCollector
-
 register = template.Library()
+T = TypeVar("T")
+register.filter("row_id", addresses.transaction_row)
+register.filter("finding_label", addresses.finding_label)
+register.simple_tag(addresses.transaction_of, name="transaction_url")
+register.simple_tag(addresses.finding, name="finding_url")
 _LONGEST_IN_CELL = 120
 _DAY_MS = 86_400_000
 #: The year 10000: clients may write any number for an instant.
@@ -97,27 +98,9 @@ def clip(words: str) -> str:
 
 
 @register.filter
-def is_open(row: Transaction) -> bool:
-    """Return whether a transaction holds back a last stable offset."""
-    return row.state in OPEN_STATES
-
-
-@register.filter
-def status(row: LiveCollector, now_ms: int) -> freshness.CollectorState:
-    """Return how a collector does, in words and tone."""
-    return freshness.status(row, now_ms)
-
-
-@register.filter
-def row_id(row: Transaction) -> str:
-    """Return the element id of a transaction's row: the same on every refetch."""
-    return f"t-{row.cluster_id}-{bytes(row.key).hex()[:24]}"
-
-
-@register.filter
-def for_row(found: dict[tuple[str, str], FindingRecord], row: Transaction) -> FindingRecord | None:
-    """Return the finding about a transaction, None where there is none."""
-    return found.get((row.cluster.name, row.transactional_id))
+def of_key(found: Mapping[int, T], key: int) -> T | None:
+    """Return the value of a key, None where there is none."""
+    return found.get(key)
 
 
 @register.simple_tag(takes_context=True)
@@ -164,24 +147,6 @@ def _digest(path: str) -> str:
     if found is None:
         raise FileNotFoundError(f"no static file {path}")
     return hashlib.sha256(Path(found).read_bytes()).hexdigest()[:10]
-
-
-@register.simple_tag
-def transaction_url(row: Transaction | TransitionRecord) -> str:
-    """Return the address of the page of a row's transactional id."""
-    return addresses.transaction(row.cluster.name, row.transactional_id)
-
-
-@register.simple_tag
-def finding_url(finding: FindingRecord) -> str:
-    """Return the address of what a finding is about."""
-    return addresses.finding(finding)
-
-
-@register.filter
-def finding_label(finding: FindingRecord) -> str:
-    """Return the words of the link to what a finding is about."""
-    return addresses.finding_label(finding)
 
 
 @register.filter

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,20 +11,15 @@ from django.utils.safestring import SafeString
 
 from dashboard.labels import query as query_labels
 from dashboard.labels.status import StatusLabel
-from dashboard.models import Query, SinkDecision
-from dashboard.streaming.registry import driver_of, state_now
 from dashboard.web import addresses
 from fenceline.formatting import duration
-from fenceline.spark.batch_chain import ChainLink, LinkState
+from fenceline.spark.batch_chain import ChainLink
 from fenceline.spark.safe_to_restart import RestartSafety
 
 register = template.Library()
-
-
-@register.filter
-def query_look(row: Query, now_ms: int) -> StatusLabel:
-    """Return how a query's state reads and looks now."""
-    return query_labels.state_look(state_now(row, now_ms), driver_of(row, now_ms))
+register.filter("chain_look", query_labels.chain_look)
+register.simple_tag(addresses.query_of, name="query_url")
+register.simple_tag(addresses.batch_of, name="batch_url")
 
 
 @register.filter
@@ -53,22 +47,6 @@ def link_tone(link: ChainLink) -> str:
 
 
 @register.filter
-def chain_look(chain: Sequence[ChainLink]) -> StatusLabel:
-    """Return a chain in two words: its broken link, what it waits for, or that it is done."""
-    for state, words, tone in (
-        (LinkState.BROKEN, "broken", "critical"),
-        (LinkState.WAITING, "waits", "info"),
-    ):
-        found = next((link for link in chain if link.state is state), None)
-        if found is not None:
-            verb = f"not {found.link}" if state is LinkState.BROKEN else f"to be {found.link}"
-            return StatusLabel(verb, tone, f"{words}: {found.evidence}")
-    if chain and chain[-1].state is LinkState.DONE:
-        return StatusLabel("checkpointed", "ok", "every link that it has is done")
-    return StatusLabel("not known", "unknown", "nothing tells how far it has come")
-
-
-@register.filter
 def safe_look(safe: RestartSafety) -> StatusLabel:
     """Return whether a query is safe to restart by a graceful stop: yes, no, or unknown."""
     return _answer_look(safe.safe, safe.sentence)
@@ -85,12 +63,6 @@ def _answer_look(answer: bool | None, means: str) -> StatusLabel:
     return StatusLabel(*words[answer], means)
 
 
-@register.filter
-def transactions_of(decision: SinkDecision) -> int:
-    """Return how many transactions a decision is about."""
-    return len(decision.transactions)
-
-
 @register.simple_tag(takes_context=True)
 def countdown(context: dict[str, Any], ms: int | None, passed: str = "passed") -> SafeString | str:
     """Return a `<time>` of how long is left until an instant; the browser keeps it ticking."""
@@ -105,15 +77,3 @@ def countdown(context: dict[str, Any], ms: int | None, passed: str = "passed") -
         f"{moment:%Y-%m-%d %H:%M:%S}.{ms % 1000:03d} UTC",
         duration(left // 1000 * 1000) if left >= 1000 else passed,
     )
-
-
-@register.simple_tag
-def query_url(row: Query) -> str:
-    """Return the address of a query's page."""
-    return addresses.query(row.cluster.name, row.ident)
-
-
-@register.simple_tag
-def batch_url(row: Query, batch_id: int) -> str:
-    """Return the address of a batch of a query."""
-    return addresses.batch(row.cluster.name, row.ident, batch_id)

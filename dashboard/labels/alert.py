@@ -1,0 +1,81 @@
+"""How alerts, channels, deliveries and silences look and read: word, tone, what it means. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from dashboard.labels.rule import rule_label
+from dashboard.labels.status import StatusLabel
+from dashboard.models import Alert, Channel, Delivery
+from fenceline.alerts.labels import readable_name
+
+ALERT_STATES: Mapping[str, StatusLabel] = MappingProxyType(
+    {
+        Alert.State.FIRING.value: StatusLabel("firing", "critical", "the condition holds now"),
+        Alert.State.PENDING.value: StatusLabel("pending", "info", "found, but not in enough polls yet"),
+        Alert.State.RESOLVED.value: StatusLabel("resolved", "ok", "the condition has ended"),
+    }
+)
+DELIVERY_STATES: Mapping[str, StatusLabel] = MappingProxyType(
+    {
+        Delivery.State.PENDING.value: StatusLabel("pending", "info", "being sent or retried"),
+        Delivery.State.DELIVERED.value: StatusLabel("delivered", "ok", "accepted by its receiver"),
+        Delivery.State.FAILED.value: StatusLabel("failed", "critical", "not accepted by its receiver"),
+    }
+)
+SILENCE_STATES: Mapping[str, StatusLabel] = MappingProxyType(
+    {
+        "active": StatusLabel("active", "info", "it suppresses matching alerts"),
+        "scheduled": StatusLabel("scheduled", "unknown", "it has not started"),
+        "expired": StatusLabel("expired", "unknown", "it has ended"),
+    }
+)
+#: What made a delivery, as words of a filter.
+ORIGINS: Mapping[str, str] = MappingProxyType({"alert": "alerts", "test": "tests", "again": "sent again"})
+#: Whether an alert is notified, as words of a filter.
+VOICES: Mapping[str, str] = MappingProxyType({"loud": "notified", "quiet": "suppressed"})
+#: What each kind of channel is.
+CHANNEL_KINDS: Mapping[str, str] = MappingProxyType(
+    {
+        Channel.Kind.WEBHOOK.value: "Alertmanager-compatible webhook (signed)",
+        Channel.Kind.ALERTMANAGER.value: "your own Alertmanager",
+        Channel.Kind.APPRISE.value: "chat, mail or pager through Apprise",
+    }
+)
+_ENABLED = StatusLabel("enabled", "ok", "it receives notifications")
+_FAILING = StatusLabel("failing", "warning", "its last messages failed")
+_DISABLED = StatusLabel("disabled", "critical", "it receives no notifications")
+
+
+def channel_look(row: Channel) -> StatusLabel:
+    """Return how a channel does."""
+    if not row.enabled:
+        return _DISABLED
+    return _FAILING if row.failures else _ENABLED
+
+
+def delivery_what(row: Delivery) -> str:
+    """Return what a delivery is, in a few words."""
+    if row.origin == Delivery.Origin.TEST:
+        return "a test"
+    firing, resolved = (len(row.held.get(state, ())) for state in ("firing", "resolved"))
+    parts = [f"{n:,} {word}" for n, word in ((firing, "firing"), (resolved, "resolved")) if n]
+    words = ", ".join(parts) or row.reason.replace("_", " ") or "a message"
+    return f"sent again: {words}" if row.origin == Delivery.Origin.AGAIN else words
+
+
+def alert_summary(row: Alert) -> str:
+    """Return an alert in one sentence; its rule and subject where it has no summary."""
+    summary: str = row.annotations.get("summary", "")
+    return summary or f"{rule_label(row.rule)}: {subject_name(row)}"
+
+
+def subject_name(row: Alert) -> str:
+    """Return the name of what an alert is about, without its kind; a streaming query's own, not its id."""
+    return readable_name(row.subject, row.labels)
+
+
+def lasted_ms(row: Alert) -> int | None:
+    """Return for how long a resolved alert fired, None where that is not known."""
+    return None if row.fired_ms is None or row.resolved_ms is None else row.resolved_ms - row.fired_ms
