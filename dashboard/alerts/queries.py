@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from django.db.models import Case, Count, IntegerField, Max, Q, QuerySet, Value, When
 from django.db.models.functions import Coalesce
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from dashboard.models import Action, Alert, AlertChange, Beginning, Channel, Delivery, Silence
 from dashboard.runtime.criteria import Criteria, Name, given
@@ -34,7 +34,7 @@ class AlertCriteria(Criteria):
     #: "active" is firing or pending.
     state: Literal["", "active", "firing", "pending", "resolved", "all"] = ""
     severity: Severity | Literal[""] = ""
-    rule: Name = ""
+    rule: Annotated[Name, AfterValidator(current_name)] = ""
     team: Name = ""
     subject: Name = ""
     #: "quiet": something keeps it from being told; "loud": nothing does.
@@ -314,7 +314,7 @@ def _filtered(wanted: AlertCriteria, now_ms: int) -> QuerySet[Alert]:
     rows = _in_state(_of_cluster(wanted.cluster), wanted.state, now_ms).select_related("cluster")
     asked = given(
         severity=wanted.severity,
-        rule=current_name(wanted.rule),
+        rule=wanted.rule,
         labels__team=wanted.team,
         subject=wanted.subject,
     )
